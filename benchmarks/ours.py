@@ -110,7 +110,7 @@ def warmed(task: Task) -> Lake:
 def deploy(lake: Lake, pipeline: Ranged) -> None:
     """Tables of a definition that stands at the log's last epoch with the input at its end, and has no answers yet."""
     run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
-    landed = lake.head(pipeline.source.name)
+    landed = lake.head(pipeline.sources[0].name)
     said = {
         "epoch": str(landed.number("epoch")),
         "watermark": str(END_OF_TIME),

@@ -29,7 +29,7 @@ VERSION = "1"
 
 _LONGEST = 10**6 * SECOND
 _TYPES = {"string": pa.string(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
-SCHEMA = pa.schema([(name, _TYPES[type]) for name, type in query("q0").definition.source.columns.items()])
+SCHEMA = pa.schema([(name, _TYPES[type]) for name, type in query("q0").definition.sources[0].columns.items()])
 
 
 def told_by(events: int) -> datetime:

@@ -28,7 +28,7 @@ from benchmarks.nexmark.ours import WARM
 from benchmarks.nexmark.queries import query
 from tailrace.engines.spark.session import open_session
 
-COLUMNS = ", ".join(f"{name} {type}" for name, type in query("q0").definition.source.columns.items())
+COLUMNS = ", ".join(f"{name} {type}" for name, type in query("q0").definition.sources[0].columns.items())
 DISORDER, TEN = "4 seconds", "10 seconds"
 BID = "kind = 'bid'"
 

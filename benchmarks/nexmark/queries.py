@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tailrace.model.windows.panes import Answers
-from tailrace.model.definition.chain import Ranged, before
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.derived_logs import Panes
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
@@ -125,10 +126,10 @@ def query(name: str) -> Query:
 
 def beside(definition: R, mark: str, *, log: bool = False) -> R:
     """The same definition under other names, which end in `mark`: all its stages', and with `log` the log's, too."""
-    earlier = before(definition)
+    read = definition.log
     source: Log
-    if isinstance(earlier, Pipeline):
-        source = beside(earlier, mark, log=log).panes
+    if isinstance(read, Panes):
+        source = beside(read.of, mark, log=log).panes
     else:
         source = replace(definition.log, name=definition.log.name + mark) if log else definition.log
     return replace(definition, name=definition.name + mark, log=source)

@@ -20,6 +20,7 @@ from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
 from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.computation import Computation, Field
 from tailrace.model.definition.context import EVENT, PROCESSING, Context, Timer
+from tailrace.model.definition.derived_logs import Union
 from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
@@ -124,6 +125,7 @@ __all__ = [
     "TailraceError",
     "Timer",
     "TopK",
+    "Union",
     "Unpack",
     "Until",
     "Value",

@@ -69,7 +69,7 @@ def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
     running = case.stream(pipeline)
     running.start()
     case.land(("ann", 16, "08:45"), ("bob", 1, "08:50"))
-    within(running, lambda: running.landing.epoch == 1 and running.folds[0].epoch == 1)
+    within(running, lambda: running.epoch == 1 and running.folds[0].epoch == 1)
     tried = backfill(case.lake, pipeline, BEGINNING, dry_run=True)[-1]
     done = backfill(case.lake, pipeline, BEGINNING)[-1]
     assert (tried.changed, tried.untouched, tried.retracted) == (done.changed, done.untouched, done.retracted)
@@ -107,7 +107,7 @@ def test_X4_an_epoch_that_is_folded_while_the_lease_is_lent_is_folded_again(
     within(running, lambda: running.folds[0].epoch == 1)
     lease = Lease.borrow(case.lake, "hourly__ledger", "by_hand")
     case.land(("ann", 32, "08:50"))
-    within(running, lambda: running.landing.epoch == 2)
+    within(running, lambda: running.epoch == 2)
     assert running.folds[0].epoch == 1, "it waits"
     lease.give_back()
     lease.close()

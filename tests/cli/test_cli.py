@@ -147,7 +147,7 @@ def test_an_interrupted_command_has_status_130(monkeypatch: pytest.MonkeyPatch) 
         (("--from-log", "--per-epoch", "3"), "--per-epoch and --every cut a source into epochs"),
         (
             ("--from", "in", "--kafka", "rides"),
-            "expected one of --from DIR, --kafka TOPIC and --from-log, found --from DIR and --kafka TOPIC",
+            "log flights has two sources, --from in and --kafka rides: leave one out",
         ),
         (
             ("--kafka", "rides"),
@@ -159,6 +159,40 @@ def test_an_interrupted_command_has_status_130(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_stream_refuses_sources_that_make_no_sense(args: tuple[str, ...], message: str) -> None:
     result = run("stream", "pipelines/flights.py", *args)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {message}")
+
+
+TWO_LOGS = """
+from tailrace import Count, Fixed, Log, Pipeline, Union, minutes
+
+views, clicks = (Log(name=name, columns={"at": "timestamp"}, event_time="at") for name in ("views", "clicks"))
+both = Union(name="ads", of=(views, clicks))
+counted = Pipeline(name="counted", log=both, key="log", what={"n": Count()}, where=Fixed(minutes(1)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--from", "in"), "the definitions read 2 logs, clicks, views: say which, as --from clicks=in"),
+        (("--from", "views=tests"), "the definitions read log clicks, which has no source: pass --from clicks=DIR"),
+        (("--from", "views=tests", "--from", "other=docs"), "--from other=docs: no definition reads a log other"),
+        (
+            ("--from", "views=a", "--kafka", "views=b"),
+            "log views has two sources, --from a and --kafka b: leave one out",
+        ),
+        (("--from", "views=tests", "--from", "clicks=tests"), "tests is given for two logs: a record is of one"),
+        (("--from", "views=tests", "--from", "clicks=nowhere"), "the folder nowhere is not there"),
+        (
+            ("--from", "views=tests", "--from-log"),
+            "expected one of --from DIR, --kafka TOPIC and --from-log, found --from",
+        ),
+    ],
+)
+def test_stream_refuses_logs_without_a_source_or_with_two(tmp_path: Path, args: tuple[str, ...], message: str) -> None:
+    (tmp_path / "ads.py").write_text(TWO_LOGS)
+    result = run("stream", str(tmp_path / "ads.py"), *args)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {message}")
 

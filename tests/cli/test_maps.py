@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.fold.fold import Phases
+from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.pipeline_fold import MapFold
 from tailrace.lake.catalog.lake import Lake
@@ -63,7 +63,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
         rows, clock = bundle(epoch), Clock(epoch, instant(NOON) + epoch, instant(NOON) + epoch)
         said = {"epoch": str(epoch), "watermark": str(clock.watermark), "processing_time": str(clock.processing_time)}
         lake.change("sales", FileChange(tuple(lake.written("sales", rows))), said, lake.head("sales").snapshot)
-        running.stage(rows, clock, Phases())
+        running.stage(PassedEpoch.of(rows, clock), Phases())
         running.publish()
     running.close()
     return lake
@@ -152,7 +152,7 @@ def test_a_map_goes_back_to_an_epoch_and_is_folded_on_from_there(lake: Lake, def
     running = fold(lake)
     for epoch in range(1, EPOCHS):
         clock = Clock(epoch, instant(NOON) + epoch, instant(NOON) + epoch)
-        running.stage(bundle(epoch), clock, Phases())
+        running.stage(PassedEpoch.of(bundle(epoch), clock), Phases())
         running.publish()
     running.close()
     assert euros() == [0, 1, 1, 2, 2, 3]

@@ -114,7 +114,7 @@ def test_sigint_stops_at_an_epoch_boundary(interrupted: tuple[int, str, str, int
     assert "Traceback" not in news
     found = json.loads(run(environment, "status", DEFINITION, "--json").stdout)
     # What was begun is whole: the log, the ledger and the answers stand at one epoch.
-    assert (found["log"]["epoch"], found["epoch"], found["answers_epoch"]) == (last, last, last)
+    assert (found["logs"][0]["epoch"], found["epoch"], found["answers_epoch"]) == (last, last, last)
     assert last < 12
 
 
@@ -138,7 +138,7 @@ def test_a_restart_goes_on_where_it_was(
     assert " of 13 files" in drained.stderr
     found = json.loads(run(environment, "status", DEFINITION, "--json").stdout)
     end = last + took
-    assert (found["log"]["epoch"], found["log"]["records"], found["log"]["rejected"]) == (end, 37, 1)
+    assert (found["logs"][0]["epoch"], found["logs"][0]["records"], found["logs"][0]["rejected"]) == (end, 37, 1)
     assert (found["epoch"], found["answers_epoch"], found["watermark"]) == (end, end, "2013-03-08T10:10:00Z")
     # Of each airport the hours 7 to 11: their end plus three hours of lateness is ahead of the watermark.
     assert found["open_windows"]["count"] == 15

@@ -106,7 +106,7 @@ def test_status_is_the_same_in_json(made: Lake, definition: str) -> None:
     assert found["open_windows"] == {
         "count": 3, "oldest_end": "2026-01-01T11:00:00Z", "newest_end": "2026-01-01T12:00:00Z"
     }  # fmt: skip
-    assert found["log"]["latest_event"] == "2026-01-01T13:30:00Z"
+    assert found["logs"][0]["latest_event"] == "2026-01-01T13:30:00Z"
     assert [(run["kind"], run["status"], run["range"]) for run in found["runs"]] == [
         ("stream", "started", ["beginning", "end of time"])
     ]
@@ -133,7 +133,7 @@ def test_status_without_a_definition_lists_the_lake(made: Lake) -> None:
 
 def test_status_before_the_first_stream(lake: Lake, definition: str) -> None:
     assert lines(run("status", definition))[1] == f"no stream has run yet: tailrace stream {definition} --from DIR"
-    assert data(run("status", definition, "--json")) == {"pipeline": "hourly_rides", "started": False, "log": None}
+    assert data(run("status", definition, "--json")) == {"pipeline": "hourly_rides", "started": False, "logs": []}
     assert data(run("status", "--json")) == {"logs": [], "pipelines": []}
     assert not lake.exists
 

@@ -78,7 +78,8 @@ class PlayedStream:
     mended: str | None = None
     said: list[str]
 
-    def __init__(self, spark: Any, lake: Any, pipelines: Any, source: Any, *, follow_every: int, watch: Any) -> None:
+    def __init__(self, spark: Any, lake: Any, pipelines: Any, sources: Any, *, follow_every: int, watch: Any) -> None:
+        (source,) = sources.values()
         type(self).said = [f"{source} for {[one.name for one in pipelines]}, follow every {follow_every}"]
         self.watch, self.query, self.left = watch, None, list(self.epochs)
         self.checkpoint = SimpleNamespace(folder="/nowhere")
@@ -289,7 +290,7 @@ def test_a_folder_s_backlog_is_what_its_checkpoint_has_not_taken(tmp_path: Path)
     (folder / "more").mkdir(parents=True)
     for name in ("a.json", "b.json", "more/c.json", "more/d.json", ".e.json.writing", "_f.json"):
         (folder / name).touch()
-    backlog = FolderBacklog(f"file://{folder}", str(tmp_path / "checkpoint"))
+    backlog = FolderBacklog([f"file://{folder}"], str(tmp_path / "checkpoint"))
     assert backlog() == (0, 4)
     sources.mkdir(parents=True)
     (sources / "0").write_text('v1\n{"path":"a"}')
@@ -299,7 +300,7 @@ def test_a_folder_s_backlog_is_what_its_checkpoint_has_not_taken(tmp_path: Path)
     assert backlog() == (3, 4)
     (sources / "2.compact").write_text('v1\n{"path":"a"}\n{"path":"b"}\n{"path":"c"}\n{"path":"d"}')
     assert backlog() == (4, 4)
-    assert FolderBacklog("s3://bucket/landing", str(tmp_path))() is None
+    assert FolderBacklog(["s3://bucket/landing"], str(tmp_path))() is None
 
 
 def test_a_topic_s_backlog_is_what_the_brokers_still_hold() -> None:

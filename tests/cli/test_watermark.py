@@ -82,7 +82,7 @@ def test_status_says_what_holds_the_watermark_back(lake: Lake, settings: Setting
     progressed(settings, PROGRESSED)
     lines = [" ".join(line.split()) for line in run("status", definition).splitlines()]
     assert "held back by rides-1 of 3 partitions, 1 idle: tailrace watermark shows each" in lines
-    assert json.loads(run("status", definition, "--json"))["log"]["held_by"] == ["rides-1"]
+    assert json.loads(run("status", definition, "--json"))["logs"][0]["held_by"] == ["rides-1"]
 
 
 def test_status_says_how_many_records_came_again(lake: Lake, settings: Settings, definition: str) -> None:
@@ -90,7 +90,7 @@ def test_status_says_how_many_records_came_again(lake: Lake, settings: Settings,
     append(lake, RIDES.name, [], {"epoch": "2", "duplicates": "1234"})
     lines = [" ".join(line.split()) for line in run("status", definition).splitlines()]
     assert any("2 records, 0 rejected, 1,234 duplicates" in line for line in lines)
-    assert json.loads(run("status", definition, "--json"))["log"]["duplicates"] == 1234
+    assert json.loads(run("status", definition, "--json"))["logs"][0]["duplicates"] == 1234
 
 
 def test_of_many_partitions_the_furthest_behind_are_shown(lake: Lake, settings: Settings, definition: str) -> None:

@@ -77,7 +77,11 @@ def filters() -> dict[str, Filter]:
 def said(settings: Settings, folder: Path, command: Any, *happenings: Happening) -> list[dict[str, Any]]:
     """The lines of a run."""
     file = folder / f"{command}.json"
-    logs = Logs(Subject(command, settings, small_lake.HOURLY.stages, Files("/landing")), "json", file)
+    logs = Logs(
+        Subject(command, settings, small_lake.HOURLY.stages, {small_lake.HOURLY.log.name: Files("/landing")}),
+        "json",
+        file,
+    )
     for happening in happenings:
         logs(happening)
     logs.close()

@@ -14,7 +14,7 @@ from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Max, 
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb.database.connection import connect, in_one_transaction
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.fold.fold import Phases
+from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.pipeline_fold import PipelineFold
@@ -158,7 +158,8 @@ def test_L3_what_a_computation_produces_is_folded_again_as_its_ledger_has_it(set
             text = productions(visits, session.table(ledger.table))
             (bundle,) = session.bundles(text, [number])
         watermark = END_OF_TIME if number == 2 else instant(BASE + timedelta(seconds=50 * number))
-        fold.stage(bundle, Clock(number, watermark, instant(BASE) + number), Phases())
+        clock = Clock(number, watermark, instant(BASE) + number)
+        fold.stage(PassedEpoch.of(bundle, clock), Phases())
         fold.publish()
     fold.close()
     found = replay(lake, long)

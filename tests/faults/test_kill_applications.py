@@ -69,7 +69,7 @@ def test_X2_the_answers_of_a_stream_killed_at_many_moments_are_those_of_plain_sq
     lake = Lake(settings)
     for name in names:
         definition = load_any(file(name))
-        log = definition.log.source
+        log = definition.log.sources[0]
         assert plain.table(log.name).count() == len(once(log, made)), hint
         if isinstance(definition, Computation):
             as_ever(plain, lake, [definition])

@@ -35,7 +35,7 @@ def test_L1_a_stream_and_then_a_backfill_say_what_plain_sql_says(
         stream.wait()
     finally:
         stream.close()
-    log = applications[0].pipeline.source
+    log = applications[0].pipeline.sources[0]
     assert plain.table(log.name).count() == len(once(log, made))
     for application in applications:
         as_by_hand(plain, lake, application)

@@ -112,5 +112,5 @@ def test_a_definition_under_another_name_means_the_same() -> None:
     one = query("q5").definition
     other = beside(one, "_b", log=True)
     assert [stage.name for stage in other.stages] == ["q5_counts_b", "q5_most_b", "q5_b"]
-    assert (other.source.name, replace(other.source, name="nexmark")) == ("nexmark_b", one.source)
+    assert (other.sources[0].name, replace(other.sources[0], name="nexmark")) == ("nexmark_b", one.sources[0])
     assert [a.what for a in other.stages] == [b.what for b in one.stages]

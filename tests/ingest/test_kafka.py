@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.fold.fold_group import StreamError
-from tailrace.ingest.sources import Kafka
+from tailrace.ingest.sources import Files, Kafka, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.model.base.time import BEGINNING, days, duration, hours, instant, minutes
 from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.definition.derived_logs import Union
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.progress import Progress
@@ -276,3 +278,53 @@ def instant_at(hour: int) -> int:
 def test_a_topic_that_is_not_there_stops_the_stream(broker: Broker, spark: SparkSession, settings: Settings) -> None:
     with pytest.raises(StreamError, match="Kafka topic nowhere"):
         Topic(broker, "nowhere", spark, Lake(settings)).drain()
+
+
+CHECKED = Log(
+    name="checked", columns={"flight": "string", "at": "timestamp"}, event_time="at", disorder=minutes(30)
+)  # fmt: skip
+GATES = Log(name="gates", columns={"gate": "string", "at": "timestamp"}, event_time="at", disorder=minutes(30))
+TRAFFIC = Union(name="traffic", of=(CHECKED, FLIGHTS, GATES))
+BUSY = Pipeline(
+    name="busy", log=TRAFFIC, key="log", what={"records": Count()}, where=Fixed(hours(1)),
+    when=Repeat(AfterCount(1)), allowed_lateness=days(365),
+)  # fmt: skip
+
+
+def test_X2_two_topics_and_a_folder_are_one_cut_whose_records_are_all_in_their_logs_once(
+    topic: Topic, tmp_path: Path
+) -> None:
+    second, folder = f"{topic.name}_2", tmp_path / "gates"
+    topic.broker.create(second, 2)
+    folder.mkdir()
+    sources: dict[str, Source] = {
+        "flights": Kafka(topic.name, topic.broker.bootstrap, 40),
+        "checked": Kafka(second, topic.broker.bootstrap, 30),
+        "gates": Files(str(folder), "json", 1),
+    }
+    made = flights(120, 7)
+    topic.produce([(place % PARTITIONS, json.dumps(one).encode()) for place, one in enumerate(made)])
+    checked = [{"flight": one["flight"], "at": one["scheduled"]} for one in made]
+    # One record is of another log: it is kept with its bytes, and holds nothing up.
+    astray = json.dumps({"gate": "B7", "at": made[0]["scheduled"]}).encode()
+    messages = [(place % 2, json.dumps(one).encode()) for place, one in enumerate(checked)]
+    topic.broker.produce(second, [*messages, (0, astray)])
+    for number, one in enumerate(made[:3]):
+        (folder / f"{number}.json").write_text(json.dumps({"gate": "A1", "at": one["scheduled"]}) + "\n")
+    for _ in range(2):
+        stream = Stream(topic.spark, topic.lake, [BUSY], sources)
+        stream.start(once=True)
+        stream.wait()
+        stream.close()
+        topic.broker.produce(second, messages[:10])
+    lake = topic.lake
+    assert [lake.table(name).scan().count() for name in ("flights", "checked", "gates")] == [120, 130, 3]
+    (rejected,) = lake.table("checked__rejected").scan().to_arrow().to_pylist()
+    assert rejected["raw"] == astray
+    rows = lake.table("busy").scan().to_arrow().to_pylist()
+    counts = Counter[str]()
+    for one in rows:
+        counts[one["log"]] += one["records"]
+    assert counts == {"flights": 120, "checked": 130, "gates": 3}
+    found = audit(lake, BUSY)
+    assert found.ok, [check for check in found.checks if not check.ok]

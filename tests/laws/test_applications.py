@@ -27,7 +27,7 @@ from tests.support.applications import APPLICATIONS, RECORDS, Answers, Applicati
 
 def queried(application: Application, records: Sequence[Record]) -> Answers:
     """What plain SQL says of some records."""
-    happened = application.pipeline.source.event_time
+    happened = application.pipeline.sources[0].event_time
     given = [{**record, "happened": record[happened]} for record in records]
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -46,7 +46,7 @@ def told(application: Application, found: Folded) -> Answers:
 
 def in_any_order(pipeline: Pipeline, records: Sequence[Record], chance: Random) -> Epochs:
     """Records in any order, in epochs of any size, with a watermark that has nothing to do with them."""
-    times = sorted(instant(record[pipeline.source.event_time]) for record in records)
+    times = sorted(instant(record[pipeline.sources[0].event_time]) for record in records)
     # The last one is of days later. A watermark that ends where no window takes any of the others makes some late.
     first, span = times[0], 2 * (times[-2] - times[0] + pipeline.stages[0].lateness)
     left, found, now, reached = chance.sample(records, len(records)), Epochs(), first, 0.0
@@ -65,9 +65,9 @@ def test_L1_the_answers_are_those_of_plain_sql_less_what_was_late_and_of_a_backf
 ) -> None:
     application, chance = APPLICATIONS[name], Random(seed)
     pipeline = application.pipeline
-    records = once(pipeline.source, RECORDS[application.records].made(0.15, seed))
+    records = once(pipeline.sources[0], RECORDS[application.records].made(0.15, seed))
     if order == "as it came":
-        cut = epochs(pipeline.source, records, per_epoch=chance.choice([100, 250]))
+        cut = epochs(pipeline.sources[0], records, per_epoch=chance.choice([100, 250]))
     else:
         cut = in_any_order(pipeline, records, chance)
     runs = fold_stages(pipeline, cut)

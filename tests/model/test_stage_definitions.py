@@ -287,7 +287,7 @@ def test_a_log_with_percentiles_that_make_no_sense_is_refused() -> None:
 def test_the_stages_of_a_definition_and_what_they_wait_for() -> None:
     bills = later()
     assert [stage.name for stage in bills.stages] == ["visits", "bills"]
-    assert bills.source == CLICKS
+    assert bills.sources == (CLICKS,)
     assert timedelta(microseconds=bills.lateness) == minutes(90)
     assert later(log=first(timestamp=EARLIEST).panes).lateness == bills.lateness + 30 * 60_000_000
     assert later(allowed_lateness=hours(3)).lateness == 3 * 3_600_000_000

@@ -115,7 +115,7 @@ def test_what_is_scraped_of_a_stream_is_what_its_tables_hold(
     land_first(folder)
     source = Files(str(folder), per_epoch=1)
     watched = settings.model_copy(update={"log_format": "json", "log_file": log, "metrics_file": tmp_path})
-    subject = Subject("stream", watched, COUNTED.stages, source)
+    subject = Subject("stream", watched, COUNTED.stages, {COUNTED.log.name: source})
     said: list[str] = []
     monkeypatch.setattr(Output, "say", lambda self, text: said.append(text))
     with observing(subject, Output().say, 0) as observed:
@@ -194,7 +194,9 @@ def test_X1_a_backfill_that_moves_the_ledger_is_a_conflict_and_its_windows_are_c
         return publish(fold)
 
     monkeypatch.setattr(PipelineFold, "publish", beside_a_backfill)
-    with observing(Subject("stream", of_stream, COUNTED.stages, source), Output().say, 0) as observed:
+    with observing(
+        Subject("stream", of_stream, COUNTED.stages, {COUNTED.log.name: source}), Output().say, 0
+    ) as observed:
         drained(observed.tell)
         found = scraped(said[0].rpartition(" ")[2])
     ledger = {"log": "drops", "table": "counted__ledger", "writer": "stream"}

@@ -64,7 +64,9 @@ def report(epoch: int, **changes: Any) -> EpochReport:
 
 
 def stream(settings: Settings, source: Files | Kafka | None = None) -> Subject:
-    return Subject("stream", settings, small_lake.HOURLY.stages, source or Files("/landing"))
+    return Subject(
+        "stream", settings, small_lake.HOURLY.stages, {small_lake.HOURLY.log.name: source or Files("/landing")}
+    )
 
 
 def served(metrics: Metrics) -> Scraped:

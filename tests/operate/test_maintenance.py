@@ -83,9 +83,7 @@ class Case:
     def caught_up(self, running: Stream) -> None:
         """Wait until all that has landed is folded."""
         end = time.monotonic() + 400
-        while (
-            self.lake.table("rides").scan().count() < len(self.rides) or running.folds[0].epoch < running.landing.epoch
-        ):
+        while self.lake.table("rides").scan().count() < len(self.rides) or running.folds[0].epoch < running.epoch:
             assert not running.wait(0.3)
             assert time.monotonic() < end
 

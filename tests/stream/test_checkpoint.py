@@ -159,7 +159,7 @@ def test_X1_a_stream_that_was_fenced_off_writes_nothing_that_the_one_after_it_re
     drop.land(2)
     zombie = drop.writer()
     zombie.start()
-    while zombie.landing.epoch < 1:
+    while zombie.epoch < 1:
         zombie.wait(1)
     heir = drop.writer()
     drop.land(2)

@@ -126,9 +126,9 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     dropped = dropped_of(told)
     assert [(one.definition, one.left) for one in dropped] == [("hourly", 0)]
     assert "generation 2 with another meaning took over" in dropped[0].reason
-    within(running, lambda: running.landing.epoch == 3)
+    within(running, lambda: running.epoch == 3)
     case.land(("zoe", 256, "16:00"))
-    within(running, lambda: running.landing.epoch == 4)
+    within(running, lambda: running.epoch == 4)
     with pytest.raises(OtherDefinitionError, match="tailrace plan"):
         case.stream(HOURLY)
     tail = Tailing(plain, case.lake, [CHANGED])

@@ -14,7 +14,7 @@ from tests.support.applications import RECORDS, Answers, Application
 def by_hand(spark: SparkSession, application: Application, *, late: bool) -> Answers:
     """The answers out of the log by plain SQL; those that came too late for the first stage only with `late`."""
     pipeline = application.pipeline
-    log, first = pipeline.source, pipeline.stages[0].name
+    log, first = pipeline.sources[0], pipeline.stages[0].name
     left = (
         ""
         if late

@@ -10,11 +10,12 @@ from typing import Any
 from tailrace import Computation
 from tailrace.engines.choose import Engine
 from tailrace.fold.computation_fold import ComputationFold
-from tailrace.fold.fold import Phases
+from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.registry import Registry
+from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment
@@ -45,8 +46,12 @@ class Folded:
         return None if self.fold.claiming is None else self.fold.claiming.registry
 
     def anew(self) -> ComputationFold:
-        self.fold = ComputationFold(self.lake, self.computation, self.sides, after=None)
+        self.fold = ComputationFold(self.lake, self.computation, self.sides, again=self._again)
         return self.fold
+
+    def _again(self, epoch: int) -> PassedEpoch:
+        bundle = self.sides.logged(self.computation.log, epoch - 1, epoch)
+        return PassedEpoch.of(bundle, recorded(self.lake, self.computation.log.name)[epoch].clock)
 
     def epoch(self, records: Sequence[Mapping[str, Any]], clock: Clock) -> None:
         """Land an epoch that the log does not have yet, and fold it."""
@@ -57,7 +62,7 @@ class Folded:
             said = {"epoch": clock.epoch, "watermark": clock.watermark, "processing_time": clock.processing_time}
             files = FileChange(tuple(self.lake.written(name, bundle)))
             self.lake.change(name, files, {one: str(value) for one, value in said.items()}, head.snapshot)
-        self.fold.stage(bundle, clock, Phases())
+        self.fold.stage(PassedEpoch.of(bundle, clock), Phases())
         assert self.fold.publish()
 
     def rows(self, kind: str) -> list[dict[str, Any]]:

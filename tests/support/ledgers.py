@@ -43,7 +43,7 @@ def run(spark: SparkSession, lake: Lake, folder: Path, *definitions: Definition)
 
 def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[ChainRun]:
     """What the reference says of the log's epochs, with the clocks that the log recorded."""
-    log = definition.log.source
+    log = definition.log.sources[0]
     columns = [*log.columns, "_epoch", "_source", "_offset"]
     instants = [name for name, type in log.columns.items() if type == "timestamp"]
     bundles: dict[int, list[dict[str, Any]]] = {}
@@ -54,7 +54,7 @@ def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Ch
     clocks = [replace(found[epoch].clock, signals=()) for epoch in sorted(found)]
     epochs = [(bundles.get(clock.epoch, []), clock) for clock in clocks]
     start = [ChainRun(WindowsState(generation=1))] if isinstance(definition, Pipeline) else []
-    if (earlier := before(definition)) is not None:
+    for earlier in before(definition):
         assert not isinstance(earlier, Pipeline)
         start = [ChainRun(computation_state.KeysState()), *start]
     return fold_chain(definition, epochs, start)
@@ -92,4 +92,4 @@ def as_ever(spark: SparkSession, lake: Lake, definitions: Iterable[Pipeline | Co
             assert runs[-1].productions
             assert runs[-1].late
             assert kept(spark, one) == told(one, runs[-1])
-        assert lake.head(f"{one.name}__ledger").number("epoch") == lake.head(one.log.source.name).number("epoch")
+        assert lake.head(f"{one.name}__ledger").number("epoch") == lake.head(one.log.sources[0].name).number("epoch")

@@ -28,7 +28,7 @@ TIMES = LOGS["nexmark"].instants
 OTHERWISE = {"q6": "q6_group_top1"}
 """Queries whose published answer goes by another name."""
 
-LOG = query("q0").definition.source
+LOG = query("q0").definition.sources[0]
 Epochs = list[tuple[list[Record], Clock]]
 
 needs_published = pytest.mark.skipif(

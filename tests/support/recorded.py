@@ -10,7 +10,7 @@ from typing import NoReturn
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.fold.fold import Phases
+from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.pipeline_fold import PipelineFold
@@ -52,7 +52,7 @@ def record(
                 fold.close()
             fold = PipelineFold(lake, pipeline, Sides(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0)))
         given = bundle if spark is None else spark.createDataFrame(bundle)
-        fold.stage(given, clock, Phases())
+        fold.stage(PassedEpoch.of(given, clock), Phases())
         fold.publish()
     if fold is not None:
         fold.close()

@@ -19,6 +19,7 @@ from tailrace.airflow.stream_tasks import STREAM, WATERMARK, StreamOperator, Wat
 from tailrace.airflow.stream_tasks import form as stream_form
 from tailrace.airflow.timetable import ByHand
 from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import log_names
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.plan.loader import load, load_any, load_ranged
@@ -260,7 +261,7 @@ def _doc(pipeline: Ranged) -> str:
     return f"""
 ### Backfill {pipeline.name}
 
-Computes a range of event time anew from the log `{pipeline.source.name}`, beside the stream, and merges what differs:
+Computes a range of event time anew from `{log_names(pipeline.sources)}`, beside the stream, and merges what differs:
 a window that comes out equal is left untouched, one that changed is taken back and fired again, one that is not
 produced any more is taken back.
 

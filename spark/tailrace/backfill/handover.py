@@ -41,7 +41,7 @@ class Handover(WindowsRun):
         super().__init__(session, pipeline, first, last)
         self.answering = answering(session, pipeline)
         self.ledger = ledger_name(pipeline.name)
-        alone = pipeline.earlier is None and not isinstance(pipeline.log, Productions)
+        alone = pipeline.earlier is None and not any(isinstance(log, Productions) for log in pipeline.log.parts)
         if not alone or ONWARD in self.lake.head(self.ledger).properties:
             raise BackfillError(
                 f"windows up to {text(last)} are still open to the stream, and a definition that reads another one, or "

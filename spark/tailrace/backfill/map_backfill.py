@@ -48,15 +48,15 @@ def backfill_map(
 
     def run(lake: Lake) -> list[Backfilled]:
         pinned = folded_head(lake, definition)
-        with session_for(lake, definition, "backfill", [read(lake, definition, first, last)]) as session:
+        with session_for(lake, definition, "backfill", read(lake, definition, first, last)) as session:
             begun(session)
             return [MapRun(session, definition, first, last, pinned).run(reason, dry_run)]
 
     return here_first(lake, run) if spark else run(lake)
 
 
-def read(lake: Lake, definition: Map, first: int, last: int) -> tuple[str, Filter]:
-    """Return the name of the log that a range reads, and the filter of the files that hold its records."""
+def read(lake: Lake, definition: Map, first: int, last: int) -> list[tuple[str, Filter]]:
+    """Return the tables that a range reads, each with the filter of the files that hold its records."""
     epoch = lake.head(ledger_name(definition.name)).number("epoch")
     return log_records.read(lake, definition.log, epoch, *_bounds(first, last))
 

@@ -102,21 +102,21 @@ def backfill_stages(
 def engine_for(lake: Lake, pipeline: Ranged, first: int, last: int) -> EngineChoice:
     """Choose the engine for a range, as `backfill` does, and raise `backfill`'s errors for the range and the tables."""
     _check(lake, pipeline, first, last)
-    return choice_for(lake, pipeline, [_read(lake, pipeline, first, last)])[0]
+    return choice_for(lake, pipeline, _read(lake, pipeline, first, last))[0]
 
 
 @contextmanager
 def _opened(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Iterator[tuple[Session, Shared]]:
     """Open a session on the engine that fits the log's records of a range, with the shared answers of the stages."""
     with (
-        session_for(lake, pipeline, "backfill", [_read(lake, pipeline, first, last)]) as session,
+        session_for(lake, pipeline, "backfill", _read(lake, pipeline, first, last)) as session,
         closing(Shared(session, pipeline, first, last)) as shared,
     ):
         yield session, shared
 
 
-def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> tuple[str, Filter]:
-    """Return the name of the log that a range reads, and the filter of the files that hold its records."""
+def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> list[tuple[str, Filter]]:
+    """Return the tables that a range reads, each with the filter of the files that hold its records."""
     if isinstance(pipeline, Map):
         return read(lake, pipeline, first, last)
     since, until = events_from(pipeline, first), events_until(pipeline, last)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 from tailrace.engines.claims import Claiming, KeySide
 from tailrace.engines.protocol import EpochCounts
-from tailrace.fold.fold import EpochResult, Fold, PassedEpoch
+from tailrace.fold.fold import EpochResult, PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.pipeline_fold import LedgerFold
 from tailrace.fold.task_thread import TaskThread
@@ -24,8 +25,8 @@ from tailrace.model.definition.context import ComputationError
 class ComputationFold(LedgerFold):
     """The running fold of one computation.
 
-    `after` is the fold of the definition that it reads, None where it reads a source's log. Its commits always say
-    how far its readers may go, whether or not there is a reader, as people read that, too.
+    `again` returns an epoch that the computation read, once more. Its commits always say how far its readers may go,
+    whether or not there is a reader, as people read that, too.
     """
 
     side: KeySide
@@ -36,10 +37,10 @@ class ComputationFold(LedgerFold):
         computation: Computation,
         sides: Sides,
         *,
-        after: Fold | None,
+        again: Callable[[int], PassedEpoch],
         landing: Lease | None = None,
     ) -> None:
-        self.computation, self.after = computation, after
+        self.computation, self._read_again = computation, again
         super().__init__(lake, computation, sides, feeds=True, landing=landing)
         self.claiming = None if computation.once is None else Claiming(lake, computation, self.lease)
 
@@ -84,21 +85,18 @@ class ComputationFold(LedgerFold):
         """Compute an epoch again, from the state before it and by the clocks that the ledger recorded."""
         name = self.computation.name
         clocks = {epoch: one.clock for epoch, one in recorded(self.lake, self.lease.table).items()}
-        if epoch not in clocks or (epoch > 0 and epoch - 1 not in clocks):
+        begin = min(clocks, default=0)
+        if epoch not in clocks or (epoch > begin and epoch - 1 not in clocks):
             raise ComputationError(
                 f"{name}: its weak productions of epoch {epoch} are wanted again, and the snapshot of "
                 f"{self.lease.table} that says its clock is gone: let those who read it start anew under another "
                 'name, or leave productions="weak" out, under another name'
             )
-        if self.after is None:
-            bundle = self.sides.logged(self.computation.log, epoch - 1, epoch)
-        else:
-            earlier = recorded(self.lake, self.after.lease.table).get(epoch)
-            bundle = self.after.passed_on_again(epoch, earlier).bundle
+        bundle = self._read_again(epoch).bundle
         # On a side beside the fold's own, whose state stays where it is.
         with closing(self.sides.beside(self.computation, bundle)) as side:
             snapshot = self.lease.head.snapshot
-            keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > 0 else side.nothing(1)
+            keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > begin else side.nothing(1)
             stepped = side.step(keys, side.consume(bundle, keys), clocks[epoch])
             onward = BEGINNING if there is None or there.onward is None else there.onward
             return PassedEpoch(side.passed(stepped), clocks[epoch], onward)

@@ -59,12 +59,18 @@ class EpochResult:
 class PassedEpoch:
     """An epoch as its readers take it: its records, its clock, and the bound of their watermark (rule T3).
 
-    `onward` is that bound, in microseconds.
+    `onward` is that bound, in microseconds. A reader of several logs does not wait for one that is `idle`.
     """
 
     bundle: Bundled
     clock: Clock
     onward: int
+    idle: bool = False
+
+    @classmethod
+    def of(cls, bundle: Bundled, clock: Clock, *, idle: bool = False) -> PassedEpoch:
+        """Make an epoch of a log itself, whose readers have its own watermark."""
+        return cls(bundle, clock, clock.watermark, idle)
 
     def clock_after(self, before: Clock | None) -> Clock:
         """Return the clock of a reader whose last one was `before`: it never goes back."""
@@ -98,14 +104,8 @@ class Fold(Protocol):
     def epoch(self) -> int:
         """The last epoch in the ledger."""
 
-    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> EpochResult:
-        """Step the epoch of `clock` and write it to the ledger's branch."""
-
-    def stage_after(self, earlier: Fold, phases: Phases) -> EpochResult:
-        """Step the epoch that the `earlier` fold has staged."""
-
-    def stage_again(self, epoch: int, earlier: Fold, there: EpochCommit | None, phases: Phases) -> EpochResult:
-        """Step an epoch of the `earlier` fold's ledger: `there` is its commit, None where that is gone."""
+    def stage(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
+        """Step an epoch that was passed on, and write it to the ledger's branch."""
 
     def passed_on(self) -> PassedEpoch:
         """Return the staged epoch as its readers take it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import Bounds, Engine, EngineChoice
+from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.scans import as_declared, bytes_read, scanned
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.keys import DuckKeys
@@ -22,22 +25,27 @@ from tailrace.engines.duckdb.map_step import DuckMap
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
 from tailrace.engines.spark.declared_rows import as_declared as as_declared_frame
-from tailrace.engines.spark.executions.preparation import prepare
+from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.engines.spark.map_step import SparkMap
 from tailrace.engines.spark.session import Starting, when_needed
-from tailrace.engines.spark.side import Bundled, SparkSide
+from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
+from tailrace.fold.fold import PassedEpoch
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.schema.filters import above, at_most, every
+from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Definition, Ranged
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.derived_logs import Union
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.progress import least
 from tailrace.sql.records.selections import needs_spark
+from tailrace.sql.records.unions import united
 from tailrace.sql.terms import Relation
 
 
@@ -83,6 +91,25 @@ class Sides:
                 return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
         table = self.spark.table(self.lake.identifier(log.name))
         return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
+
+    def together(self, union: Union, passed: Mapping[str, PassedEpoch]) -> PassedEpoch:
+        """Make an epoch of a union of that of each of its logs, by the logs' names in the union (rule T3)."""
+        epochs = list(passed.values())
+        onward = least((one.onward, one.idle) for one in epochs)
+        signals = tuple(sorted({name for one in epochs for name in one.clock.signals}))
+        now = max(one.clock.processing_time for one in epochs)
+        bundle = self._united(union, {side: one.bundle for side, one in passed.items()})
+        return PassedEpoch(bundle, Clock(epochs[0].clock.epoch, onward, now, signals), onward)
+
+    def _united(self, union: Union, bundles: Mapping[str, Bundled]) -> Bundled:
+        with ExitStack() as views:
+            if all(isinstance(bundle, pa.Table) for bundle in bundles.values()):
+                own = views.enter_context(closing(self.database.cursor()))
+                names = {side: views.enter_context(registered(own, bundle)) for side, bundle in bundles.items()}
+                return own.execute(in_duckdb_once(united(union, names))).to_arrow_table()
+            frames = {side: as_frame(self.spark, bundle) for side, bundle in bundles.items()}
+            names = {side: views.enter_context(viewed(self.spark, frame)) for side, frame in frames.items()}
+            return self.spark.sql(united(union, names))
 
     def first(self, definition: Definition) -> Side:
         """Open the side that a fold begins on, on the engine chosen for it."""

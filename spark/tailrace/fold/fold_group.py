@@ -9,27 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from tailrace.engines.spark.session import Starting
-from tailrace.engines.spark.side import Bundled
 from tailrace.fold.computation_fold import ComputationFold
-from tailrace.fold.fold import EpochResult, Fold, Phases
+from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.pipeline_fold import MapFold, PipelineFold
+from tailrace.fold.recorded_epoch import RecordedEpoch, Recordings
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import Dropped
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.epoch_properties import CLOCK, EpochCommit, recorded
+from tailrace.lake.commit.epoch_properties import CLOCK
 from tailrace.lake.commit.lease import LANDING, Lease
 from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
-from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import Definition, before, chain, keeping_answers
+from tailrace.model.definition.derived_logs import Panes, Productions, Union
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
@@ -44,10 +44,11 @@ class StreamError(TailraceError, RuntimeError):
 
 
 class FoldGroup(Sequence[Fold]):
-    """The running folds of definitions that read one log, in the order in which an epoch takes them.
+    """The running folds of definitions, in the order in which an epoch takes them.
 
-    `landing` is the log's lease, of a stream that lands it. A fold whose lease is lost to a process that folds from
-    the log is dropped alone; where the lease is lost to another stream, the process is fenced off as a whole.
+    `logs` are those that sources fill and that the definitions read; an epoch is one cut over all of them. `landing` is
+    the first log's lease, of a stream that lands them. A fold whose lease is lost to a process that folds from the log
+    is dropped alone; where the lease is lost to another stream, the process is fenced off as a whole.
     """
 
     def __init__(
@@ -62,9 +63,9 @@ class FoldGroup(Sequence[Fold]):
     ) -> None:
         self.sides = sides or Sides(spark, lake)
         self.lake, self.landing = lake, landing
-        self.log = only_log(definitions)
+        self.logs = landed_logs(definitions)
         stages = _stages(definitions)
-        fed = {earlier.name for stage in stages if (earlier := before(stage)) is not None}
+        fed = {earlier.name for stage in stages for earlier in before(stage)}
         self._with_answers = keeping_answers(definitions)
         self._following = TaskThread("following", room=1)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
@@ -91,18 +92,35 @@ class FoldGroup(Sequence[Fold]):
                 self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._with_answers, feeds=feeds,
                 landing=self.landing,
             )  # fmt: skip
-        earlier = before(stage)
-        after = None if earlier is None else self._by_name[earlier.name]
-        return ComputationFold(self.lake, stage, self.sides, after=after, landing=self.landing)
+        again = partial(self._read_again, stage)
+        return ComputationFold(self.lake, stage, self.sides, again=again, landing=self.landing)
 
     def there(self, fold: Fold) -> bool:
         """Tell whether a fold is still in the group."""
         return self._by_name.get(fold.definition.name) is fold
 
-    def earlier(self, fold: Fold) -> Fold | None:
-        """Find the fold of the definition that a fold reads; None where it reads the log."""
-        earlier = before(fold.definition)
-        return None if earlier is None else self._by_name[earlier.name]
+    def stage(self, fold: Fold, landed: Mapping[str, PassedEpoch], phases: Phases) -> EpochResult:
+        """Step an epoch that is in hand: `landed` has that of each log, and earlier folds have staged theirs."""
+
+        def read(log: Log) -> PassedEpoch:
+            if isinstance(log, Panes | Productions):
+                return self._by_name[log.of.name].passed_on()
+            return landed[log.name]
+
+        return fold.stage(self._passed(fold.definition.log, read), phases)
+
+    def _passed(self, log: Log, read: Callable[[Log], PassedEpoch]) -> PassedEpoch:
+        """Return an epoch of a log, of those that `read` gives of its parts."""
+        if isinstance(log, Union):
+            return self.sides.together(log, {side: read(part) for side, part in log.sides.items()})
+        return read(log)
+
+    def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> Callable[[Log], PassedEpoch]:
+        return RecordedEpoch(self.sides, self._by_name, recordings, epoch, epoch - 1 if after is None else after).read
+
+    def _read_again(self, stage: Definition, epoch: int) -> PassedEpoch:
+        """Return an epoch that a definition has read, as the tables have it."""
+        return self._passed(stage.log, self._recorded(epoch, Recordings(self.lake)))
 
     def ask(self, fold: Fold, work: Callable[[], Found]) -> Found | None:
         """Do `work` with a fold, and return its result; drop the fold where its lease is lost, and return None.
@@ -183,11 +201,11 @@ class FoldGroup(Sequence[Fold]):
         Any cut into epochs gives the same answers in the end (rule L1), but other panes on the way, so this is for
         ledgers that are built beside and that nobody reads yet. It works for folds that read the log itself.
         """
-        clock = recorded(self.lake, self.log.name).get(last)
+        recordings = Recordings(self.lake)
         for fold in self:
             if fold.epoch < last:
-                bundle = self.sides.logged(self.log, fold.epoch, last)
-                fold.stage(bundle, recorded_clock(last, clock, fold.state.clock), Phases())
+                read = self._recorded(last, recordings, after=fold.epoch)
+                fold.stage(self._passed(fold.definition.log, read), Phases())
                 fold.publish()
 
     def anew(self) -> None:
@@ -201,54 +219,35 @@ class FoldGroup(Sequence[Fold]):
         behind = [fold for fold in self if fold.epoch < last]
         if not behind:
             return
-        clocks = recorded(self.lake, self.log.name)
-        ledgers = {fold.definition.name: recorded(self.lake, fold.lease.table) for fold in self if fold.feeds}
+        recordings = Recordings(self.lake)
+        begins = {
+            fold.definition.name: min(min(recordings.of(log.name), default=0) for log in fold.definition.sources)
+            for fold in behind
+        }
         for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
             phases, started = Phases(), time.perf_counter()
-            bundle, clock = self.sides.logged(self.log, epoch - 1, epoch), clocks.get(epoch)
+            read = self._recorded(epoch, recordings)
 
             def folded(fold: Fold, epoch: int = epoch) -> EpochResult | None:
                 if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
                     return None
-                return self._published(fold, epoch, bundle, clock, ledgers, phases)  # noqa: B023
+                if fold.epoch < 0 and epoch < begins[fold.definition.name]:
+                    return None
+                return self._published(fold, lambda: self._passed(fold.definition.log, read), phases)  # noqa: B023
 
             results = self.each(folded)
             if not self:
                 return
             self.follow()
-            caught(epoch, results, time.perf_counter() - started, phases)
+            if results:
+                caught(epoch, results, time.perf_counter() - started, phases)
 
-    def _published(
-        self,
-        fold: Fold,
-        epoch: int,
-        bundle: Bundled,
-        clock: EpochCommit | None,
-        ledgers: Mapping[str, Mapping[int, EpochCommit]],
-        phases: Phases,
-    ) -> EpochResult:
-        folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
+    def _published(self, fold: Fold, passed: Callable[[], PassedEpoch], phases: Phases) -> EpochResult:
+        folded = fold.stage(passed(), phases)
         while not fold.publish():
-            folded = self._stage_again(fold, epoch, bundle, clock, ledgers, phases)
+            folded = fold.stage(passed(), phases)
         self._trimming[fold.definition.name].after_commit()
         return folded
-
-    def _stage_again(
-        self,
-        fold: Fold,
-        epoch: int,
-        bundle: Bundled,
-        clock: EpochCommit | None,
-        ledgers: Mapping[str, Mapping[int, EpochCommit]],
-        phases: Phases,
-    ) -> EpochResult:
-        """Stage an epoch of the log or, for a later stage, of the earlier stage's ledger."""
-        earlier = self.earlier(fold)
-        if earlier is None:
-            return fold.stage(bundle, recorded_clock(epoch, clock, fold.state.clock), phases)
-        latest = EpochCommit.of(earlier.lease.head.properties)
-        there = ledgers[earlier.definition.name].get(epoch) if latest.clock.epoch > epoch else latest
-        return fold.stage_again(epoch, earlier, there, phases)
 
     def _drop(self, fold: Fold, lost: FencedError) -> None:
         """Drop a fold and its readers: nothing that they have staged is published."""
@@ -270,18 +269,22 @@ class FoldGroup(Sequence[Fold]):
         return f"generation {number} with another meaning took over: restart this stream with the changed definition"
 
 
-def only_log(definitions: Sequence[Definition]) -> Log:
-    """Return the log that the definitions read. Raises `StreamError` where they read several."""
-    logs = {definition.source.name for definition in definitions}
-    if len(logs) != 1 or any(definition.source != definitions[0].source for definition in definitions):
-        raise StreamError(f"one stream reads one log, these definitions read {sorted(logs)}: run one stream each")
-    return definitions[0].source
+def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
+    """List the logs that sources fill and that the definitions read, by name.
+
+    Raises `StreamError` where two that differ have one name.
+    """
+    found: dict[str, Log] = {}
+    for log in (log for definition in definitions for log in definition.sources):
+        if found.setdefault(log.name, log) != log:
+            raise StreamError(f"two of the definitions read a log {log.name} that they declare otherwise: import it")
+    return tuple(found[name] for name in sorted(found))
 
 
-def landed(lake: Lake, log: Log) -> dict[int, int]:
-    """Count the records that each epoch brought to a log, by its commits."""
+def landed(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
+    """Count the records that each epoch brought to these logs, by their commits."""
     found: dict[int, int] = {}
-    for commit in commits(lake, log.name).all:
+    for commit in (commit for log in logs for commit in commits(lake, log.name).all):
         if CLOCK[1] in commit.properties:
             epoch = int(commit.properties["epoch"])
             found[epoch] = found.get(epoch, 0) + commit.added
@@ -312,15 +315,3 @@ def _stages(definitions: Sequence[Definition]) -> list[Definition]:
         if stages.setdefault(stage.name, stage) != stage:
             raise StreamError(f"two of the definitions are named {stage.name}: give each stage a name of its own")
     return list(stages.values())
-
-
-def recorded_clock(epoch: int, there: EpochCommit | None, before: Clock | None) -> Clock:
-    """Return the clock of an epoch of the log, as its commit says; where that is gone, time stands still.
-
-    It never goes back behind `before`, the fold's last clock.
-    """
-    found = Clock(epoch, BEGINNING, BEGINNING) if there is None else there.clock
-    if before is None:
-        return found
-    watermark, now = max(found.watermark, before.watermark), max(found.processing_time, before.processing_time)
-    return Clock(epoch, watermark, now, found.signals)

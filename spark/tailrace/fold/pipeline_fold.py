@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.engines.protocol import EpochCounts, Side
 from tailrace.engines.spark.side import Bundled
-from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
+from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace, Trailing
 from tailrace.fold.task_thread import TaskThread
@@ -69,20 +69,10 @@ class LedgerFold:
         """The last epoch in the ledger."""
         return self.lease.head.number("epoch")
 
-    def stage(self, bundle: Bundled, clock: Clock, phases: Phases) -> EpochResult:
-        """Step the epoch of `clock` and write it to the ledger's branch."""
-        return self._step(self._consumed(bundle, phases), clock, phases)
-
-    def stage_after(self, earlier: Fold, phases: Phases) -> EpochResult:
-        """Step the epoch that the `earlier` fold has staged, on the records that it passes on (rule T3)."""
-        return self._stage_on(earlier.passed_on(), phases)
-
-    def stage_again(self, epoch: int, earlier: Fold, there: EpochCommit | None, phases: Phases) -> EpochResult:
-        """Step an epoch of the `earlier` fold's ledger: `there` is its commit.
-
-        Where that snapshot is gone, the watermark stays where it is until the next epoch.
-        """
-        return self._stage_on(earlier.passed_on_again(epoch, there), phases)
+    def stage(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
+        """Step an epoch that was passed on, and write it to the ledger's branch; the clock never goes back (T3)."""
+        consumed = self._consumed(passed.bundle, phases)
+        return self._step(consumed, passed.clock_after(self.state.clock), phases)
 
     def passed_on(self) -> PassedEpoch:
         """Return the staged epoch, as records of a later stage."""
@@ -92,7 +82,10 @@ class LedgerFold:
         return PassedEpoch(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
-        """Return an epoch of the ledger as its readers take it."""
+        """Return an epoch of the ledger as its readers take it.
+
+        Where its commit is gone, their watermark stays where it is until the next epoch.
+        """
         records = self.side.passed_again(epoch)
         if there is None:
             return PassedEpoch(records, Clock(epoch, BEGINNING, 0), BEGINNING)
@@ -155,10 +148,6 @@ class LedgerFold:
     def _settled(self, stepped: Any, clock: Clock) -> Any:
         """Settle what has to be settled before an epoch's result is written; return that result."""
         return stepped
-
-    def _stage_on(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        consumed = self._consumed(passed.bundle, phases)
-        return self._step(consumed, passed.clock_after(self.state.clock), phases)
 
     def _consumed(self, bundle: Bundled, phases: Phases) -> Any:
         self._taken_over(bundle)

@@ -24,6 +24,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.model.base.errors import TailraceError
 
+NOT_READ = "-"
+"""The offset of a source that nothing was read of yet, as Spark writes it."""
+
 _VERSION = "v1"
 _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 _DONE = '{"nextBatchWatermarkMs":0}'
@@ -42,18 +45,21 @@ class CheckpointError(TailraceError, ValueError):
 
 @dataclass(frozen=True)
 class ReadPosition:
-    """The point up to which a source was read, as a commit of the log says: the query, its micro-batch, its offset."""
+    """The point up to which sources were read, as the logs' commits say: the query, its micro-batch, and the offsets.
+
+    There is an offset for each source, in their order in the query; `NOT_READ` for one that nothing was read of.
+    """
 
     query: str
     batch: int
-    offset: str
+    offsets: tuple[str, ...]
 
 
 class Checkpoint:
     """The checkpoint of one query in a folder, by a path of any file system that Spark knows."""
 
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, spark: SparkSession, folder: str, sources: int = 1) -> None:
+        self.folder, self.sources = folder, sources
         jvm: Any = spark._jvm
         # Each part of a name is a call of the JVM, so classes are looked up once.
         self._hadoop_path: Any = jvm.org.apache.hadoop.fs.Path
@@ -62,12 +68,12 @@ class Checkpoint:
         self._files = self._path().getFileSystem(spark._jsc.hadoopConfiguration())
 
     @classmethod
-    def taken(cls, spark: SparkSession, place: str, token: int) -> Checkpoint:
-        """Take over the checkpoint of the writer before, for the writer with this token.
+    def taken(cls, spark: SparkSession, place: str, token: int, sources: int = 1) -> Checkpoint:
+        """Take over the checkpoint of the writer before, for the writer with this token, whose query has `sources`.
 
         The folder is moved, not copied: what the writer before still writes goes where nobody looks.
         """
-        ours = cls(spark, f"{place}/{token}")
+        ours = cls(spark, f"{place}/{token}", sources)
         earlier = [found for found in ours._numbered(ours._path().getParent()) if found < token]
         for before in sorted(earlier, reverse=True):
             if ours._moved(ours._sibling(str(before))):
@@ -87,9 +93,12 @@ class Checkpoint:
             raise CheckpointError("metadata: it does not say the query's id")
         return str(found["id"])
 
-    def offset(self, batch: int) -> str:
-        """Read the offset up to which a micro-batch read the source. Raises `CheckpointError` where it is not there."""
-        return self._lines(f"offsets/{batch}", 3)[2]
+    def offsets(self, batch: int) -> tuple[str, ...]:
+        """Read the offsets up to which a micro-batch read the sources, in their order in the query.
+
+        Raises `CheckpointError` where they are not there.
+        """
+        return tuple(self._lines(f"offsets/{batch}", 2 + self.sources)[2:])
 
     def flaw(self, position: ReadPosition) -> str | None:
         """Say how the checkpoint differs from the log's last commit; None where a query can go on from there."""
@@ -103,20 +112,21 @@ class Checkpoint:
                 return "is older than the log"
             if done > position.batch or planned > position.batch + 1:
                 return "is ahead of the log"
-            if self.offset(position.batch) != position.offset:
+            if self.offsets(position.batch) != position.offsets:
                 return "says otherwise than the log what was read"
             # The other files that Spark reads as it starts.
-            last = [self.offset(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
+            last = [self.offsets(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
             if done >= 0:
                 self._lines(f"commits/{done}", 2)
-            for name in _logs_of_files(_files_taken(last)):
-                self._lines(f"sources/0/{name}")
+            for source, offset in enumerate(last):
+                for name in _logs_of_files(_files_taken(offset)):
+                    self._lines(f"sources/{source}/{name}")
         except CheckpointError as error:
             return f"is damaged ({error})"
         return None
 
-    def rebuild(self, position: ReadPosition, files: Iterable[str]) -> None:
-        """Write the checkpoint anew. `files` are Spark's names of those read so far, for a source of files.
+    def rebuild(self, position: ReadPosition, files: Sequence[Iterable[str]]) -> None:
+        """Write the checkpoint anew. `files` are Spark's names of those read so far, of each source.
 
         The checkpoint before is kept beside it, with `.replaced` at the end of its name.
         """
@@ -125,11 +135,12 @@ class Checkpoint:
         self._write(made, "metadata", [json.dumps({"id": position.query})])
         # Spark wants the batch before the last to be there, too, though it does not use it.
         for batch in range(max(0, position.batch - 1), position.batch + 1):
-            self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, position.offset])
+            self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, *position.offsets])
             self._write(made, f"commits/{batch}", [_VERSION, _DONE])
-        entries = [json.dumps({"path": path, "timestamp": 0, "batchId": 0}) for path in sorted(set(files))]
-        for place, name in enumerate(_logs_of_files(_files_taken(position.offset))):
-            self._write(made, f"sources/0/{name}", [_VERSION, *(entries if place == 0 else ())])
+        for source, (offset, read) in enumerate(zip(position.offsets, files, strict=True)):
+            entries = [json.dumps({"path": path, "timestamp": 0, "batchId": 0}) for path in sorted(set(read))]
+            for place, name in enumerate(_logs_of_files(_files_taken(offset))):
+                self._write(made, f"sources/{source}/{name}", [_VERSION, *(entries if place == 0 else ())])
         if self._files.exists(self._path()):
             self._files.delete(aside, True)
             self._files.rename(self._path(), aside)
@@ -162,7 +173,8 @@ class Checkpoint:
         if lines[0] != _VERSION or (count is not None and len(lines) != count):
             raise CheckpointError(f"{name}: it is cut off, or of another version of Spark")
         for line in lines[1:]:
-            _parsed(name, line)
+            if line != NOT_READ:
+                _parsed(name, line)
         return lines
 
     def _read(self, name: str) -> str:
@@ -192,6 +204,8 @@ def _parsed(name: str, text: str) -> Any:
 
 def _files_taken(offset: str) -> int:
     """Return the last entry of Spark's log of files that an offset names; -1 where the source is none of files."""
+    if offset == NOT_READ:
+        return -1
     found = _parsed("the source's offset", offset)
     return int(found.get("logOffset", -1)) if isinstance(found, dict) else -1
 

@@ -16,7 +16,8 @@ from tailrace.engines.spark.declared_rows import as_live
 from tailrace.engines.spark.side import Bundled
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.commit.lease import TOKEN, Lease
+from tailrace.lake.change.restoration import go_back
+from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.lake.schema.lake_errors import MovedError
@@ -36,6 +37,14 @@ class Landed:
     rejected: int
     duplicates: int = 0
 
+    @property
+    def brought(self) -> int:
+        """The number of records that were read."""
+        return self.records + self.rejected + self.duplicates
+
+    def __add__(self, other: Landed) -> Landed:
+        return Landed(self.records + other.records, self.rejected + other.rejected, self.duplicates + other.duplicates)
+
 
 @dataclass(frozen=True)
 class _Written:
@@ -47,14 +56,17 @@ class _Written:
 
 
 class Landing:
-    """The stream's writer of one log. It holds the leases of the log and of its table `rejected`."""
+    """The stream's writer of one log. It holds the leases of the log and of its table `rejected`.
 
-    def __init__(self, spark: SparkSession, lake: Lake, log: Log) -> None:
+    `first` is the lease of the first log of a stream that lands several: who has that gets the rest (rule X1).
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, log: Log, first: Lease | None = None) -> None:
         self.spark, self.lake, self.log_definition = spark, lake, log
         for contract in (log_contract(log), rejected_contract(log)):
             lake.ensure(contract, NOTHING)
         direct = lake.settings.engine != "spark"
-        self.log = Lease.take(lake, log.name, direct=direct)
+        self.log = Lease.take(lake, log.name, first, direct=direct)
         self.rejected = Lease.take(lake, rejected_name(log.name), self.log, direct=direct)
         self._written: list[_Written] = []
         self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
@@ -83,7 +95,7 @@ class Landing:
         bad = table.filter(pc.is_valid(table["_error"])) if table["_error"].null_count < table.num_rows else None
         good = table if bad is None else table.filter(pc.is_null(table["_error"]))
         own = good.select(list(log_contract(self.log_definition).columns))
-        self._written = [self._append(own, self.log, {**properties, TOKEN: str(self.log.token)})]
+        self._written = [self._append(own, self.log, {**properties, **self.log.properties})]
         rejected = 0 if bad is None else bad.num_rows
         if bad is not None and self.rejected.head.number("epoch") < int(properties["epoch"]):
             rows = bad.select(_BAD).rename_columns(["raw", "error", *_BAD[2:]])
@@ -101,7 +113,7 @@ class Landing:
         def good(frame: DataFrame) -> DataFrame:
             return frame.where("_error IS NULL").selectExpr(*columns)
 
-        properties = {**properties, TOKEN: str(self.log.token)}
+        properties = {**properties, **self.log.properties}
         self._append(good(watched), self.log, properties)
         counts = seen.get
         # A frame is observed only once: where the table moves, the frame that is not observed is written again.
@@ -149,6 +161,11 @@ class Landing:
             else:
                 self._written.pop(0)
                 self._trimming[written.lease.table].after_commit()
+
+    def take_back_rejected(self) -> None:
+        """Take back the rejected records of an epoch that the log itself never got, as they are to be read again."""
+        if self.rejected.head.number("epoch") > self.epoch:
+            go_back(self.lake, self.rejected, self.epoch)
 
     def close(self) -> None:
         """Remove the branches."""

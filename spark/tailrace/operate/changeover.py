@@ -40,7 +40,7 @@ from tailrace.lake.change.generations import (
     sweep,
     tag_of,
 )
-from tailrace.lake.commit.epoch_properties import ONWARD
+from tailrace.lake.commit.epoch_properties import ONWARD, last_epoch
 from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrowed, under_borrowed_lease
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
@@ -49,6 +49,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.fingerprint import encode_meaning
+from tailrace.model.definition.log import log_names
 from tailrace.model.definition.pipeline import Pipeline
 
 NEAR = 2
@@ -213,7 +214,7 @@ class _Generation:
             last = _log_epoch(self.lake, self.pipeline)
             if last - self.epoch <= (NEAR if self.epoch >= 0 else 0):
                 break
-            doing(f"folding epochs {self.epoch + 1} to {last} of log {self.pipeline.source.name}")
+            doing(f"folding epochs {self.epoch + 1} to {last} of log {log_names(self.pipeline.sources)}")
             self.folds.leap(last)
             self._fold.follower.follow()
 
@@ -308,7 +309,7 @@ def _later(runs: Runs, run: Run) -> Run | None:
 
 
 def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
-    return lake.head(pipeline.source.name).number("epoch")
+    return last_epoch(lake, pipeline.sources)
 
 
 def _named(pipeline: Pipeline, name: str) -> Pipeline:

@@ -9,7 +9,8 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import duration, instant, text
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.combiners.basic import Merge
-from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.derived_logs import Productions, Union
+from tailrace.model.definition.log import log_names
 from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.definition.record_steps import Each
 from tailrace.model.definition.source_text import written
@@ -198,7 +199,7 @@ def _read(pipeline: Pipeline) -> Stage:
         return Take(_native(why), earlier.name, dict(log.columns), at[earlier.timestamp])
     return Read(
         choice=_native("Spark's own JSON, CSV and Parquet readers, checked by SQL expressions"),
-        log=log.name,
+        log=log_names(log.parts),
         columns=dict(log.columns),
         event_time=log.event_time,
         arrival_time=log.arrival_time,
@@ -233,6 +234,10 @@ def _watermark(pipeline: Pipeline) -> AdvanceWatermark:
         driver = Choice(Execution.DRIVER, "one number an epoch, which the stage before it gives on")
         clock = f"that of {earlier.name}"
         return AdvanceWatermark(driver, clock, earlier=earlier.name, held=held or None)
+    if isinstance(log, Union):
+        driver = Choice(Execution.DRIVER, "one number an epoch, of the logs' own")
+        furthest = f"the log that is furthest behind, of {log_names(log.parts)}, but for those that are idle"
+        return AdvanceWatermark(driver, "the latest of theirs", earlier=furthest)
     return AdvanceWatermark(
         choice=Choice(Execution.DRIVER, "one number an epoch and partition; Spark finds the latest times"),
         strategy=written(strategy),

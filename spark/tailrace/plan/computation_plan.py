@@ -11,18 +11,17 @@ from rich.text import Text
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.lake.schema.contracts import Contract, contracts, spark_type
-from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.source_text import length
 from tailrace.plan.plan_stages import Execution
+from tailrace.plan.reading import reads, taken
 
 
 def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
     """List the stages of an epoch in order: a stage's name, where it runs, and what it does."""
-    log, earlier = computation.log, before(computation)
-    took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
-    yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
+    log = computation.log
+    yield "read", Execution.NATIVE, f"{taken(log)}; the event time is {log.event_time}"
     behind = f"more than {length(computation.lateness)} behind" if computation.lateness else "behind"
     yield "judge", Execution.PYTHON, f"too late is a record {behind} the watermark before the epoch"
     order = "they wait until the watermark has passed them, and come by event time, timers in between"
@@ -50,14 +49,15 @@ def stages(computation: Computation) -> Iterator[tuple[str, Execution, str]]:
 
 def plan_page(computation: Computation, engine: EngineChoice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the computation begins."""
-    reads = f"{'log' if before(computation) is None else 'after'} {computation.log.name}"
     state = grid()
     for name, field in computation.fields.items():
         state.add_row(
             name, Text(field.type), "" if field.default is None else f"{field.default!r} before one was set", ""
         )
     heading = Text("kept for each key that has anything but defaults, with its pending timers", style="bold")
-    return page(computation, reads, engine, stages(computation), contracts(computation), (heading, state, ""))
+    return page(
+        computation, reads(computation), engine, stages(computation), contracts(computation), (heading, state, "")
+    )
 
 
 def data(computation: Computation, engine: EngineChoice) -> dict[str, Any]:

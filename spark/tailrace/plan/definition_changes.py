@@ -5,7 +5,7 @@ Everything is read from the catalog, the tables' manifests and the table of runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -34,7 +34,7 @@ START = 15.0
 
 @dataclass(frozen=True)
 class LogSize:
-    """The size of a log: its records, the bytes of its files, rejected records, first and last epoch and event time.
+    """The size of a definition's logs: records, bytes of files, rejected records, first and last epoch and event time.
 
     Event times are microseconds. Epochs before the first were trimmed, or had no record.
     """
@@ -80,7 +80,7 @@ class ChangePlan:
 def plan(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     """Compare a definition with its tables in a lake. Raises `LakeError` where the lake cannot be opened."""
     name = ledger_name(pipeline.name)
-    log = held(lake, pipeline.source) if lake.has(pipeline.source.name) else None
+    log = held(lake, pipeline.sources) if all(lake.has(log.name) for log in pipeline.sources) else None
     if not lake.has(name):
         return ChangePlan(Change.NOTHING, {}, None, (), log, None, None, ())
     ledger = lake.table(name)
@@ -104,8 +104,22 @@ def plan(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     )
 
 
-def held(lake: Lake, log: Log) -> LogSize:
-    """Measure a log by its manifests."""
+def held(lake: Lake, logs: Sequence[Log]) -> LogSize:
+    """Measure logs together, by their manifests."""
+    each = [_held(lake, log) for log in logs]
+    return LogSize(
+        sum(one.records for one in each), sum(one.bytes for one in each), sum(one.rejected for one in each),
+        _around(one.epochs for one in each), _around(one.events for one in each),
+    )  # fmt: skip
+
+
+def _around(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """Return the range that holds all of these; None where there is none."""
+    found = [one for one in ranges if one is not None]
+    return (min(first for first, _ in found), max(last for _, last in found)) if found else None
+
+
+def _held(lake: Lake, log: Log) -> LogSize:
     table, status = lake.table(log.name), log_status(lake, log.name, log)
     current = table.current_snapshot()
     summary = current.summary.additional_properties if current is not None and current.summary is not None else {}
@@ -117,7 +131,9 @@ def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
     """Estimate how long it takes to fold a log's records, by the last `apply` run of the definition that committed."""
     rate, measured, runs = float(RATE), None, Runs(lake, pipeline)
     if lake.has(runs.table):
-        totals, began = _totals(lake.table(pipeline.source.name)), dict[str, datetime]()
+        each = [_totals(lake.table(log.name)) for log in pipeline.sources]
+        totals = {epoch: sum(one.get(epoch, 0) for one in each) for epoch in set().union(*each)}
+        began = dict[str, datetime]()
         for row in sorted(lake.table(runs.table).scan().to_arrow().to_pylist(), key=lambda row: row["at"]):
             took = (row["at"] - began.setdefault(row["run"], row["at"])).total_seconds()
             done = row["kind"] == "apply" and row["status"] == "committed" and took > 0

@@ -38,15 +38,15 @@ from tailrace.plan.plan_stages import (
     Take,
     WatermarkTriggers,
 )
+from tailrace.plan.reading import reads
 
 _COLOURS = {Execution.NATIVE: "green", Execution.PYTHON: "yellow", Execution.DRIVER: "cyan"}
 
 
 def plan_page(pipeline: Pipeline, plan: Plan, engine: EngineChoice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the pipeline begins."""
-    reads = f"{'log' if pipeline.log.landed else 'after'} {pipeline.log.name}"
     return Group(
-        Text.assemble((plan.pipeline, "bold"), (f"  {reads}  fingerprint {plan.fingerprint}", "dim")),
+        Text.assemble((plan.pipeline, "bold"), (f"  {reads(pipeline)}  fingerprint {plan.fingerprint}", "dim")),
         Text.assemble("folded by ", (engine.engine.value, "bold"), (f"  {engine.why}", "dim")),
         "",
         _heading("an epoch, stage by stage"),

@@ -10,12 +10,12 @@ from rich.console import RenderableType
 from tailrace.engines.choose import EngineChoice
 from tailrace.lake.schema.contracts import contracts
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.chain import before
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import Each
 from tailrace.model.definition.source_text import written
 from tailrace.plan.computation_plan import page, plan_data, table_data
 from tailrace.plan.plan_stages import Execution, PlannedQuery
+from tailrace.plan.reading import reads, taken
 from tailrace.sql.records.selections import may_fail
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Relation
@@ -23,9 +23,8 @@ from tailrace.sql.terms import Relation
 
 def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
     """List the stages of an epoch in order: a stage's name, where it runs, and what it does."""
-    log, earlier = definition.log, before(definition)
-    took = f"{len(log.columns)} columns of log {log.name}" if earlier is None else f"what {log.name} produces"
-    yield "read", Execution.NATIVE, f"{took}; the event time is {log.event_time}"
+    log = definition.log
+    yield "read", Execution.NATIVE, f"{taken(log)}; the event time is {log.event_time}"
     for step in definition.each:
         yield "step", Execution.PYTHON if isinstance(step, Each) else Execution.NATIVE, written(step)
     if definition.keep is not None:
@@ -46,8 +45,7 @@ def query(definition: Map) -> PlannedQuery | None:
 
 def plan_page(definition: Map, engine: EngineChoice) -> RenderableType:
     """Lay out the plan as a page of text, with the engine on which a stream of the map begins."""
-    reads = f"{'log' if definition.log.landed else 'after'} {definition.log.name}"
-    return page(definition, reads, engine, stages(definition), contracts(definition))
+    return page(definition, reads(definition), engine, stages(definition), contracts(definition))
 
 
 def data(definition: Map, engine: EngineChoice) -> dict[str, Any]:

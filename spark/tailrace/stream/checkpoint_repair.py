@@ -1,11 +1,13 @@
-"""Take a stream's checkpoint, and rebuild it where it does not go on from the log: the log says what was read (X2)."""
+"""Take a stream's checkpoint, and rebuild it where it does not go on from the logs: they say what was read (X2)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
 from tailrace.fold.fold_group import StreamError
-from tailrace.ingest.checkpoint import Checkpoint, ReadPosition, file_names
+from tailrace.ingest.checkpoint import NOT_READ, Checkpoint, ReadPosition, file_names
 from tailrace.ingest.landing import Landing
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
@@ -14,30 +16,48 @@ from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.definition.log import Log
 
 
-def take_checkpoint(spark: SparkSession, landing: Landing, source: Source) -> tuple[Checkpoint, str | None]:
-    """Take the checkpoint of a log's writer, rebuilt from the log's last commit where the checkpoint had a flaw.
+def take_checkpoint(
+    spark: SparkSession, landings: Mapping[str, Landing], sources: Mapping[str, Source]
+) -> tuple[Checkpoint, str | None]:
+    """Take the checkpoint of the writer of these logs, rebuilt from their last commits where it had a flaw.
 
-    Returns the flaw, too; None where there was none. Raises `StreamError` where the commit does not say what was read.
+    Returns the flaw, too; None where there was none. Raises `StreamError` where a commit does not say what was read.
     """
-    lake, log = landing.lake, landing.log_definition
-    checkpoint = Checkpoint.taken(spark, checkpoint_folder(lake, log), landing.log.token)
-    properties = landing.log.head.properties
-    if landing.epoch < 0:
+    first = next(iter(landings.values()))
+    folder = checkpoint_folder(first.lake, first.log_definition)
+    checkpoint = Checkpoint.taken(spark, folder, first.log.token, len(landings))
+    begun = [landing for landing in landings.values() if landing.epoch >= 0]
+    if not begun:
         return checkpoint, None
+    # The logs may have been landed apart from one another before, or not as far as one another.
+    latest = max(begun, key=lambda landing: int(_read(landing)["batch"]))
+    offsets = tuple(_read(landing)["offset"] if landing.epoch >= 0 else NOT_READ for landing in landings.values())
+    position = ReadPosition(_read(latest)["query"], int(_read(latest)["batch"]), offsets)
+    flaw = checkpoint.flaw(position)
+    if flaw is not None:
+        files = [_files_read(spark, landing) if isinstance(sources[name], Files) else set[str]()
+                 for name, landing in landings.items()]  # fmt: skip
+        checkpoint.rebuild(position, files)
+        for landing in landings.values():
+            landing.take_back_rejected()
+    return checkpoint, flaw
+
+
+def _read(landing: Landing) -> Mapping[str, str]:
+    properties, log = landing.log.head.properties, landing.log_definition
     if missing := [name for name in READ if name not in properties]:
         raise StreamError(
             f"the last commit of log {log.name} does not say {', '.join(missing)} of how far its source was "
             "read: set TAILRACE_WAREHOUSE or TAILRACE_NAMESPACE to a place of its own to start anew"
         )
-    position = ReadPosition(properties["query"], int(properties["batch"]), properties["offset"])
-    flaw = checkpoint.flaw(position)
-    if flaw is not None:
-        checkpoint.rebuild(position, _files_read(spark, landing) if isinstance(source, Files) else ())
-    return checkpoint, flaw
+    return properties
 
 
 def checkpoint_folder(lake: Lake, log: Log) -> str:
-    """Return the folder of a log's checkpoints, with one inside for each writer; a path, or an address of S3."""
+    """Return the folder of the checkpoints of streams whose first log this is; a path, or an address of S3.
+
+    Each writer has a folder of its own inside.
+    """
     return lake.settings.checkpoint(lake.settings.namespace, log.name)
 
 

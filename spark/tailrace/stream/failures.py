@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import duckdb
 from py4j.protocol import Py4JJavaError
 
@@ -13,18 +15,20 @@ from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.errors import TailraceError
 
 
-def explained(error: Exception, log: Lease, source: Source) -> TailraceError:
-    """Turn an error of Spark or DuckDB into the stream's own; `log` is the lease of the log that the stream lands."""
+def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, Source]) -> TailraceError:
+    """Turn an error of Spark or DuckDB into the stream's own; `leases` are those of the logs that the stream lands."""
     try:
         # A stream that was fenced off may find its checkpoint gone before it has an epoch.
-        log.check()
+        for lease in leases:
+            lease.check()
     except FencedError as fenced:
         return fenced
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
     message = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
     text = message.split("\n", 1)[0]
+    which = " and ".join(f"log {log} from {source}" for log, source in sources.items())
     return StreamError(
-        f"the stream of log {log.table} from {source} failed: {text}; nothing that was published is lost: "
+        f"the stream of {which} failed: {text}; nothing that was published is lost: "
         "mend what it names and start the stream again, or look into the driver's log"
     )

@@ -7,7 +7,7 @@ log's commit records the clock, and a catch-up and a replay go by the recorded o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,20 +19,21 @@ from tailrace.engines.duckdb.database.bundles import RememberedRows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.spark.declared_rows import logged
 from tailrace.engines.spark.side import Bundled
+from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.duplicates import Remembered
 from tailrace.ingest.landing import Landing
 from tailrace.ingest.micro_batch import file_rows, message_rows
-from tailrace.ingest.parsing import paths, read_files, read_messages
+from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import completed, partitions, watched
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import DUPLICATES, PROGRESS, READ, clock_properties, progress_of, times_of
+from tailrace.lake.commit.epoch_properties import DUPLICATES, IDLE, PROGRESS, clock_properties, progress_of, times_of
 from tailrace.lake.commit.signal_tables import Completions, Signals, names_of
 from tailrace.lake.schema.filters import at_most
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.step.progress import Progress, Seen
+from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.sql.terms import Relation
 
 
@@ -55,19 +56,54 @@ class Bundle:
     duplicates: int = 0
     files: int = 0
 
+    @property
+    def passed(self) -> PassedEpoch:
+        """The epoch as the log's readers take it."""
+        return PassedEpoch.of(self.records, self.clock, idle=self.progress.all_idle)
+
     def let_go(self) -> None:
         """Free the frame that holds the records, once they are folded."""
         if self.frame is not None:
             self.frame.unpersist()
 
 
+@dataclass(frozen=True)
+class Entries:
+    """The entries of the control tables: signals, until when partitions (None: the log) are complete, in microseconds.
+
+    `properties` record in the log's commit that the entries were taken.
+    """
+
+    signals: tuple[str, ...]
+    complete: Mapping[str | None, int]
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class News:
+    """What is new of a log without a record: its progress, the control tables' entries, and whether that is a reason.
+
+    It is a reason for an epoch where the watermark moves on, a signal came, or a log that others wait for goes idle.
+    """
+
+    progress: Progress
+    entries: Entries
+    reason: bool
+
+
 class Intake:
-    """The reader of a source's micro-batches, which keeps the log's progress."""
+    """The reader of a source's micro-batches, which keeps the log's progress.
+
+    `shared` says that the stream lands other logs besides, whose readers may wait for this one: a folder without a file
+    counts as a partition then, which goes idle.
+    """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, sides: Sides, *, signals: bool
-    ) -> None:
+        self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, sides: Sides, *,
+        signals: bool, shared: bool = False,
+    ) -> None:  # fmt: skip
         self.spark, self.lake, self.source, self.landing, self.sides = spark, lake, source, landing, sides
+        self.shared, self._there = shared, (ALL,) if shared and isinstance(source, Files) else ()
         self.log = landing.log_definition
         self._signals = Signals(lake, self.log) if signals else None
         self._completions = Completions(lake, self.log)
@@ -78,11 +114,13 @@ class Intake:
         self._nothing: pa.Table | None = None
         self._database = sides.database.cursor() if sides.small else None
 
-    def bundle(self, batch: DataFrame, read: Mapping[str, str]) -> Bundle:
-        """Make the epoch of a micro-batch; `read` is what its commit is to say of how far the source was read."""
-        files = paths(batch) if isinstance(self.source, Files) else []
+    def bundle(self, batch: DataFrame, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
+        """Make an epoch of a micro-batch; `read` is what its commit is to say of how far the source was read.
+
+        `files` are those of a source of files, and `batch` has the messages of a topic.
+        """
         if self.sides.takes(self.source, files, read, self.landing.log.head.properties):
-            return self._in_process(self._rows(batch, files), files, read)
+            return self._in_process(self._rows(batch, files), files, read, epoch)
         frame, source = self._frame(batch, files), self.source
         if self.log.id_columns and self._remembered is None:
             self._remembered, self._remembered_rows = self._restored(self.lake), None
@@ -90,10 +128,10 @@ class Intake:
         records = frame if once else frame.persist()
         entries = self._advanced(records, files, read)
         if self._remembered is None:
-            return self._bundle(records, entries, read, files=len(files))
+            return self._bundle(records, entries, read, epoch, files=len(files))
         unique = self._remembered.unique(records)
-        self._remembered.add(unique.ids, self.landing.epoch + 1, self.progress.now)
-        return self._bundle(unique.frame, entries, read, unique.duplicates, len(files))
+        self._remembered.add(unique.ids, epoch, self.progress.now)
+        return self._bundle(unique.frame, entries, read, epoch, unique.duplicates, len(files))
 
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Read a micro-batch's records by Spark."""
@@ -107,17 +145,17 @@ class Intake:
             return file_rows(self.spark, self.source, self.log, files)
         return message_rows(self.spark, self.log, batch)
 
-    def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str]) -> Bundle:
+    def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
         """Make the epoch of records that are in this process."""
         entries = self._advanced(table, files, read)
         if not self.log.id_columns:
-            return self._of_rows(table, entries, read, files=len(files))
+            return self._of_rows(table, entries, read, epoch, files=len(files))
         if self._remembered_rows is None:
             self._remembered_rows, self._remembered = self._restored_rows(), None
-        unique = self._remembered_rows.unique(table, self.landing.epoch + 1, self.progress.now)
-        return self._of_rows(unique.rows, entries, read, unique.duplicates, len(files))
+        unique = self._remembered_rows.unique(table, epoch, self.progress.now)
+        return self._of_rows(unique.rows, entries, read, epoch, unique.duplicates, len(files))
 
-    def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> _Entries:
+    def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> Entries:
         """Move the log's progress on by what a bundle has of each partition; return what the control tables say."""
         follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
         seen, now = dict[str, Seen](), _wall_clock()
@@ -128,7 +166,8 @@ class Intake:
         if not follows:
             seen = {}
         entries = self._entries()
-        self.progress = self._after(seen | completed(self.log, files), now, entries, partitions(read["offset"]))
+        there = (*self._there, *partitions(read["offset"]))
+        self.progress = self._after(seen | completed(self.log, files), now, entries, there)
         return entries
 
     def _restored_rows(self) -> RememberedRows:
@@ -140,14 +179,14 @@ class Intake:
             return RememberedRows(self._database, self.log, times, Relation(f"({declared})"))
 
     def _of_rows(
-        self, table: pa.Table, entries: _Entries, read: Mapping[str, str], duplicates: int = 0, files: int = 0
-    ) -> Bundle:
-        epoch = self.landing.epoch + 1
+        self, table: pa.Table, entries: Entries, read: Mapping[str, str], epoch: int, duplicates: int = 0,
+        files: int = 0,
+    ) -> Bundle:  # fmt: skip
         stamped = table.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows))
         errors = stamped["_error"]
         good = stamped if errors.null_count == len(errors) else stamped.filter(pc.is_null(errors))
         return Bundle(
-            *self._clock_and_properties(entries, read, duplicates),
+            *self._clock_and_properties(entries, read, epoch, duplicates),
             good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
         )  # fmt: skip
 
@@ -156,41 +195,36 @@ class Intake:
         ids = self.spark.sql(f"SELECT * FROM {logged(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
         return Remembered(self.spark, self.log, times_of(lake, self.log.name), ids)
 
-    def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Bundle | None:
-        """Make an epoch without records, where the control tables or time give a reason; None where they give none.
-
-        `due` returns the processing time at which a fold may have something next, in microseconds. Records `in_flight`
-        on a loop are always a reason.
-        """
-        if self.landing.epoch < 0:
-            return None
+    def news(self) -> News:
+        """Look for what is new without a record; nothing is taken of it yet."""
         entries = self._entries()
         # Where processing time follows the records' arrival, it stands still without records.
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
-        progress = self._after({}, now, entries, ())
-        if not (in_flight or entries.signals) and progress.watermark == self.progress.watermark:
-            at = due() if now > self.progress.now else None
-            if at is None or at > now:
-                return None
-        self.progress = progress
-        read = {name: self.landing.log.head.properties[name] for name in READ}
+        progress = self._after({}, now, entries, self._there)
+        moved = progress.watermark != self.progress.watermark
+        silent = self.shared and progress.all_idle != self.progress.all_idle
+        return News(progress, entries, bool(entries.signals) or moved or silent)
+
+    def without_records(self, news: News, epoch: int, read: Mapping[str, str]) -> Bundle:
+        """Make an epoch without records; `read` is what the commit repeats of how far the source was read."""
+        self.progress = news.progress
         if not self.sides.small:
-            return self._bundle(self._no_records(), entries, read)
+            return self._bundle(self._no_records(), news.entries, read, epoch)
         if self._nothing is None:
             self._nothing = self._no_records().toArrow()
-        return self._of_rows(self._nothing, entries, read)
+        return self._of_rows(self._nothing, news.entries, read, epoch)
 
     def _no_records(self) -> DataFrame:
         return read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
 
-    def _entries(self) -> _Entries:
+    def _entries(self) -> Entries:
         """Read what was entered in the control tables since the last epoch."""
         head = self.landing.log.head.properties
         complete, seen = self._completions.come(head)
         properties = {} if self._signals is None else self._signals.come(head)
-        return _Entries(names_of(properties), complete, {**seen, **properties})
+        return Entries(names_of(properties), complete, {**seen, **properties})
 
-    def _after(self, seen: Mapping[str, Seen], now: int, entries: _Entries, there: Iterable[str]) -> Progress:
+    def _after(self, seen: Mapping[str, Seen], now: int, entries: Entries, there: Iterable[str]) -> Progress:
         both = dict(seen)
         for name, until in ((name, until) for name, until in entries.complete.items() if name is not None):
             partition = both.get(name, Seen())
@@ -199,37 +233,27 @@ class Intake:
         return self.progress.after(self.log.strategy, both, now, there=there, complete=complete)
 
     def _bundle(
-        self, records: DataFrame, entries: _Entries, read: Mapping[str, str], duplicates: int = 0, files: int = 0
-    ) -> Bundle:
-        epoch = self.landing.epoch + 1
+        self, records: DataFrame, entries: Entries, read: Mapping[str, str], epoch: int, duplicates: int = 0,
+        files: int = 0,
+    ) -> Bundle:  # fmt: skip
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.stamped(records, self._clock_view)
         # A literal, as the fold reads it of late records only; for every record of the log it would compile anew.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        clock, properties = self._clock_and_properties(entries, read, duplicates)
+        clock, properties = self._clock_and_properties(entries, read, epoch, duplicates)
         return Bundle(clock, properties, good, stamped, records, self.progress, duplicates, files)
 
     def _clock_and_properties(
-        self, entries: _Entries, read: Mapping[str, str], duplicates: int
+        self, entries: Entries, read: Mapping[str, str], epoch: int, duplicates: int
     ) -> tuple[Clock, dict[str, str]]:
-        """Return the next epoch's clock, and the properties of the log's commit."""
-        clock = Clock(self.landing.epoch + 1, self.progress.watermark, self.progress.now, entries.signals)
+        """Return an epoch's clock, and the properties of the log's commit."""
+        clock = Clock(epoch, self.progress.watermark, self.progress.now, entries.signals)
         properties = {**clock_properties(clock), **read, **entries.properties, PROGRESS: self.progress.text()}
+        if self.progress.all_idle:
+            properties[IDLE] = "true"
         if self.log.id_columns:
             properties[DUPLICATES] = str(self.landing.log.head.number(DUPLICATES, 0) + duplicates)
         return clock, properties
-
-
-@dataclass(frozen=True)
-class _Entries:
-    """The entries of the control tables: signals, until when partitions (None: the log) are complete, in microseconds.
-
-    `properties` record in the log's commit that the entries were taken.
-    """
-
-    signals: tuple[str, ...]
-    complete: Mapping[str | None, int]
-    properties: Mapping[str, str]
 
 
 _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"

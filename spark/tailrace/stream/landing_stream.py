@@ -1,27 +1,27 @@
 """The stream: a Structured Streaming query whose every micro-batch is an epoch (rules X1 to X3).
 
-An epoch lands its bundle in the log, folds it into each pipeline, and publishes: the log first, then the ledgers. Three
-threads have an epoch each in hand, while the caller's own (`wait`) looks for failures and for epochs without records:
+An epoch lands its bundles in the logs, folds them into each definition, and publishes: the logs first, then the
+ledgers. Three threads have an epoch each in hand, while the caller's own (`wait`) looks for failures and for epochs
+without records:
 
     thread       epoch 7                         epoch 8                         epoch 9
-    the query's  read, land, publish the log     read, land, publish the log     ...
+    the query's  read, land, publish the logs    read, land, publish the logs    ...
     folding            fold ......... publish the ledgers, report   fold ......... publish the ledgers
     following                                          bring the answers up .....
 
-Folding begins as soon as the bundle is read, and publishes once the log is published: from then on the epoch can be
-folded from the log, whatever dies. The query waits where folding is two epochs behind, and folding where the answers
-are as far behind as they may be (`fold.follower_pace`). After a crash anywhere the ledgers first catch up with the log,
-with the recorded clocks, and a micro-batch that the query brings again is skipped if the log has it.
+Folding begins as soon as the bundles are read, and publishes once the logs are published: from then on the epoch can
+be folded from the logs, whatever dies. The query waits where folding is two epochs behind, and folding where the
+answers are as far behind as they may be (`fold.follower_pace`). After a crash anywhere the ledgers first catch up with
+the logs, with the recorded clocks, and a micro-batch that the query brings again is skipped if the logs have it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 import duckdb
 from py4j.protocol import Py4JJavaError
@@ -32,21 +32,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace.engines.spark.executions.execution import lost_with_an_executor
 from tailrace.fold.fold import EpochResult, Fold, Phases
 from tailrace.fold.fold_engines import Sides
-from tailrace.fold.fold_group import FoldGroup, StreamError, only_log
+from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
-from tailrace.ingest.landing import Landed, Landing
+from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Source
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import READ
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.stream.checkpoint_repair import take_checkpoint
+from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch_report import EpochReport, Watch
 from tailrace.stream.failures import explained
-from tailrace.stream.intake import Bundle, Intake
 
 _POLL = 0.2
 """Seconds between two looks for a failure of the folds."""
@@ -59,20 +59,24 @@ PULSE = 1.0
 
 
 class Stream:
-    """The streaming writer of a log, and of the definitions that read it."""
+    """The streaming writer of logs, and of the definitions that read them.
+
+    `source` is that of the log; where the definitions read several, it has the source of each by the log's name.
+    """
 
     def __init__(
         self,
         spark: SparkSession,
         lake: Lake,
         pipelines: Sequence[Definition],
-        source: Source,
+        source: Source | Mapping[str, Source],
         *,
         follow_every: int | None = None,
         watch: Watch | None = None,
     ) -> None:
-        self.spark, self.lake, self.source, self.watch = spark, lake, source, watch
-        self.log = only_log(pipelines)
+        self.spark, self.lake, self.watch = spark, lake, watch
+        self.logs = {log.name: log for log in landed_logs(pipelines)}
+        self.sources = sources_of(self.logs, source)
         self.query: StreamingQuery | None = None
         self._lock = threading.Lock()
         self._stopped = self._once = False
@@ -82,30 +86,37 @@ class Stream:
         for stage in (stage for definition in pipelines for stage in chain(definition)):
             # Before any lease is taken, as a stream that runs is not to stop for a definition that cannot run.
             check_definition(lake, stage)
-        self.landing = Landing(spark, lake, self.log)
-        self.checkpoint, self.mended = take_checkpoint(spark, self.landing, source)
+        self.cutter = Cutter(spark, lake, self.logs, self.sources)
+        self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
         # A fold that is lost while the log is still ours was taken over by another process.
         self.sides = Sides(spark, lake)
         self.folds = FoldGroup(
-            spark, lake, pipelines, follow_every=follow_every, landing=self.landing.log, sides=self.sides
+            spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log, sides=self.sides
         )
         stages = [fold.definition for fold in self.folds]
         waits = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
-        self.intake = Intake(spark, lake, source, self.landing, self.sides, signals=waits)
+        self.cutter.open(self.sides, signals=waits)
         self._started = self._ended = self._looked = time.perf_counter()
 
+    @property
+    def epoch(self) -> int:
+        """The last epoch in the logs; -1 before the first."""
+        return self.cutter.epoch
+
     def start(self, *, once: bool = False, every: float = 0.0) -> None:
-        """Fold the epochs that the ledgers lack of the log, then start the query.
+        """Fold the epochs that the ledgers lack of the logs, then start the query.
 
         `once` drains what the source has now and ends; else an epoch starts each `every` seconds while there is input.
         """
         self._once = once
-        self.folds.catch_up(self.landing.epoch, self._caught_up)
+        self.cutter.align()
+        self.folds.catch_up(self.cutter.epoch, self._caught_up)
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
             # This manager renames files, which a local disk does at once: it halves the time of an empty micro-batch.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
-        writer = self.source.stream(self.spark).writeStream.foreachBatch(self._epoch)
-        writer = writer.option("checkpointLocation", self.checkpoint.folder).queryName(f"tailrace_{self.log.name}")
+        writer = self.cutter.stream.writeStream.foreachBatch(self._epoch)
+        name = f"tailrace_{'_'.join(self.logs)}"
+        writer = writer.option("checkpointLocation", self.checkpoint.folder).queryName(name)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every} seconds")
         self._started = self._ended = time.perf_counter()
         try:
@@ -150,7 +161,7 @@ class Stream:
         """Bring the answers up with the ledgers, and give the leases back."""
         self._folding.close()
         self.folds.close()
-        self.landing.close()
+        self.cutter.close()
 
     def _settle(self) -> None:
         self._folding.settle()
@@ -171,8 +182,8 @@ class Stream:
             if self._stopped or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                # A micro-batch that the log has was landed before a crash, and the catch-up has folded it.
-                if batch_id > self.landing.batch:
+                # A micro-batch that the logs have was landed before a crash, and the catch-up has folded it.
+                if batch_id > self.cutter.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
                 self._failure = self._explained(error) if isinstance(error, CheckpointError | duckdb.Error) else error
@@ -204,51 +215,46 @@ class Stream:
 
     def _without_records(self, due: Callable[[], int | None]) -> bool:
         phases = Phases()
-        bundle = self.intake.without_records(due, in_flight=self.folds.in_flight > 0)
-        if bundle is not None:
-            self._take(bundle, phases)
-        return bundle is not None
+        cut = self.cutter.without_records(due, in_flight=self.folds.in_flight > 0)
+        if cut is not None:
+            self._take(cut, phases)
+        return cut is not None
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
-        """Land a micro-batch in the log, and have it folded beside."""
+        """Land a micro-batch in the logs, and have it folded beside."""
         phases = Phases(_since=self._started)
         phases.end("trigger")
         self._query_id = self._query_id or self.checkpoint.query
-        read = dict(zip(READ, (self._query_id, str(batch_id), self.checkpoint.offset(batch_id)), strict=True))
-        bundle = self.intake.bundle(batch, read)
-        landed = self._take(bundle, phases)
-        brought = landed.records + landed.rejected + landed.duplicates
-        if not (self._once or self.source.full(bundle.files, brought)):
-            # The source has nothing left, so records that come meanwhile are better taken all at once after this epoch
-            # than in an epoch that is cut now and waits for it.
+        offsets = dict(zip(self.logs, self.checkpoint.offsets(batch_id), strict=True))
+        cut = self.cutter.cut(batch, self._query_id, batch_id, offsets)
+        landed = self._take(cut, phases)
+        if not (self._once or self.cutter.full(cut, landed)):
+            # The sources have nothing left, so records that come meanwhile are better taken all at once after this
+            # epoch than in an epoch that is cut now and waits for it.
             self._folding.settle()
             self._started = time.perf_counter()
 
-    def _take(self, bundle: Bundle, phases: Phases) -> Landed:
-        """Land a bundle, and have it folded beside."""
+    def _take(self, cut: Cut, phases: Phases) -> Mapping[str, Landed]:
+        """Land an epoch, and have it folded beside."""
         published: Future[Landed] = Future()
         phases.end("read")
-        self._folding.submit(lambda: self._fold(bundle, published, phases))
+        self._folding.submit(lambda: self._fold(cut, published, phases))
         try:
-            landed = replace(self.landing.write(bundle.stamped, bundle.properties), duplicates=bundle.duplicates)
-            self.landing.publish()
+            landed = self.cutter.land(cut)
         except BaseException as error:
             published.set_exception(error)
             raise
         phases.end("land")
-        published.set_result(landed)
+        published.set_result(reduce(Landed.__add__, landed.values()))
         self._started = time.perf_counter()
         return landed
 
-    def _fold(self, bundle: Bundle, published: Future[Landed], before: Phases) -> None:
-        """Fold an epoch into each pipeline, and publish once the log has it (X2)."""
-        phases = Phases()
+    def _fold(self, cut: Cut, published: Future[Landed], before: Phases) -> None:
+        """Fold an epoch into each definition, and publish once the logs have it (X2)."""
+        phases, passed = Phases(), cut.passed
 
         def stage(fold: Fold) -> EpochResult:
-            earlier = self.folds.earlier(fold)
-            if earlier is None:
-                return fold.stage(bundle.records, bundle.clock, phases)
-            return fold.stage_after(earlier, phases)
+            return self.folds.stage(fold, passed, phases)
 
         try:
             folded = self.folds.each(stage)
@@ -260,22 +266,20 @@ class Stream:
         except Exception as error:
             if not lost_with_an_executor(error):
                 raise
-            # The log has the epoch, and the ledgers the state before it: the epoch is folded as after a start.
+            # The logs have the epoch, and the ledgers the state before it: the epoch is folded as after a start.
             landed = published.result()
             self.folds.anew()
-            self.folds.catch_up(bundle.clock.epoch, partial(self._caught_up, landed=landed))
-            bundle.let_go()
+            self.folds.catch_up(cut.epoch, partial(self._caught_up, landed=landed))
+            cut.let_go()
             return
-        bundle.let_go()
+        cut.let_go()
         phases.end("publish")
         self.folds.follow()
         phases.end("follow")
         folded = {fold.definition.name: folded[fold.definition.name] for fold in self.folds}
         last, self._ended = self._ended, time.perf_counter()
         seconds = {**before.seconds, **phases.seconds}
-        self._report(
-            EpochReport(bundle.clock.epoch, landed, folded, self._ended - last, seconds, progress=bundle.progress)
-        )
+        self._report(EpochReport(cut.epoch, landed, folded, self._ended - last, seconds, progress=cut.progress))
 
     def _report(self, report: EpochReport) -> None:
         if self.watch is not None:
@@ -287,4 +291,22 @@ class Stream:
         self._report(EpochReport(epoch, landed or Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
 
     def _explained(self, error: Exception) -> TailraceError:
-        return explained(error, self.landing.log, self.source)
+        return explained(error, [landing.log for landing in self.cutter.landings.values()], self.sources)
+
+
+def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) -> dict[str, Source]:
+    """Assign its source to each log. Raises `StreamError` where a log has none, or a source no log."""
+    if not isinstance(given, Mapping):
+        if len(logs) > 1:
+            names = ", ".join(logs)
+            raise StreamError(f"the definitions read {len(logs)} logs, {names}: name the log of each source")
+        return dict.fromkeys(logs, given)
+    faults = [f"log {name} has no source" for name in logs if name not in given]
+    faults += [
+        f"no definition reads log {name}, which {source} is for" for name, source in given.items() if name not in logs
+    ]
+    places = [str(source) for source in given.values()]
+    faults += [f"{place} is given for two logs" for place in sorted({one for one in places if places.count(one) > 1})]
+    if faults:
+        raise StreamError("; ".join(faults))
+    return {name: given[name] for name in logs}

@@ -13,9 +13,10 @@ from contextlib import suppress
 
 from tailrace.engines.spark.session import Starting
 from tailrace.fold.fold import EpochResult, Phases
-from tailrace.fold.fold_group import FoldGroup, StreamError, landed, only_log
+from tailrace.fold.fold_group import FoldGroup, StreamError, landed, landed_logs
 from tailrace.ingest.landing import Landed
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import last_epoch
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.definition.chain import Definition
 from tailrace.stream.epoch_report import EpochReport, Watch
@@ -29,7 +30,7 @@ class _StoppedError(Exception):
 
 
 class Tailing:
-    """The folds of definitions whose log another process lands."""
+    """The folds of definitions whose logs another process lands."""
 
     def __init__(
         self,
@@ -40,11 +41,12 @@ class Tailing:
         follow_every: int | None = None,
         watch: Watch | None = None,
     ) -> None:
-        self.lake, self.log, self.watch = lake, only_log(definitions), watch
-        if not lake.has(self.log.name):
-            raise StreamError(
-                f"there is no log {self.log.name} yet to read: start a stream that lands it, with --from or --kafka"
-            )
+        self.lake, self.logs, self.watch = lake, landed_logs(definitions), watch
+        for log in self.logs:
+            if not lake.has(log.name):
+                raise StreamError(
+                    f"there is no log {log.name} yet to read: start a stream that lands it, with --from or --kafka"
+                )
         self.folds = FoldGroup(spark, lake, definitions, follow_every=follow_every)
         self._landed: dict[int, int] = {}
         self._stop: Callable[[], object] = lambda: False
@@ -57,16 +59,17 @@ class Tailing:
         self._stop = stop
         with suppress(_StoppedError):
             while not stop():
-                last = self.lake.head(self.log.name).number("epoch")
+                last = last_epoch(self.lake, self.logs)
                 behind = any(fold.epoch < last for fold in self.folds)
                 if behind:
-                    self._landed = landed(self.lake, self.log)
+                    self._landed = landed(self.lake, self.logs)
                     self.folds.catch_up(last, self._caught_up)
                 else:
                     # Another process may have taken folds over while no epoch came.
                     self.folds.look()
                 if not self.folds:
-                    raise FencedError(f"other processes fold what this one folded of log {self.log.name}: it ends")
+                    names = ", ".join(log.name for log in self.logs)
+                    raise FencedError(f"other processes fold what this one folded of log {names}: it ends")
                 if once and not behind:
                     return
                 if not behind:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from tailrace.engines.batch import log_records
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Head, Lake
@@ -15,9 +16,11 @@ from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import CLOCK, times_of
 from tailrace.lake.commit.lease import LENDER, TOKEN
+from tailrace.lake.schema.filters import at_most
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.log import Log
 from tailrace.model.definition.source_text import length
 from tailrace.sql.results.map_rows import PLACE
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
@@ -62,22 +65,27 @@ class Audited:
         self.epoch, self.watermark = self.head.number("epoch"), self.head.number("watermark")
 
     def landed(self, counts: Mapping[str, int]) -> Iterator[Check]:
-        """Check that each epoch was landed once and whole: the log has as many records as its commits say they added.
+        """Check that each epoch was landed once and whole: a log has as many records as its commits say they added.
 
-        Yields nothing for a definition that reads another definition, whose records are not landed.
+        Yields nothing for what the definition reads of other definitions, whose records are not landed.
         """
-        if not self.definition.stages[0].log.landed:
-            return
-        log_ = self.definition.source.name
-        for name, kind in ((log_, "records"), (rejected_name(log_), "rejected")):
+        parts = self.definition.stages[0].log.parts
+        for log in (part for part in parts if part.landed):
+            rows = self.log if len(parts) == 1 else log_records.records(self.session, log, self.epoch)
+            yield from self._landed(log, rows, counts if len(parts) == 1 else None)
+
+    def _landed(self, log: Log, rows: Relation, counts: Mapping[str, int] | None) -> Iterator[Check]:
+        if counts is None:
+            rejected = self._rejected_of(log)
+            counts = {"records": self.session.count(rows), "rejected": self.session.count(rejected)}
+        for name, kind in ((log.name, "records"), (rejected_name(log.name), "rejected")):
             added, whole = self._added(name)
             count = counts[kind]
             detail = f"{count:,} {kind} in {name}, its commits say {added:,}"
             yield Check(f"{kind} are those that were landed", count == added or not whole, detail)
-        log = self.log
-        by_place = Query(f"SELECT 1 FROM {log} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1")
+        by_place = Query(f"SELECT 1 FROM {rows} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1")
         by_file = Query(
-            f"SELECT _source FROM {log} WHERE _source LIKE '%:/%' GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1"
+            f"SELECT _source FROM {rows} WHERE _source LIKE '%:/%' GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1"
         )
         doubled, again = (self.session.count(bracketed(query)) for query in (by_place, by_file))
         yield Check(
@@ -85,19 +93,27 @@ class Audited:
             doubled == again == 0,
             f"{doubled:,} places of the source with two records, {again:,} files landed in two epochs",
         )
-        if self.definition.source.id_columns:
-            yield self._again()
+        if log.id_columns:
+            yield self._again(log, rows)
 
-    def _again(self) -> Check:
-        """Check that no record id is in the log twice within the horizon, by the epochs whose time is known (X5)."""
-        log = self.definition.source
+    def rejected_by_sources(self) -> Relation:
+        """Write the query, in brackets, of the records that were rejected as they were read, of all logs."""
+        each = (f"SELECT _epoch FROM {self._rejected_of(log)}" for log in self.definition.sources)
+        return Relation(f"({' UNION ALL '.join(each)})")
+
+    def _rejected_of(self, log: Log) -> Relation:
+        rows = self.session.table(rejected_name(log.name), at_most("_epoch", self.epoch))
+        return Relation(f"(SELECT * FROM {rows} WHERE _epoch <= {self.epoch}L)")
+
+    def _again(self, log: Log, rows: Relation) -> Check:
+        """Check that no record id is in a log twice within the horizon, by the epochs whose time is known (X5)."""
         times = times_of(self.lake, log.name)
         ids = ", ".join(quoted(name) for name in log.id_columns)
         before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
         landed = {"_landed": [*times], "_landed_at": [*times.values()]}
         types = pa.schema([pa.field(name, pa.int64()) for name in landed])
         known = self.session.relation_of(pa.table(landed, schema=types))
-        gaps = f"SELECT _landed_at - {before} AS gap FROM {self.log} JOIN {known} ON _epoch = _landed"
+        gaps = f"SELECT _landed_at - {before} AS gap FROM {rows} JOIN {known} ON _epoch = _landed"
         horizon = duration(log.remembered)
         (row,) = self.session.rows(Query(f"SELECT COUNT(*) AS n, COUNT_IF(gap <= {horizon}L) AS again FROM ({gaps})"))
         records, again = row["n"], row["again"]

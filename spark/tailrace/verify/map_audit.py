@@ -14,7 +14,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING
-from tailrace.lake.schema.table_names import ledger_name, rejected_name
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Condition, Query, Relation, all_of
@@ -32,7 +32,7 @@ def audit_map(lake: Lake, definition: Map) -> Audit:
 
 def _audited(lake: Lake, definition: Map) -> Audit:
     ledger = ledger_name(definition.name)
-    reads = [log_records.read(lake, definition.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
+    reads = [*log_records.read(lake, definition.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
     with session_for(lake, definition, "audit", reads) as session:
         auditing = _MapAudit(session, definition)
         with pinned(lake, {auditing.ledger: auditing.head.snapshot}):
@@ -68,7 +68,7 @@ class _MapAudit(Audited):
         return Audit(counts, tuple(checks), self.session.choice)
 
     def _counts(self) -> dict[str, int]:
-        log, production = self.map.source.name, f"kind = '{PRODUCTION}'"
+        production = f"kind = '{PRODUCTION}'"
         place = ", ".join(map_rows.PLACE)
         out = [f"NOT EXISTS (SELECT 1 FROM {self.computed} c WHERE {_same('c', 'r', map_rows.PLACE.values())})"]
         if self.failed is not None:
@@ -77,7 +77,7 @@ class _MapAudit(Audited):
         gave = f"EXISTS (SELECT 1 FROM {self.current} c WHERE {_same('c', 'x', map_rows.PLACE)})"
         relations = {
             "records": self.log,
-            "rejected": f"{self.session.table(rejected_name(log))} WHERE _epoch <= {self.epoch}L",
+            "rejected": self.rejected_by_sources(),
             "rows": self.current,
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "giving": f"(SELECT DISTINCT {place} FROM {self.current})",

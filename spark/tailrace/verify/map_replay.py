@@ -71,7 +71,7 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
 
     def run(lake: Lake) -> MapReplayed:
         started = time.perf_counter()
-        reads = [log_records.read(lake, definition.log, end), (ledger, EVERYTHING)]
+        reads = [*log_records.read(lake, definition.log, end), (ledger, EVERYTHING)]
         with (
             session_for(lake, definition, "replay", reads) as session,
             pinned(lake, {ledger: head.snapshot}),
@@ -107,7 +107,7 @@ def _compared(
 def _streamed(session: Session, log: Log, last: int) -> Relation:
     """Write the query, in brackets, of a log's records up to an epoch as streamed: a map's rows before backfills."""
     if isinstance(log, Productions) and isinstance(log.of, Map):
-        table, where = log_records.read(session.lake, log, last)
+        ((table, where),) = log_records.read(session.lake, log, last)
         rows = productions(log.of, session.table(table, where))
         return Relation(f"(SELECT * FROM ({rows}) WHERE _epoch <= {last}L)")
     return log_records.records(session, log, last)

@@ -23,8 +23,8 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
-from tailrace.lake.schema.filters import EVERYTHING, Filter, at_most, equal
-from tailrace.lake.schema.table_names import ledger_name, rejected_name
+from tailrace.lake.schema.filters import EVERYTHING, Filter, equal
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
@@ -61,7 +61,7 @@ def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
     """Return the tables that an audit reads, each with the filter of the files it needs."""
     epoch = lake.head(ledger_name(pipeline.name)).number("epoch")
     own = {ledger_name(pipeline.name), held_by(lake, pipeline)[0]}
-    return [log_records.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
+    return [*log_records.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
 
 
 class _Audit(Audited):
@@ -111,10 +111,9 @@ class _Audit(Audited):
         self.answers = held(self.session, self.pipeline, snapshot=self.head.snapshot)
 
     def _counts(self) -> dict[str, int]:
-        rejected = self.session.table(rejected_name(self.pipeline.source.name), at_most("_epoch", self.epoch))
         relations = {
             "records": self.log,
-            "rejected": f"{rejected} WHERE _epoch <= {self.epoch}L",
+            "rejected": self.rejected_by_sources(),
             "late": self.late,
             "panes": f"{self.panes} WHERE NOT retraction",
             "retractions": f"{self.panes} WHERE retraction",

@@ -13,6 +13,7 @@ from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION, ledger_contract
@@ -22,9 +23,12 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation, NotKeptError
+from tailrace.model.definition.derived_logs import Panes, Productions, Union
+from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.stage_records import changes, productions
-from tailrace.sql.terms import Query, Relation, all_of
+from tailrace.sql.records.unions import united
+from tailrace.sql.terms import Query, Relation, all_of, bracketed
 
 AHEAD = 32
 """The number of epochs whose files are looked up at once."""
@@ -48,32 +52,27 @@ class Recording:
     def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
         check_definition(lake, pipeline)
         self.lake, self.pipeline, self.table = lake, pipeline, ledger_contract(pipeline).table
-        self.earlier = before(pipeline)
-        if isinstance(self.earlier, Computation) and self.earlier.productions == "weak":
-            raise NotKeptError(
-                f"what {pipeline.log.name} produces is not kept, and is wanted to fold {pipeline.name} again: leave "
-                'productions="weak" out of it, under another name'
-            )
+        for earlier in before(pipeline):
+            if isinstance(earlier, Computation) and earlier.productions == "weak":
+                raise NotKeptError(
+                    f"what {earlier.name} produces is not kept, and is wanted to fold {pipeline.name} again: leave "
+                    'productions="weak" out of it, under another name'
+                )
         head = lake.head(self.table)
         self.last = head.number("epoch")
         if self.last < 0:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
         # A commit since then may be of a later epoch.
         self._commits = {epoch: commit for epoch, commit in recorded(lake, self.table).items() if epoch <= self.last}
-        # An epoch's records are published before the epoch itself is, so the source's snapshot, read after, has them.
-        self.source = pipeline.log.name if self.earlier is None else ledger_name(self.earlier.name)
-        self.snapshots = {self.table: head.snapshot, self.source: lake.head(self.source).snapshot}
+        self._whole = commits(lake, self.table, head.snapshot).whole
+        # An epoch's records are published before the epoch itself is, so the logs' snapshots, read after, have them.
+        logs = {_table_of(log) for log in pipeline.log.parts}
+        self.snapshots = {self.table: head.snapshot} | {log: lake.head(log).snapshot for log in logs}
 
     def reads(self, first: int, last: int) -> list[tuple[str, Filter]]:
         """Return the tables that are read to fold the epochs `first` to `last` again, each with a filter."""
-        return [(self.table, at_most("epoch", last)), (self.source, self._of(first, last))]
-
-    def _of(self, first: int, last: int) -> Filter:
-        """Return the filter of the source's files that may hold records of these epochs."""
-        if self.earlier is None:
-            return every(above("_epoch", first - 1), at_most("_epoch", last))
-        kind = PANE if isinstance(self.earlier, Pipeline) else PRODUCTION
-        return every(equal("kind", kind), above("epoch", first - 1), at_most("epoch", last))
+        logs = [(_table_of(log), _filter_of(log, first, last)) for log in self.pipeline.log.parts]
+        return [(self.table, at_most("epoch", last)), *logs]
 
     @property
     def known(self) -> list[int]:
@@ -83,7 +82,11 @@ class Recording:
     @property
     def foldable(self) -> list[int]:
         """The epochs that can be folded again, in order: their own clock and that of the epoch before are known."""
-        return [epoch for epoch in self.known if epoch == 0 or epoch - 1 in self._commits]
+        return [epoch for epoch in self.known if self.begins(epoch) or epoch - 1 in self._commits]
+
+    def begins(self, epoch: int) -> bool:
+        """Tell whether the ledger begins with an epoch: a log may have been landed with others that had epochs."""
+        return epoch == 0 or (self._whole and epoch == min(self._commits))
 
     def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
         """Check that these epochs can be folded again or, without `fold`, shown; else raise `ReplayError`."""
@@ -116,14 +119,22 @@ class Recording:
 
     def _records(self, session: Session, epochs: range) -> Query:
         """Write the query of the records of some epochs."""
-        where, snapshot = self._of(epochs.start, epochs.stop - 1), self.snapshots[self.source]
-        if self.earlier is None:
-            text = all_of(session.log(self.pipeline.log, where, snapshot))
-        elif not isinstance(self.earlier, Pipeline):
-            text = productions(self.earlier, session.table(self.source, where, snapshot))
+        log = self.pipeline.log
+        if isinstance(log, Union):
+            sides = {side: bracketed(self._records_of(session, part, epochs)) for side, part in log.sides.items()}
+            text = united(log, sides)
         else:
-            text = changes(self.earlier, session.table(self.source, where, snapshot))
+            text = self._records_of(session, log, epochs)
         return Query(f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L")
+
+    def _records_of(self, session: Session, log: Log, epochs: range) -> Query:
+        """Write the query of the records of some epochs, and maybe of others, of a log that is no union."""
+        where, table = _filter_of(log, epochs.start, epochs.stop - 1), _table_of(log)
+        if isinstance(log, Panes):
+            return changes(log.of, session.table(table, where, self.snapshots[table]))
+        if isinstance(log, Productions):
+            return productions(log.of, session.table(table, where, self.snapshots[table]))
+        return all_of(session.log(log, where, self.snapshots[table]))
 
     def ledger(self, session: Session, where: Filter = EVERYTHING) -> Relation:
         """Return a relation of the ledger's rows; files without a row that `where` accepts may be left out."""
@@ -147,6 +158,19 @@ class Recording:
     def _ran(self, what: str, reads: list[tuple[str, Filter]], work: Callable[[Session], T], lake: Lake) -> T:
         with pinned(lake, self.snapshots), session_for(lake, self.pipeline, what, reads) as session:
             return work(session)
+
+
+def _table_of(log: Log) -> str:
+    """Name the table that has a log's records."""
+    return ledger_name(log.of.name) if isinstance(log, Panes | Productions) else log.name
+
+
+def _filter_of(log: Log, first: int, last: int) -> Filter:
+    """Return the filter of the files of a log's table that may hold records of these epochs."""
+    if isinstance(log, Panes | Productions):
+        kind = PANE if isinstance(log, Panes) else PRODUCTION
+        return every(equal("kind", kind), above("epoch", first - 1), at_most("epoch", last))
+    return every(above("_epoch", first - 1), at_most("_epoch", last))
 
 
 def _ranges(epochs: Iterable[int]) -> str:

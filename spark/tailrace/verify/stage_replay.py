@@ -95,8 +95,8 @@ def _fold(
 
     def after(epoch: int) -> Any:
         """Return the open windows after an epoch, restored from the ledger's partials; none before the first epoch."""
-        if epoch < 0:
-            return side.nothing(recording.generation(0))
+        if recording.begins(epoch + 1):
+            return side.nothing(recording.generation(epoch + 1))
         return side.restored(ledger, recording.clock(epoch), recording.generation(epoch))
 
     handed = recording.handed(session, epochs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,43 +15,44 @@ if TYPE_CHECKING:
 
 @dataclass
 class FolderBacklog:
-    """The backlog of a folder: the files that were taken, by the checkpoint, and the files that there are.
+    """The backlog of folders: the files that were taken, by the checkpoint, and the files that there are.
 
-    Only local folders are counted; counting others would cost requests.
+    `folders` are those of the query's sources, in order. Only local folders are counted; counting others would cost
+    requests.
     """
 
-    folder: str
+    folders: Sequence[str]
     checkpoint: str
-    _seen: dict[str, int] = field(default_factory=dict)
+    _seen: dict[Path, int] = field(default_factory=dict)
 
     def __call__(self) -> tuple[int, int] | None:
-        place = urlparse(self.folder)
-        if place.scheme not in ("", "file") or "://" in self.checkpoint:
+        places = [urlparse(folder) for folder in self.folders]
+        if any(place.scheme not in ("", "file") for place in places) or "://" in self.checkpoint:
             return None
-        folder = Path(unquote(place.path) if place.scheme else self.folder)
-        there = sum(1 for path in folder.rglob("*") if path.is_file() and not _hidden(path.relative_to(folder)))
-        taken = self._taken()
-        return taken, max(taken, there)
+        taken = [self._taken(source) for source in range(len(places))]
+        there = [_files(Path(unquote(place.path) if place.scheme else folder))
+                 for place, folder in zip(places, self.folders, strict=True)]  # fmt: skip
+        return sum(taken), sum(map(max, taken, there))
 
-    def _taken(self) -> int:
+    def _taken(self, source: int) -> int:
         """Count the files in the checkpoint's list, to which Spark adds a log before each epoch."""
+        folder = Path(self.checkpoint, "sources", str(source))
         try:
-            logs = [path for path in Path(self.checkpoint, "sources", "0").iterdir() if not path.name.startswith(".")]
+            logs = [path for path in folder.iterdir() if not path.name.startswith(".")]
         except OSError:
             return 0
         # A compacted log holds all entries of the logs before it.
         compacted = max((int(p.stem) for p in logs if p.suffix == ".compact" and p.stem.isdigit()), default=-1)
-        names = {p.name for p in logs if p.suffix == ".compact" and p.stem == str(compacted)}
-        names |= {p.name for p in logs if p.name.isdigit() and int(p.name) > compacted}
-        for log in logs:
-            if log.name in names and log.name not in self._seen:
-                self._seen[log.name] = _entries(log)
-        return sum(self._seen[name] for name in names)
+        paths = {p for p in logs if p.suffix == ".compact" and p.stem == str(compacted)}
+        paths |= {p for p in logs if p.name.isdigit() and int(p.name) > compacted}
+        for log in paths - self._seen.keys():
+            self._seen[log] = _entries(log)
+        return sum(self._seen[log] for log in paths)
 
 
 @dataclass
 class TopicBacklog:
-    """The backlog of a Kafka topic, in offsets of all its partitions, added up: those reached, and the latest."""
+    """The backlog of Kafka topics, in offsets of all their partitions, added up: those reached, and the latest."""
 
     query: StreamingQuery | None = None
 
@@ -58,9 +60,17 @@ class TopicBacklog:
         progress: Any = self.query.lastProgress if self.query is not None else None
         if not progress:
             return None
-        source = progress["sources"][0]
-        read, latest = _total(source.get("endOffset")), _total(source.get("latestOffset"))
-        return None if read is None or latest is None else (read, latest)
+        read, latest = 0, 0
+        for source in progress["sources"]:
+            one, all_of_it = _total(source.get("endOffset")), _total(source.get("latestOffset"))
+            if one is None or all_of_it is None:
+                return None
+            read, latest = read + one, latest + all_of_it
+        return read, latest
+
+
+def _files(folder: Path) -> int:
+    return sum(1 for path in folder.rglob("*") if path.is_file() and not _hidden(path.relative_to(folder)))
 
 
 def _total(offsets: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""Write the query of a log's records up to an epoch, for any engine: a landed log's, or a definition's productions."""
+"""Write the query of a log's records up to an epoch, for any engine: a landed log's, productions, or a union's."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, 
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.computation import NotKeptError
-from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.definition.derived_logs import Productions, Union
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.sql.records.stage_records import productions
+from tailrace.sql.records.unions import united
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Relation, bracketed, quoted
 
@@ -38,8 +39,14 @@ def records(session: Session, log: Log, epoch: int, first: int | None = None, la
     return Relation(f"(SELECT * FROM {_relation(session, log, epoch, first, last)} WHERE {' AND '.join(terms)})")
 
 
-def read(lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> tuple[str, Filter]:
-    """Name the table that has a log's records, and return the filter of the files to read for them."""
+def read(
+    lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None
+) -> list[tuple[str, Filter]]:
+    """Name the tables that have a log's records, and return the filter of the files to read for them of each."""
+    return [_table(lake, part, epoch, first, last) for part in log.parts]
+
+
+def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None) -> tuple[str, Filter]:
     if isinstance(log, Productions) and isinstance(log.of, Map):
         # Productions that a run has mended since count as well, at whatever epoch that run read the log.
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
@@ -60,7 +67,10 @@ def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
 
 
 def _relation(session: Session, log: Log, epoch: int, first: int | None, last: int | None) -> Relation:
-    table, where = read(session.lake, log, epoch, first, last)
+    if isinstance(log, Union):
+        sides = {side: _relation(session, part, epoch, first, last) for side, part in log.sides.items()}
+        return bracketed(united(log, sides))
+    table, where = _table(session.lake, log, epoch, first, last)
     if not isinstance(log, Productions):
         return session.log(log, where)
     if isinstance(log.of, Map):

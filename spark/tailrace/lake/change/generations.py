@@ -92,7 +92,7 @@ def refused(lake: Lake, pipeline: Pipeline) -> str | None:
     table = ledger_name(pipeline.name)
     if not lake.has(table):
         return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
-    if pipeline.earlier is not None or isinstance(pipeline.log, Productions):
+    if pipeline.earlier is not None or any(isinstance(log, Productions) for log in pipeline.log.parts):
         return (
             f"{pipeline.name} reads {pipeline.log.name}, and a generation is built from a log that a source fills: "
             "give the changed definition another name, and stream it beside with `tailrace stream --from-log`"
@@ -103,10 +103,10 @@ def refused(lake: Lake, pipeline: Pipeline) -> str | None:
             "changed definition another name, with its later stages, and stream them beside with `tailrace stream "
             "--from-log`"
         )
-    log = agreed(log_contract(pipeline.source), lake.settings.contracts)
-    if missing := [one for one in drift(lake, log).differences if one.kind in COLUMNS - {Kind.DROP, Kind.REORDER}]:
-        lacks = "; ".join(map(str, missing))
-        return f"log {log.table} is not what the definition declares: run `tailrace tables apply` first ({lacks})"
+    for log in (agreed(log_contract(source), lake.settings.contracts) for source in pipeline.sources):
+        if missing := [one for one in drift(lake, log).differences if one.kind in COLUMNS - {Kind.DROP, Kind.REORDER}]:
+            lacks = "; ".join(map(str, missing))
+            return f"log {log.table} is not what the definition declares: run `tailrace tables apply` first ({lacks})"
     return None
 
 

@@ -82,8 +82,8 @@ def restore(
         check_definition(lake, stage)
         if isinstance(stage, Pipeline):
             settle(lake, stage.name)
-    source = definitions[0].source.name
-    logs = [source, rejected_name(source)] if log else []
+    sources = dict.fromkeys(source.name for one in definitions for source in one.sources) if log else {}
+    logs = [table for source in sources for table in (source, rejected_name(source))]
     for table in (*logs, *(ledger_name(stage.name) for stage in stages)):
         _cut(lake, table, epoch)
     done: list[Restored] = []
@@ -143,6 +143,13 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored
         except MovedError:
             # A backfill of closed windows or maintenance committed in between: the next try undoes it, too.
             continue
+
+
+def go_back(lake: Lake, lease: Lease, epoch: int) -> Restored:
+    """Have the table of a lease hold its contents as of an epoch again. Raises `RestoreError` where they are gone."""
+    found = _gone_back(lake, lease, _cut(lake, lease.table, epoch), None)
+    lease.head = lease.branch.start(lease.check())
+    return found
 
 
 def _cut(lake: Lake, table: str, epoch: int) -> _Cut:

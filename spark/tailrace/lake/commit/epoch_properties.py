@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import Lake, head_of, properties_of
@@ -12,6 +12,7 @@ from tailrace.lake.commit.signal_tables import NAMES, names_of
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.log import Log
 from tailrace.model.step.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
@@ -29,6 +30,9 @@ ENGINE = "engine"
 ONWARD = "onward"
 """The property of a ledger's commit with the watermark that the ledger's readers may have after the epoch (rule T3)."""
 
+IDLE = "idle"
+"""The property of a log's commit that says that all partitions are idle, so that readers of other logs go on."""
+
 DUPLICATES = "duplicates"
 """The property that counts the records dropped because they came again, in all epochs up to this one (rule X5)."""
 
@@ -39,7 +43,7 @@ _GENERATION, _FINGERPRINT = "generation", "fingerprint"
 
 @dataclass(frozen=True)
 class EpochCommit:
-    """The epoch that a commit is of: its clock and, in a ledger, who folded it.
+    """The epoch that a commit is of: its clock and, in a ledger, who folded it; `idle` is of a log.
 
     A commit beside the stream, by which a lease is taken or a backfill publishes, repeats the last epoch's.
     """
@@ -49,6 +53,7 @@ class EpochCommit:
     fingerprint: str = ""
     engine: str = ""
     onward: int | None = None
+    idle: bool = False
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EpochCommit:
@@ -65,6 +70,7 @@ class EpochCommit:
             properties.get(_FINGERPRINT, ""),
             properties.get(ENGINE, ""),
             None if onward is None else int(onward),
+            IDLE in properties,
         )
 
     @property
@@ -100,6 +106,15 @@ def recorded(lake: Lake, table: str) -> dict[int, EpochCommit]:
         if CLOCK[1] in one.properties:
             found.setdefault(int(one.properties["epoch"]), EpochCommit.of(one.properties))
     return found
+
+
+def last_epoch(lake: Lake, logs: Iterable[Log]) -> int:
+    """Return the last epoch that all of these logs have, as an epoch is one cut over them; -1 where one has none.
+
+    A log that another stream lands alone for a while runs ahead of the others. Raises `LakeError` where one is not
+    there.
+    """
+    return min(lake.head(log.name).number("epoch") for log in logs)
 
 
 def carry_forward(lake: Lake, table: str) -> None:

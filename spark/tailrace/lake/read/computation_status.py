@@ -44,7 +44,7 @@ class ComputationStatus:
     in_flight: int | None
     same_definition: bool
     engine: str | None
-    log: LogStatus | None
+    logs: tuple[LogStatus, ...]
 
 
 def computation_status(lake: Lake, computation: Computation) -> ComputationStatus | None:
@@ -52,7 +52,7 @@ def computation_status(lake: Lake, computation: Computation) -> ComputationStatu
     name = ledger_name(computation.name)
     if not lake.has(name):
         return None
-    ledger, source = lake.table(name), computation.source
+    ledger = lake.table(name)
     head = head_of(ledger)
     counts = {
         kind: ledger.scan(row_filter=equal("kind", kind)).count() for kind in (PRODUCTION, CLAIMED, LATE, REJECTED)
@@ -80,7 +80,7 @@ def computation_status(lake: Lake, computation: Computation) -> ComputationStatu
         in_flight=_in_flight(ledger, head.number("epoch")) if computation.loops else None,
         same_definition=same,
         engine=properties.get(ENGINE),
-        log=log_status(lake, source.name, source) if lake.has(source.name) else None,
+        logs=tuple(log_status(lake, log.name, log) for log in computation.sources if lake.has(log.name)),
     )
 
 

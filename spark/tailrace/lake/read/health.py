@@ -67,11 +67,20 @@ def unwell(lake: Lake, definition: Definition, now: int, most: int | None, *, yo
 
 
 def _by(lake: Lake, definition: Definition) -> str:
-    """Name the partitions that hold the log's watermark back, where the log has several; empty where it has not."""
-    progress = progress_of(lake, definition.source.name) if lake.has(definition.source.name) else None
-    if progress is None or len(progress.partitions) < 2:
+    """Name the partitions that hold the watermark back, and the log where there are several; empty for a single one."""
+    logs = definition.sources
+    each = {log.name: progress_of(lake, log.name) if lake.has(log.name) else None for log in logs}
+    there = {name: one for name, one in each.items() if one is not None and not one.all_idle}
+    reached = min((one.watermark for one in there.values()), default=None)
+    behind: list[str] = []
+    for name, progress in there.items():
+        if progress.watermark == reached and len(progress.partitions) > 1:
+            behind += progress.behind
+        elif progress.watermark == reached and len(logs) > 1:
+            behind.append(f"log {name}")
+    if not behind:
         return ""
-    names, more = progress.behind[:_NAMED], len(progress.behind) - _NAMED
+    names, more = behind[:_NAMED], len(behind) - _NAMED
     others = f" and {more} more" if more > 0 else ""
     return f", held back by {', '.join(names)}{others}"
 

@@ -96,17 +96,17 @@ class PipelineStatus:
 
 @dataclass(frozen=True)
 class DefinitionStatus:
-    """The status of a pipeline and of its log; each is None where no stream has made its tables yet."""
+    """The status of a pipeline, None where no stream has made its tables yet, and of its logs that have tables."""
 
-    log: LogStatus | None
+    logs: tuple[LogStatus, ...]
     pipeline: PipelineStatus | None
 
 
 def status(lake: Lake, pipeline: Ranged) -> DefinitionStatus:
-    """Read the status of a pipeline or a map and of its log. Raises `LakeError` where the catalog cannot be opened."""
-    log, ledger = lake.find(pipeline.source.name), lake.find(ledger_name(pipeline.name))
+    """Read the status of a pipeline or a map and of its logs. Raises `LakeError` where the catalog cannot be opened."""
+    ledger, found = lake.find(ledger_name(pipeline.name)), [(log, lake.find(log.name)) for log in pipeline.sources]
     return DefinitionStatus(
-        None if log is None else _log_status(lake, log, pipeline.source.name, pipeline.source),
+        tuple(_log_status(lake, table, log.name, log) for log, table in found if table is not None),
         None if ledger is None else _pipeline_status(lake, ledger, pipeline.name, pipeline),
     )
 

@@ -333,12 +333,11 @@ def _timer() -> dict[str, Shape]:
 
 def contracts(definition: Definition) -> list[Contract]:
     """Declare every table that a definition and its log own; a definition that reads another has no log of its own."""
-    log = definition.log
-    landed = [log_contract(log), rejected_contract(log)] if log.landed else []
+    logs = [log for log in definition.log.parts if log.landed]
+    landed = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
     if isinstance(definition, Pipeline) and definition.when.signals():
-        landed.append(signals_contract(definition.source))
-    if log.landed and not log.strategy.follows_records:
-        landed.append(complete_contract(log))
+        landed += map(signals_contract, definition.sources)
+    landed += [complete_contract(log) for log in logs if not log.strategy.follows_records]
     landed.append(ledger_of(definition))
     if isinstance(definition, Computation):
         return landed
@@ -363,8 +362,8 @@ def commits_contract(table: str) -> Contract:
 
 def archives(definition: Definition) -> list[Contract]:
     """Declare the archives that maintenance makes beside a definition's own tables, for the properties of commits."""
-    log = definition.log
-    landed = [log.name, rejected_name(log.name)] if log.landed else []
+    logs = [log.name for log in definition.log.parts if log.landed]
+    landed = [table for log in logs for table in (log, rejected_name(log))]
     return [commits_contract(table) for table in (*landed, ledger_name(definition.name))]
 
 

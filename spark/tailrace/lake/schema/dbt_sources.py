@@ -22,7 +22,7 @@ def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract
     Values are JSON, which YAML takes. Freshness is in the watermark's time (`dbt/macros/freshness.sql`).
     """
     by_name = {stage.name: stage for one in definitions for stage in chain(one)}
-    logs = {one.source.name: one.source for one in definitions}
+    logs = {log.name: log for one in definitions for log in one.sources}
     lines = [
         "version: 2\nsources:\n  - name: tailrace\n"
         "    schema: \"{{ env_var('TAILRACE_NAMESPACE', 'main') }}\"\n    tables:\n"
@@ -33,8 +33,8 @@ def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract
         meta: dict[str, Any] = {"owner": contract.owner, "retention": contract.retention, "key": list(contract.key)}
         read = contract.table in logs or (owner is not None and contract.table.endswith(LEDGER))
         if read:
-            log = owner.source if owner is not None else logs[contract.table]
-            meta["clock"] = "wall" if log.arrival_time is None else "records"
+            of = (logs[contract.table],) if owner is None else owner.sources
+            meta["clock"] = "records" if all(log.arrival_time is not None for log in of) else "wall"
         if isinstance(owner, Pipeline) and contract.table.endswith(LEDGER):
             meta |= {"mode": owner.how.value, "key": list(owner.key), "results": list(owner.results)}
         config: dict[str, Any] = {"meta": meta}

@@ -105,22 +105,24 @@ def upkeep_tables(lake: Lake, definition: Definition) -> list[UpkeepTable]:
     """List the tables of a definition and of those that it reads, as far as they exist."""
     found: dict[str, UpkeepTable] = {}
     for stage in chain(definition):
-        log = stage.source.name
         # A log's control tables may exist though the definition does not wait for their rows.
-        control = (signals_contract(stage.source), complete_contract(stage.source))
+        control = [of(log) for log in stage.sources for of in (signals_contract, complete_contract)]
         for contract in (*contracts(stage), *control, *archives(stage)):
-            found.setdefault(contract.table, _upkeep_table(stage, log, contract))
+            found.setdefault(contract.table, _upkeep_table(stage, contract))
     return [one for one in found.values() if lake.has(one.name)]
 
 
-def _upkeep_table(stage: Definition, log: str, contract: Contract) -> UpkeepTable:
+def _upkeep_table(stage: Definition, contract: Contract) -> UpkeepTable:
     name, pipeline = stage.name, stage if isinstance(stage, Pipeline) else None
     if contract.table == ledger_name(name):
         return UpkeepTable(contract, pipeline, ((name, STAMP),) if pipeline else (), archived=True)
-    if contract.table in (log, rejected_name(log)):
+    logs = [log.name for log in stage.sources]
+    if any(contract.table in (log, rejected_name(log)) for log in logs):
         return UpkeepTable(contract, archived=True)
-    seen = _SEEN.get(contract.table.removeprefix(log))
-    return UpkeepTable(contract, readers=((log, seen),)) if seen else UpkeepTable(contract, pipeline)
+    for log in logs:
+        if (seen := _SEEN.get(contract.table.removeprefix(log))) is not None:
+            return UpkeepTable(contract, readers=((log, seen),))
+    return UpkeepTable(contract, pipeline)
 
 
 def planned(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:

@@ -16,21 +16,20 @@ Ranged: TypeAlias = Pipeline | Map
 """A definition of which a range of event time can be computed anew: its output depends on the log alone."""
 
 
-def before(definition: Definition) -> Definition | None:
-    """Find the definition whose panes or productions this one reads; None where it reads a source's log."""
-    log = definition.log
-    return log.of if isinstance(log, Panes | Productions) else None
+def before(definition: Definition) -> tuple[Definition, ...]:
+    """List the definitions whose panes or productions this one reads; none where it reads logs of sources alone."""
+    return tuple(log.of for log in definition.log.parts if isinstance(log, Panes | Productions))
 
 
 def chain(definition: Definition) -> tuple[Definition, ...]:
-    """List a definition after those that it reads, directly or not; first is the one that reads the source's log.
+    """List a definition after those that it reads, directly or not; each is after those that it reads itself.
 
     >>> from tailrace.model.samples.visits import example
     >>> [one.name for one in chain(example())]
     ['visits']
     """
-    earlier = before(definition)
-    return (definition,) if earlier is None else (*chain(earlier), definition)
+    earlier = {one.name: one for direct in before(definition) for one in chain(direct)}
+    return (*earlier.values(), definition)
 
 
 def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:

@@ -23,7 +23,8 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.base.types import element_type, is_type
 from tailrace.model.base.values import fitting
 from tailrace.model.definition.context import ComputationError, Context, Timer
-from tailrace.model.definition.derived_logs import Panes, Productions
+from tailrace.model.definition.derived_logs import Panes, Productions, Union
+from tailrace.model.definition.fingerprint import of_log
 from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.source_text import written
@@ -133,9 +134,9 @@ class Computation:
         return tuple([name for name, one in self.fields.items() if element_type(one.type)])
 
     @property
-    def source(self) -> Log:
-        """The log that a source fills and that the computation reads, directly or through other definitions."""
-        return self.log.source
+    def sources(self) -> tuple[Log, ...]:
+        """The logs that sources fill and that the computation reads, directly or through other definitions."""
+        return self.log.sources
 
     @property
     def produced(self) -> Productions[Computation]:
@@ -186,6 +187,9 @@ class Computation:
         log: tuple[object, ...] = (self.log.event_time, follows)
         if isinstance(self.log, Productions):
             log = (self.log.of.name, self.log.of.fingerprint)
+        elif isinstance(self.log, Union):
+            found = of_log(self.log)
+            log = (found["reads"], found["of"])
         base = {field.name for field in fields(Computation)}
         options = [(field.name, written(getattr(self, field.name))) for field in fields(self) if field.name not in base]
         meaning: tuple[object, ...] = (

@@ -1,13 +1,21 @@
-"""Logs that definitions give one another: a stage's panes, and the productions of a computation or a map."""
+"""Logs that are made of others: a stage's panes, the productions of a computation or a map, unions of several logs.
+
+An epoch is one cut over all logs of a union, and its watermark is the least of theirs (rule T3; Dataflow Model, 2.1).
+So a definition over a union is folded, replayed and computed anew as one over a single log, and nothing is stored
+twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, TypeVar
 
-from tailrace.model.base.errors import Fault
-from tailrace.model.definition.log import Log
+from tailrace.model.base.errors import DefinitionError, Fault
+from tailrace.model.base.names import name_faults
+from tailrace.model.definition.log import PANE_TIME, PLACE, Log
 
 
 class Producer(Protocol):
@@ -17,8 +25,8 @@ class Producer(Protocol):
     def name(self) -> str: ...
 
     @property
-    def source(self) -> Log:
-        """The log that a source fills and that the definition reads, directly or through others."""
+    def sources(self) -> tuple[Log, ...]:
+        """The logs that sources fill and that the definition reads, directly or through others."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -38,8 +46,8 @@ class _Output(Log, Generic[P]):
         return False
 
     @property
-    def source(self) -> Log:
-        return self.of.source
+    def sources(self) -> tuple[Log, ...]:
+        return self.of.sources
 
     def _faults(self) -> Iterable[Fault]:
         return ()
@@ -67,3 +75,110 @@ class Productions(_Output[P]):
     def kept(self) -> bool:
         """Whether the ledger keeps the productions; else they are computed again where they are needed again."""
         return getattr(self.of, "productions", "strong") == "strong"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Union(Log):
+    """Several logs as one: those that sources fill, and the productions of computations and maps.
+
+    `of` names the logs, or maps a name of one's own to each. A record has the columns of its log, and null in those of
+    the others; column `tag` has its log's name, and column `event_time` its event time. Logs that share a column have
+    the same type for it. A log that has gone idle, all of its partitions with it, holds the watermark back no more.
+
+    >>> views = Log(name="views", columns={"at": "timestamp", "ad": "bigint"}, event_time="at")
+    >>> clicks = Log(name="clicks", columns={"at": "timestamp", "ad": "bigint", "by": "string"}, event_time="at")
+    >>> both = Union(name="ads", of=(views, clicks))
+    >>> dict(both.columns)
+    {'log': 'string', 'at': 'timestamp', 'ad': 'bigint', 'by': 'string', 'event_time': 'timestamp'}
+    """
+
+    of: Mapping[str, Log] | tuple[Log, ...]
+    tag: str = "log"
+    columns: Mapping[str, str] = field(default_factory=dict)
+    event_time: str = PANE_TIME
+
+    def __post_init__(self) -> None:
+        faults = list(self._given_faults())
+        if not faults:
+            of: Mapping[str, Log] | tuple[Log, ...] = self.of
+            named = dict(of) if isinstance(of, Mapping) else {log.name: log for log in of}
+            object.__setattr__(self, "of", MappingProxyType(named))
+            faults = list(self._faults())
+        if faults:
+            raise DefinitionError(str(self.name), faults)
+        columns = {self.tag: "string"} | {name: type for log in self.parts for name, type in log.columns.items()}
+        object.__setattr__(self, "columns", MappingProxyType(columns | {PANE_TIME: "timestamp"}))
+        object.__setattr__(self, "percentiles", MappingProxyType({}))
+        for name, found in (("earliest", min), ("latest", max)):
+            object.__setattr__(self, name, found(self._bounds(name)))
+
+    @property
+    def landed(self) -> bool:
+        return False
+
+    @property
+    def sides(self) -> Mapping[str, Log]:
+        """The logs by the names that their records have in column `tag`."""
+        assert isinstance(self.of, Mapping)
+        return self.of
+
+    @property
+    def parts(self) -> tuple[Log, ...]:
+        return tuple(self.sides.values())
+
+    @property
+    def sources(self) -> tuple[Log, ...]:
+        found = {log.name: log for part in self.parts for log in part.sources}
+        return tuple(found.values())
+
+    def records(self, side: str, records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Turn the records of one log into the union's."""
+        log, empty = self.sides[side], dict.fromkeys(self.columns)
+        for record in records:
+            own = {name: record.get(name) for name in log.columns}
+            place = {name: record[name] for name in PLACE if name in record}
+            yield {**empty, **own, self.tag: side, PANE_TIME: record[log.event_time], **place}
+
+    def _bounds(self, name: str) -> Iterator[datetime]:
+        for log in self.sources:
+            yield getattr(log, name)
+
+    def _given_faults(self) -> Iterable[Fault]:
+        """Find the faults of what is given, without which nothing else can be looked at."""
+        yield from name_faults("log.name", self.name)
+        logs: object = tuple(self.of.values()) if isinstance(self.of, Mapping) else self.of
+        if not isinstance(logs, tuple) or len(logs) < 2 or not all(isinstance(log, Log) for log in logs):
+            yield Fault("log.of", self.of, "two logs or more", "write of=(views, clicks)")
+            return
+        if isinstance(self.of, Mapping):
+            for name in self.of:
+                yield from name_faults(f"log.of[{name!r}]", name)
+        names = [log.name for log in logs]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield Fault("log.of", name, "logs, each once", "leave one out, or give the other a name of its own")
+        yield from name_faults("log.tag", self.tag)
+
+    def _faults(self) -> Iterable[Fault]:
+        declared: dict[str, tuple[str, str]] = {}
+        for side, log in self.sides.items():
+            path = f"log.of[{side!r}]"
+            if isinstance(log, Panes):
+                expected = "a log of which nothing is taken back"
+                yield Fault(path, f"the panes of {log.name}", expected, f"read the log that {log.name} reads")
+            elif isinstance(log, Union):
+                expected = "a log that is no union"
+                yield Fault(path, f"the union {log.name}", expected, "write all of its logs into this one")
+            elif isinstance(log, Productions) and not log.kept:
+                remedy = f'leave productions="weak" out of {log.name}'
+                yield Fault(path, f"what {log.name} produces", "productions that are kept", remedy)
+            if self.tag in log.columns:
+                expected = "a column that no log has"
+                yield Fault("log.tag", self.tag, expected, f'{log.name} has it: write for example tag="of_log"')
+            if PANE_TIME in log.columns and log.event_time != PANE_TIME:
+                expected = f"no column {PANE_TIME} that is another time than the record's own"
+                yield Fault(f"{path}.columns", PANE_TIME, expected, "give it another name, for example with a Map")
+            for name, type in log.columns.items():
+                other, known = declared.setdefault(name, (log.name, type))
+                if known != type:
+                    found, expected = f"{name}: {type}", f"{known}, as {other} has it"
+                    yield Fault(f"{path}.columns", found, expected, "give it another name, for example with a Map")

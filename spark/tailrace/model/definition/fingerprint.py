@@ -13,7 +13,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, TypeAlias
 
-from tailrace.model.definition.derived_logs import Panes, Productions
+from tailrace.model.definition.derived_logs import Panes, Productions, Union
 from tailrace.model.definition.log import Log
 from tailrace.model.definition.source_text import written
 
@@ -46,6 +46,9 @@ def of_log(log: Log) -> dict[str, Any]:
     found: dict[str, Any] = {"columns": sorted(log.columns.items())}
     if isinstance(log, Panes | Productions):
         return found | {"reads": log.of.name, "of": log.of.fingerprint}
+    if isinstance(log, Union):
+        sides = [(name, digest(tuple(sorted(of_log(one).items())))) for name, one in sorted(log.sides.items())]
+        return found | {"reads": f"union by {log.tag}", "of": sides}
     if log.required:
         found["required"] = tuple(log.required)
     follows = log.disorder if log.watermark is None else written(log.watermark)

@@ -67,9 +67,14 @@ class Log:
         return True
 
     @property
-    def source(self) -> Log:
-        """The log that a source fills and that this log is made of, directly or through other definitions."""
-        return self
+    def sources(self) -> tuple[Log, ...]:
+        """The logs that sources fill and that this log is made of, directly or through other definitions."""
+        return (self,)
+
+    @property
+    def parts(self) -> tuple[Log, ...]:
+        """The logs whose records are those of this log: itself, or those that a union has together."""
+        return (self,)
 
     @property
     def id_columns(self) -> tuple[str, ...]:
@@ -181,6 +186,11 @@ SIGN = "_sign"
 
 PLACE = ("_epoch", "_source", "_offset")
 """The fields of a record besides its columns: where it came from."""
+
+
+def log_names(logs: Iterable[Log]) -> str:
+    """Name logs for people."""
+    return ", ".join(log.name for log in logs)
 
 
 def sign_of(record: Mapping[str, Any]) -> int:

@@ -54,9 +54,9 @@ class Map:
         return (self,)
 
     @property
-    def source(self) -> Log:
-        """The log that a source fills and that the map reads, directly or through other definitions."""
-        return self.log.source
+    def sources(self) -> tuple[Log, ...]:
+        """The logs that sources fill and that the map reads, directly or through other definitions."""
+        return self.log.sources
 
     @cached_property
     def columns(self) -> Mapping[str, str]:

@@ -118,9 +118,9 @@ class Pipeline:
         return (self,) if self.earlier is None else (*self.earlier.stages, self)
 
     @property
-    def source(self) -> Log:
-        """The log that a source fills and that the first stage reads, directly or through other definitions."""
-        return self.log.source
+    def sources(self) -> tuple[Log, ...]:
+        """The logs that sources fill and that the first stage reads, directly or through other definitions."""
+        return self.log.sources
 
     @property
     def panes(self) -> Panes[Pipeline]:
@@ -142,11 +142,12 @@ class Pipeline:
         """
         if self.earlier is not None:
             low, high = self.earlier.span
-        elif isinstance(self.log, Productions) and not isinstance(self.log.of, Map):
+        elif any(isinstance(one, Productions) and not isinstance(one.of, Map) for one in self.log.parts):
             # Code gives a production its event time.
             low, high = BEGINNING, END_OF_TIME
         else:
-            low, high = instant(self.source.earliest), instant(self.source.latest)
+            low = min(instant(log.earliest) for log in self.sources)
+            high = max(instant(log.latest) for log in self.sources)
         length = self.where.reach if self.where.merges else self.where.longest
         return (BEGINNING - 1, END_OF_TIME + 1) if length is None else (low - length, high + length)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition import map as maps
 from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.derived_logs import Union
+from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map, Mapped
 from tailrace.model.definition.once import Claims, Once
 from tailrace.model.definition.pipeline import Pipeline
@@ -49,10 +51,16 @@ class ChainRun:
     claimed: list[Production] = field(default_factory=list)
 
 
+Input: TypeAlias = "tuple[Sequence[Record], Clock]"
+"""An epoch of a log: its records and its clock."""
+
+
 def fold_chain(
-    definition: Definition, epochs: Iterable[tuple[Sequence[Record], Clock]], runs: Sequence[ChainRun] = ()
+    definition: Definition, epochs: Iterable[Input | Mapping[str, Input]], runs: Sequence[ChainRun] = ()
 ) -> list[ChainRun]:
     """Fold every definition of a chain over bundles with their clocks; `runs` are earlier results to go on from.
+
+    Where the chain reads several logs, an epoch has a bundle and a clock for each, by the log's name.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> run = fold_chain(example(), [(clicks("a 0, a 5"), Clock(0, 0, 0)), ([], Clock(1, 10**9, 0))])[-1]
@@ -61,13 +69,31 @@ def fold_chain(
     """
     whole = chain(definition)
     found = list(runs) or [ChainRun(_nothing(one)) for one in whole]
-    for bundle, clock in epochs:
-        records, time = bundle, clock
-        for place, (one, run) in enumerate(zip(whole, found, strict=True)):
-            records, watermark = _folded(one, run, records, time)
-            after = found[place + 1].state.clock if place + 1 < len(found) else None
-            time = replace(time, watermark=watermark if after is None else max(watermark, after.watermark))
+    for epoch in epochs:
+        passed = dict(epoch) if isinstance(epoch, Mapping) else {log.name: epoch for log in definition.sources}
+        for one, run in zip(whole, found, strict=True):
+            records, clock = _read(one.log, passed)
+            if run.state.clock is not None and not all(part.landed for part in one.log.parts):
+                clock = replace(clock, watermark=max(clock.watermark, run.state.clock.watermark))
+            made, watermark = _folded(one, run, records, clock)
+            passed[one.name] = made, replace(clock, watermark=watermark)
     return found
+
+
+def _read(log: Log, passed: Mapping[str, Input]) -> Input:
+    """Return an epoch of a log; that of a union has the least watermark and the latest time of its logs (rule T3)."""
+    if not isinstance(log, Union):
+        return passed[log.name]
+    each = {side: passed[part.name] for side, part in log.sides.items()}
+    clocks = [clock for _, clock in each.values()]
+    records = [record for side, (bundle, _) in each.items() for record in log.records(side, bundle)]
+    signals = {name for clock in clocks for name in clock.signals}
+    return records, Clock(
+        clocks[0].epoch,
+        min(clock.watermark for clock in clocks),
+        max(clock.processing_time for clock in clocks),
+        tuple(sorted(signals)),
+    )
 
 
 def _nothing(definition: Definition) -> WindowsState | computation_state.KeysState | Passing:

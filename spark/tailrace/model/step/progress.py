@@ -102,6 +102,11 @@ class Progress:
         return tuple(name for name in sorted(self.partitions) if not self.is_idle(name))
 
     @property
+    def all_idle(self) -> bool:
+        """Whether every partition is idle: what reads other logs besides does not wait for this one."""
+        return bool(self.partitions) and not self.holding
+
+    @property
     def behind(self) -> tuple[str, ...]:
         """The partitions that hold the watermark back: of those it waits for, the ones furthest behind."""
         least = min((self.partitions[name].watermark for name in self.holding), default=None)
@@ -154,6 +159,17 @@ class Progress:
             data["now"],
             data["idle"],
         )
+
+
+def least(logs: Iterable[tuple[int, bool]]) -> int:
+    """Return the watermark of several logs together: the least of those that are not idle, each given with whether.
+
+    It is the beginning of time where all of them are idle: the watermark then stays where it was (rule T3).
+
+    >>> least([(7, False), (5, True)])
+    7
+    """
+    return min((watermark for watermark, idle in logs if not idle), default=BEGINNING)
 
 
 def _moved(strategy: WatermarkStrategy, before: Partition, seen: Seen, lags: Mapping[int, int], now: int) -> Partition:

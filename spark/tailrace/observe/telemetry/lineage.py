@@ -21,7 +21,7 @@ from urllib.parse import urlparse
 from uuid import uuid4
 
 import tailrace
-from tailrace.ingest.sources import Files
+from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.events import Noted
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import Contract, Shape, answer_contract, ledger_of, log_contract, rejected_contract
@@ -102,13 +102,14 @@ class Lineage:
     def _stream(self, state: str, error: BaseException | None = None) -> None:
         self._reported = time.monotonic()
         subject, stages = self.subject, self.subject.stages
-        log, job = stages[0].source, f"stream.{subject.log}"
+        logs, job = subject.logs, f"stream.{subject.log}"
         written: list[Contract] = []
-        if subject.source is None:
-            # This stream reads the log that another stream lands.
-            inputs, job = [self._input(log_contract(log))], f"{job}.from_log"
+        if not subject.sources:
+            # This stream reads the logs that another stream lands.
+            inputs, job = [self._input(log_contract(log)) for log in logs], f"{job}.from_log"
         else:
-            inputs, written = [self._source()], [log_contract(log), rejected_contract(log)]
+            inputs = [self._source(subject.sources[log.name]) for log in logs]
+            written = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
         for stage in stages:
             written += self._written(stage)
         epochs = None if self._epochs is None else dict(zip(("first", "last"), self._epochs, strict=True))
@@ -134,7 +135,7 @@ class Lineage:
             run["errorMessage"] = self._failed(backfill.reason or "it failed")
         outputs = [self._output(contract) for contract in self._written(stage)]
         id = self._backfills.setdefault(backfill.run, str(uuid4()))
-        inputs = [self._input(log_contract(stage.source))]
+        inputs = [self._input(log_contract(log)) for log in stage.sources]
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
 
     def _written(self, stage: Definition) -> list[Contract]:
@@ -190,9 +191,7 @@ class Lineage:
         facet: RunFacet = self._facets.error_message_run.ErrorMessageRunFacet(reason, "Python")
         return facet
 
-    def _source(self) -> InputDataset:
-        source = self.subject.source
-        assert source is not None
+    def _source(self, source: Source) -> InputDataset:
         if not isinstance(source, Files):
             return self._events.InputDataset(f"kafka://{source.bootstrap.split(',')[0]}", source.topic)
         place = urlparse(source.folder)

@@ -6,7 +6,7 @@ happened. The engine knows none of them; it tells a lake's listener and a stream
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
@@ -15,6 +15,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Definition, before
+from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
@@ -46,12 +47,15 @@ def missing(what: str, error: ImportError) -> ObserveMissingError:
 
 @dataclass(frozen=True)
 class Subject:
-    """A run of a command: its stages, its source, and the settings that name the lake. `run` is a unique id."""
+    """A run of a command: its stages, and the settings that name the lake. `run` is a unique id.
+
+    `sources` are those of the logs that the run lands, by the logs' names.
+    """
 
     command: Literal["stream", "backfill"]
     settings: Settings
     stages: tuple[Definition, ...]
-    source: Source | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict)
     run: str = field(default_factory=lambda: str(uuid4()))
 
     @property
@@ -61,13 +65,19 @@ class Subject:
 
     def answered(self, lake: Lake) -> tuple[Pipeline, ...]:
         """Return the stages that have a table of current answers in a lake, or are about to make one."""
-        read = {earlier.name for stage in self.stages if (earlier := before(stage)) is not None}
+        read = {earlier.name for stage in self.stages for earlier in before(stage)}
         return tuple(one for one in self.pipelines if one.name not in read or one.answers or lake.has(one.name))
 
     @property
     def log(self) -> str:
-        """The name of the log that is read."""
-        return self.stages[0].source.name
+        """The name of the log that is read; the names, with a plus between them, where there are several."""
+        return "+".join(log.name for log in self.logs)
+
+    @property
+    def logs(self) -> tuple[Log, ...]:
+        """The logs that are read, by name."""
+        found = {log.name: log for stage in self.stages for log in stage.sources}
+        return tuple(found[name] for name in sorted(found))
 
 
 @dataclass(frozen=True)

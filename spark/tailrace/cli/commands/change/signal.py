@@ -31,12 +31,14 @@ def signal(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.commit.signal_tables import Signals
 
-    signals = Signals(Lake(Settings()), pipeline.source)
+    # A definition over several logs takes the signals of each.
+    log = pipeline.sources[0]
+    signals = Signals(Lake(Settings()), log)
     signals.send(name, note)
     waiting = [stage.name for stage in pipeline.stages if name in stage.when.signals()]
     if json:
         output.data({"signal": name, "table": signals.table, "waiting": waiting})
         return
-    output.text(f"sent {name} to log {pipeline.source.name}")
+    output.text(f"sent {name} to log {log.name}")
     if not waiting:
         output.say(f"no trigger of {pipeline.name} waits for {name}")

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load
+from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import parsed, span, time_text
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, text
-from tailrace.model.definition.log import Log
+from tailrace.model.definition.log import Log, log_names
 from tailrace.model.definition.source_text import written
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
+    from tailrace.model.definition.chain import Definition as AnyDefinition
     from tailrace.model.step.progress import Progress
 
 PARTITIONS = 40
@@ -35,6 +36,9 @@ def watermark(
     partition: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of which partition that is said. [default: the whole log]")
     ] = None,
+    log: Annotated[
+        str | None, typer.Option("--log", metavar="NAME", help="Which log, where the definition reads several.")
+    ] = None,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of what was said.")] = None,
     json: Json = False,
 ) -> None:
@@ -46,7 +50,7 @@ def watermark(
     output = Output(json)
     if until is None and (partition is not None or note is not None):
         raise UsageError("--partition and --note belong to --until, which says until when the input is complete")
-    log = load(definition).source
+    logs = _chosen(load_any(definition), log, saying=until is not None)
     looking()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.commit.epoch_properties import progress_of
@@ -54,23 +58,40 @@ def watermark(
 
     lake = Lake(Settings())
     if until is not None:
-        completions, at = Completions(lake, log), parsed(until, "--until")
+        (one,) = logs
+        completions, at = Completions(lake, one), parsed(until, "--until")
         completions.say(at, partition, note)
         if json:
             output.data(
-                {"log": log.name, "complete_until": text(at), "partition": partition, "table": completions.table}
+                {"log": one.name, "complete_until": text(at), "partition": partition, "table": completions.table}
             )
         else:
-            of = f"log {log.name}" if partition is None else f"partition {partition} of log {log.name}"
+            of = f"log {one.name}" if partition is None else f"partition {partition} of log {one.name}"
             output.text(f"said that {of} is complete until {time_text(at)}")
         return
-    progress = progress_of(lake, log.name) if lake.has(log.name) else None
+    found = [(one, progress_of(lake, one.name) if lake.has(one.name) else None) for one in logs]
     if json:
-        output.data(_data(log, progress))
-    elif progress is None:
-        output.whole(f"log {log.name}: no stream has run yet: tailrace stream {definition} --from DIR")
-    else:
-        output.text(*_lines(log, progress))
+        each = [_data(one, progress) for one, progress in found]
+        output.data(each[0] if len(each) == 1 else {"logs": each})
+        return
+    for one, progress in found:
+        if progress is None:
+            output.whole(f"log {one.name}: no stream has run yet: tailrace stream {definition} --from DIR")
+        else:
+            output.text(*_lines(one, progress))
+
+
+def _chosen(definition: AnyDefinition, name: str | None, *, saying: bool) -> Sequence[Log]:
+    """Choose among the logs of a definition: the one that is named, else all of them, but one to say something of."""
+    logs = definition.sources
+    names = log_names(logs)
+    if name is not None:
+        if found := [log for log in logs if log.name == name]:
+            return found
+        raise UsageError(f"--log {name}: {definition.name} reads no such log: expected one of {names}")
+    if saying and len(logs) > 1:
+        raise UsageError(f"{definition.name} reads {len(logs)} logs, {names}: say which is complete, with --log")
+    return logs
 
 
 def _lines(log: Log, progress: Progress) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.model.base.time import text
 from tailrace.model.definition.fingerprint import Change
+from tailrace.model.definition.log import log_names
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
@@ -79,7 +80,8 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
     rows = [("change", SAYS[compared.change]), ("generation", _generation(compared))]
     log, estimate = compared.log, compared.estimate
     if estimate is not None and log is not None:
-        rows.append(("reads", f"{counted(log.records, 'record')}, {log.bytes / 1e6:,.1f} MB of log {_name(pipeline)}"))
+        size = f"{counted(log.records, 'record')}, {log.bytes / 1e6:,.1f} MB"
+        rows.append(("reads", f"{size} of log {log_names(pipeline.sources)}"))
         if log.events is not None and log.epochs is not None:
             rows.append(("covers", f"event times from {time_text(log.events[0])} to {time_text(log.events[1])}"))
             trimmed = f"; none before {log.epochs[0]} is in it any more" if log.epochs[0] else ""
@@ -103,10 +105,6 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
 def _generation(compared: ChangePlan) -> str:
     before = f"; {', '.join(map(str, compared.before))} can be gone back to" if compared.before else ""
     return f"{compared.generation}{before}"
-
-
-def _name(pipeline: Pipeline) -> str:
-    return pipeline.source.name
 
 
 def _does(pipeline: Pipeline, definition: str) -> str:

@@ -17,7 +17,7 @@ from tailrace.cli.terminal.formats import bounds, counted, key_named, time_text,
 from tailrace.cli.terminal.usage import LoadError, UsageError
 from tailrace.model.base.time import instant, text
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.log import Log
+from tailrace.model.definition.log import Log, log_names
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples import sample_records
@@ -79,11 +79,15 @@ def simulate(
     if every is not None and every <= 0:
         raise UsageError(f"--every {every:g}: expected more than no time at all")
     loaded = load_any(definition)
-    sample = _read(loaded.source, data)
+    if len(loaded.sources) > 1:
+        raise UsageError(
+            f"{loaded.name} reads the logs {log_names(loaded.sources)}, and a sample is of one: fold it with "
+            "tailrace stream --once in a lake of its own"
+        )
+    (log,) = loaded.sources
+    sample = _read(log, data)
     period = timedelta(seconds=every) if every is not None else None
-    epochs = sample_records.epochs(
-        loaded.source, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open
-    )
+    epochs = sample_records.epochs(log, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
     if isinstance(loaded, Map):
         from tailrace.cli.commands.look import simulated_map
 

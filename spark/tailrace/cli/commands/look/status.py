@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.log import log_names
 from tailrace.model.definition.map import Map
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
@@ -65,17 +66,19 @@ def status(
         return
     state = report(lake, pipeline)
     if json:
-        own = _data(state.pipeline, state.log, pipeline) if state.pipeline else {"pipeline": pipeline.name}
-        log = _log_data(state.log) if state.log else None
-        output.data({**own, "started": state.pipeline is not None, "log": log})
+        own = _data(state.pipeline, state.logs, pipeline) if state.pipeline else {"pipeline": pipeline.name}
+        of_logs = [_log_data(log) for log in state.logs]
+        output.data({**own, "started": state.pipeline is not None, "logs": of_logs})
         return
     output.text(
-        Text.assemble((pipeline.name, "bold"), (f"  log {pipeline.source.name}  lake {settings.warehouse}", "dim"))
+        Text.assemble(
+            (pipeline.name, "bold"), (f"  log {log_names(pipeline.sources)}  lake {settings.warehouse}", "dim")
+        )
     )
-    if state.pipeline is None or state.log is None:
+    if state.pipeline is None or not state.logs:
         output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
         return
-    output.text(facts(_facts(pipeline, state.pipeline, state.log)))
+    output.text(facts(_facts(pipeline, state.pipeline, state.logs)))
     if state.pipeline.runs:
         output.text("", *_runs(state.pipeline.runs))
 
@@ -91,12 +94,12 @@ def _computation(output: Output, settings: Settings, computation: Computation, d
         own = {"computation": computation.name} if state is None else asdict(state)
         instants = ("watermark", "onward", "processing_time", "next")
         times = {} if state is None else {name: _text(getattr(state, name)) for name in instants}
-        log = None if state is None or state.log is None else _log_data(state.log)
-        output.data({**own, **times, "started": state is not None, "log": log})
+        logs = [] if state is None else [_log_data(log) for log in state.logs]
+        output.data({**own, **times, "started": state is not None, "logs": logs})
         return
-    where = f"  log {computation.source.name}  lake {settings.warehouse}"
+    where = f"  log {log_names(computation.sources)}  lake {settings.warehouse}"
     output.text(Text.assemble((computation.name, "bold"), (where, "dim")))
-    if state is None or state.log is None:
+    if state is None or not state.logs:
         output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
         return
     rows: list[tuple[str, Text | str]] = []
@@ -106,8 +109,8 @@ def _computation(output: Output, settings: Settings, computation: Computation, d
     productions = f"{state.productions:,}" if computation.productions == "strong" else "not kept"
     rows += [
         ("watermark", _dimmed(time_text(state.watermark), f"for those who read it {time_text(state.onward)}")),
-        ("last epoch", f"log {_epoch(state.log.epoch)}, ledger {_epoch(state.epoch)}"),
-        ("log", f"{counted(state.log.records, 'record')}, {state.log.rejected:,} rejected"),
+        ("last epoch", f"log {_epoch(min(log.epoch for log in state.logs))}, ledger {_epoch(state.epoch)}"),
+        *_logs(state.logs),
         ("keys", f"{state.keys:,}"),
         ("timers", _dimmed(f"{state.timers:,}", f"the next in event time at {time_text(state.next)}")),
         ("productions", productions),
@@ -121,15 +124,16 @@ def _computation(output: Output, settings: Settings, computation: Computation, d
     output.text(facts(rows))
 
 
-def _facts(pipeline: Ranged, own: PipelineStatus, log: LogStatus) -> Iterator[tuple[str, Text | str]]:
+def _facts(pipeline: Ranged, own: PipelineStatus, logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
     if not own.same_definition:
         warning = "the tables hold the results of a definition with another meaning: it needs another name"
         yield "definition", Text(warning, style="bold red")
-    lags = [f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, log).items() if lag is not None]
+    lags = [f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, logs).items() if lag is not None]
     yield "watermark", _dimmed(time_text(own.watermark), ", ".join(lags))
-    if log.progress is not None and len(log.progress.partitions) > 1:
-        yield "held back by", _holding(log.progress)
-    epochs = f"log {_epoch(log.epoch)}, ledger {_epoch(own.epoch)}"
+    for log in logs:
+        if log.progress is not None and len(log.progress.partitions) > 1:
+            yield "held back by", _holding(log.progress)
+    epochs = f"log {_epoch(min(log.epoch for log in logs))}, ledger {_epoch(own.epoch)}"
     epochs += "" if own.answers is None else f", answers {_epoch(own.answers_epoch)}"
     yield (
         "last epoch",
@@ -138,9 +142,7 @@ def _facts(pipeline: Ranged, own: PipelineStatus, log: LogStatus) -> Iterator[tu
             f"committed {_second(own.committed)}, {_ago(own.committed)}",
         ),
     )
-    latest = f"latest event {time_text(log.latest)}" if log.latest is not None else ""
-    again = f", {counted(log.duplicates, 'duplicate')}" if log.duplicates else ""
-    yield "log", _dimmed(f"{counted(log.records, 'record')}, {log.rejected:,} rejected{again}", latest)
+    yield from _logs(logs)
     if own.open is not None:
         ends = f"ending {time_text(own.open.oldest)} to {time_text(own.open.newest)}" if own.open.count else ""
         yield "open windows", _dimmed(f"{own.open.count:,}", ends)
@@ -198,6 +200,24 @@ def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
         yield Text(f"the last {RUNS} of {len(runs)}; --json shows all", style="dim italic")
 
 
+def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
+    """Yield a line for each log: its records, and where there are several its watermark, and whether it holds back."""
+    holding = [log for log in logs if log.progress is not None and not log.progress.all_idle]
+    least = min((log.progress.watermark for log in holding if log.progress is not None), default=None)
+    for log in logs:
+        latest = f"latest event {time_text(log.latest)}" if log.latest is not None else ""
+        again = f", {counted(log.duplicates, 'duplicate')}" if log.duplicates else ""
+        records = f"{counted(log.records, 'record')}, {log.rejected:,} rejected{again}"
+        if len(logs) == 1:
+            yield "log", _dimmed(records, latest)
+        elif log.progress is None:
+            yield f"log {log.log}", _dimmed(records, "no epoch yet")
+        else:
+            part = "idle" if log.progress.all_idle else "holds back" if log.progress.watermark == least else ""
+            at = f"watermark {time_text(log.progress.watermark)}"
+            yield f"log {log.log}", _dimmed(records, ", ".join(filter(None, (latest, at, part))))
+
+
 def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[PipelineStatus]) -> Iterator[Any]:
     yield Text(f"lake {settings.warehouse}  namespace {settings.namespace}", style="dim")
     if not logs:
@@ -247,14 +267,18 @@ def _ago(micros: int | None) -> str:
     return "never" if micros is None else f"{span(max(0.0, time.time() - micros / 1e6))} ago"
 
 
-def _lags(own: PipelineStatus, log: LogStatus) -> dict[str, int | None]:
+def _lags(own: PipelineStatus, logs: Sequence[LogStatus]) -> dict[str, int | None]:
     """Return how far the watermark is behind processing time and the latest event, in microseconds."""
     if not BEGINNING < own.watermark < END_OF_TIME:
         return {}
     return {
         "processing time": None if own.processing_time is None else own.processing_time - own.watermark,
-        "its latest event": None if log.latest is None else log.latest - own.watermark,
+        "its latest event": None if (latest := _latest(logs)) is None else latest - own.watermark,
     }
+
+
+def _latest(logs: Sequence[LogStatus]) -> int | None:
+    return max((log.latest for log in logs if log.latest is not None), default=None)
 
 
 def _log_data(log: LogStatus) -> dict[str, Any]:
@@ -267,10 +291,12 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
         "latest_event": _text(log.latest),
         "committed": _text(log.committed),
         "held_by": list(log.progress.behind) if log.progress is not None else [],
+        "watermark": _text(None if log.progress is None else log.progress.watermark),
+        "idle": log.progress is not None and log.progress.all_idle,
     }
 
 
-def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Ranged | None = None) -> dict[str, Any]:
+def _data(own: PipelineStatus, logs: Sequence[LogStatus] = (), pipeline: Ranged | None = None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "pipeline": own.pipeline,
         "watermark": text(own.watermark),
@@ -287,9 +313,9 @@ def _data(own: PipelineStatus, log: LogStatus | None = None, pipeline: Ranged | 
         "late": own.late,
         "productions": own.productions,
     }
-    if pipeline is None or log is None:
+    if pipeline is None or not logs:
         return data
-    lags = _lags(own, log)
+    lags = _lags(own, logs)
     seconds = {name: None if lag is None else lag / 1e6 for name, lag in lags.items()}
     return data | {
         "fingerprint": pipeline.fingerprint,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -40,11 +41,14 @@ _POLL = 0.2
 
 def stream(
     definitions: Definitions,
-    folder: Annotated[
-        str | None, typer.Option("--from", metavar="DIR", help="Read the files that land in this folder.")
+    folders: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="[LOG=]DIR", help="Read the files that land in this folder, for this log."),
     ] = None,
     format: Annotated[Literal["json", "csv", "parquet"], typer.Option("--format", help="What the files are.")] = "json",
-    topic: Annotated[str | None, typer.Option("--kafka", metavar="TOPIC", help="Read this Kafka topic.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--kafka", metavar="[LOG=]TOPIC", help="Read this Kafka topic, for this log.")
+    ] = None,
     bootstrap: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The Kafka brokers. [default: TAILRACE_KAFKA_BOOTSTRAP]")
     ] = None,
@@ -81,7 +85,8 @@ def stream(
 ) -> None:
     """Run definitions as a stream: land a source in their log, and fold it epoch by epoch.
 
-    Several definitions that read one log run in one stream. One from the log lands nothing: it folds definitions
+    Several definitions run in one stream. Where they read several logs, each log has a source of its own, written
+    LOG=DIR or LOG=TOPIC, and an epoch is one cut over all of them. One from the log lands nothing: it folds definitions
     beside the stream that lands their log, which drops them where it folded them itself; nothing is restarted. Ctrl-C
     and SIGTERM stop at an epoch boundary (exit status 130), a second one at once; either way the next start goes on
     where this one was.
@@ -89,38 +94,81 @@ def stream(
     pipelines = load_all(definitions)
     settings = on_engine(Settings(), engine)
     output = output_for(settings, json=json)
-    where = _where(folder, topic, bootstrap or settings.kafka_bootstrap, every, once=once, from_log=from_log)
     if from_log and (per_epoch is not None or every):
         raise UsageError("--per-epoch and --every cut a source into epochs, which the log has already: leave them out")
+    if once and every:
+        raise UsageError("--every has no meaning with --once, which takes epoch after epoch: leave one of them out")
+    given = _Given(folders or [], topics or [], bootstrap or settings.kafka_bootstrap or "", from_log=from_log)
+    places = given.by_log(sorted({log.name for one in pipelines for log in one.sources}))
     with Stop() as stop:
         run = _Run(output, pipelines, settings, stop)
         status = run.run(
-            *where, format=format, per_epoch=per_epoch, once=once, every=every, follow_every=follow_every,
+            places, given.bootstrap, format=format, per_epoch=per_epoch, once=once, every=every,
+            follow_every=follow_every,
             metrics_port=settings.metrics_port if metrics_port is None else metrics_port,
         )  # fmt: skip
     if status:
         raise typer.Exit(status)
 
 
-def _where(
-    folder: str | None, topic: str | None, bootstrap: str | None, every: float, *, once: bool, from_log: bool
-) -> tuple[str | None, str | None, str]:
-    """Return the folder, the topic and its brokers; neither folder nor topic for the log.
+@dataclass(frozen=True)
+class _Given:
+    """The sources as they were given: folders and topics, each with a log's name before it or without."""
 
-    Raises `UsageError` unless exactly one source is given and the other options fit it.
-    """
-    sources = {"--from DIR": folder is not None, "--kafka TOPIC": topic is not None, "--from-log": from_log}
-    if sum(sources.values()) != 1:
-        options = " and ".join(option for option, there in sources.items() if there) or "none"
-        raise UsageError(f"expected one of --from DIR, --kafka TOPIC and --from-log, found {options}")
-    if folder is not None and "://" not in folder and not Path(folder).is_dir():
-        # Spark would say so too, but only once it has started.
-        raise UsageError(f"the folder {folder} is not there: make it, or pass another with --from")
-    if topic is not None and not bootstrap:
-        raise UsageError("--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
-    if once and every:
-        raise UsageError("--every has no meaning with --once, which takes epoch after epoch: leave one of them out")
-    return folder, topic, bootstrap or ""
+    folders: Sequence[str]
+    topics: Sequence[str]
+    bootstrap: str
+    from_log: bool
+
+    def by_log(self, logs: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Assign `("--from", folder)` or `("--kafka", topic)` to each log; none where the logs are read themselves.
+
+        Raises `UsageError` unless each log has exactly one source.
+        """
+        given = [("--from", one) for one in self.folders] + [("--kafka", one) for one in self.topics]
+        if self.from_log or not given:
+            kinds = {option for option, _ in given} | ({"--from-log"} if self.from_log else set())
+            if kinds != {"--from-log"}:
+                there = " and ".join(sorted(kinds)) or "none"
+                raise UsageError(f"expected one of --from DIR, --kafka TOPIC and --from-log, found {there}")
+            return {}
+        found: dict[str, tuple[str, str]] = {}
+        for option, text_ in given:
+            log, place = self._named(logs, option, text_)
+            if log in found:
+                raise UsageError(
+                    f"log {log} has two sources, {' '.join(found[log])} and {option} {place}: leave one out"
+                )
+            found[log] = option, place
+        if missing := [log for log in logs if log not in found]:
+            example = f"--from {missing[0]}=DIR or --kafka {missing[0]}=TOPIC"
+            raise UsageError(f"the definitions read log {', '.join(missing)}, which has no source: pass {example}")
+        places = list(found.values())
+        if twice := sorted({place for one in places if places.count(one) > 1 for place in one[1:]}):
+            raise UsageError(f"{', '.join(twice)} is given for two logs: a record is of one")
+        for option, place in places:
+            self._check(option, place)
+        return found
+
+    def _named(self, logs: Sequence[str], option: str, given: str) -> tuple[str, str]:
+        log, named, place = given.partition("=")
+        if named and log in logs:
+            return log, place
+        if len(logs) == 1 and (not named or "/" in log or log not in logs):
+            return logs[0], given
+        if not named:
+            names = ", ".join(logs)
+            raise UsageError(
+                f"the definitions read {len(logs)} logs, {names}: say which, as {option} {logs[0]}={given}"
+            )
+        raise UsageError(f"{option} {given}: no definition reads a log {log}: expected one of {', '.join(logs)}")
+
+    def _check(self, option: str, place: str) -> None:
+        if option == "--from" and "://" not in place and not Path(place).is_dir():
+            # Spark would say so too, but only once it has started.
+            raise UsageError(f"the folder {place} is not there: make it, or pass another with --from")
+        if option == "--kafka" and not self.bootstrap:
+            raise UsageError("--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
 
 
 class _StoppedError(Exception):
@@ -132,29 +180,35 @@ class _Run:
 
     def __init__(self, output: Output, pipelines: Sequence[Definition], settings: Settings, stop: Stop) -> None:
         self.output, self.pipelines, self.settings, self.stop = output, pipelines, settings, stop
-        self.log = pipelines[0].source.name
+        self.log = "+".join(sorted({log.name for one in pipelines for log in one.sources}))
         self._stages = tuple({stage.name: stage for one in pipelines for stage in chain(one)}.values())
 
     def run(
-        self, folder: str | None, topic: str | None, bootstrap: str, *, format: Literal["json", "csv", "parquet"],
+        self, places: Mapping[str, tuple[str, str]], bootstrap: str, *, format: Literal["json", "csv", "parquet"],
         per_epoch: int | None, once: bool, every: float, follow_every: int | None, metrics_port: int | None,
     ) -> ExitStatus:  # fmt: skip
         """Run until the source ends, a signal comes or an error is raised; return the exit status."""
-        progress = StreamProgress(self.output, unit="file" if folder else "record")
+        folders = {option for option, _ in places.values()} == {"--from"}
+        progress = StreamProgress(self.output, unit="file" if folders else "record")
         try:
             from tailrace.ingest.sources import Files, Kafka
             from tailrace.lake.catalog.lake import Lake
 
-            source: Source | None = Files(folder, format, per_epoch) if folder else None
-            source = Kafka(topic, bootstrap, per_epoch, self.settings.kafka_security) if topic else source
-            subject = Subject("stream", self.settings, self._stages, source)
+            security = self.settings.kafka_security
+            sources: dict[str, Source] = {
+                log: Files(place, format, per_epoch)
+                if option == "--from"
+                else Kafka(place, bootstrap, per_epoch, security)
+                for log, (option, place) in places.items()
+            }
+            subject = Subject("stream", self.settings, self._stages, sources)
             with observing(subject, self.output.say, metrics_port) as observed:
                 lake = Lake(self.settings, partial(self._noticed, observed))
                 watch = partial(self._watched, progress, observed)
-                if source is None:
+                if not sources:
                     self._tail(lake, progress, watch, once=once, follow_every=follow_every)
                 else:
-                    self._stream(lake, source, progress, observed, watch, once=once, every=every, follow=follow_every)
+                    self._stream(lake, sources, progress, observed, watch, once=once, every=every, follow=follow_every)
                 observed.stopped = bool(self.stop)
         finally:
             progress.close()
@@ -182,34 +236,37 @@ class _Run:
             tailing.close()
 
     def _stream(
-        self, lake: Lake, source: Source, progress: StreamProgress, observed: Observing, watch: Watch, *,
+        self, lake: Lake, sources: Mapping[str, Source], progress: StreamProgress, observed: Observing, watch: Watch, *,
         once: bool, every: float, follow: int | None,
     ) -> None:  # fmt: skip
-        """Land a source, and fold what it brings."""
+        """Land the sources, and fold what they bring."""
         from tailrace.ingest.sources import Files, Kafka
         from tailrace.stream.landing_stream import Stream
 
         progress.doing("starting Spark")
-        groups = ("lake", "kafka") if isinstance(source, Kafka) else ("lake",)
+        groups = ("lake", "kafka") if any(isinstance(one, Kafka) for one in sources.values()) else ("lake",)
         # Spark takes the signals for itself as it starts.
         with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
             if not self.stop:
-                running = Stream(spark, lake, self.pipelines, source, follow_every=follow, watch=watch)
-                folder = source.folder if isinstance(source, Files) else None
-                self._drive(running, progress, observed, folder, once=once, every=every)
+                running = Stream(spark, lake, self.pipelines, sources, follow_every=follow, watch=watch)
+                folders = [one.folder for one in sources.values() if isinstance(one, Files)]
+                topic = TopicBacklog()
+                if not folders:
+                    progress.backlog = topic
+                elif len(folders) == len(sources):
+                    progress.backlog = FolderBacklog(folders, running.checkpoint.folder)
+                self._drive(running, progress, observed, topic, once=once, every=every)
 
     def _drive(
         self,
         running: Stream,
         progress: StreamProgress,
         observed: Observing,
-        folder: str | None,
+        topic: TopicBacklog,
         *,
         once: bool,
         every: float,
     ) -> None:
-        topic = TopicBacklog()
-        progress.backlog = FolderBacklog(folder, running.checkpoint.folder) if folder else topic
         if running.mended is not None:
             observed.tell(Mended(running.mended))
             self.output.say(f"the checkpoint {running.mended}: it was written anew as log {self.log} has it")

@@ -1,0 +1,75 @@
+"""Read an epoch again from the tables, as a fold reads it that catches up or is asked for it once more (rule T2)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tailrace.fold.fold import Fold, PassedEpoch
+from tailrace.fold.fold_engines import Sides
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.derived_logs import Panes, Productions
+from tailrace.model.definition.log import Log
+
+
+class Recordings:
+    """What the commits of logs and ledgers say of their epochs; a table is read when it is first asked for."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self._found = lake, dict[str, dict[int, EpochCommit]]()
+        self._epochs = dict[str, list[int]]()
+
+    def of(self, table: str) -> dict[int, EpochCommit]:
+        """Return the epochs of a table, each with its commit."""
+        if table not in self._found:
+            self._found[table] = recorded(self._lake, table)
+            self._epochs[table] = sorted(self._found[table])
+        return self._found[table]
+
+    def latest(self, table: str, epoch: int) -> EpochCommit | None:
+        """Return the last commit of a table up to an epoch; None where there is none, or it is gone."""
+        found = self.of(table)
+        place = bisect_right(self._epochs[table], epoch)
+        return found[self._epochs[table][place - 1]] if place else None
+
+
+class RecordedEpoch:
+    """An epoch as the tables have it: the records of logs, and what folds of the same process have in their ledgers.
+
+    It has the records after epoch `after`, which is the one before unless several epochs are taken in one.
+    """
+
+    def __init__(self, sides: Sides, folds: Mapping[str, Fold], recordings: Recordings, epoch: int, after: int) -> None:
+        self._sides, self._folds, self._recordings = sides, folds, recordings
+        self._epoch, self._after = epoch, after
+        self._found = dict[str, PassedEpoch]()
+
+    def read(self, log: Log) -> PassedEpoch:
+        """Return the epoch of a log that is no union."""
+        if isinstance(log, Panes | Productions):
+            return self._of_fold(self._folds[log.of.name])
+        if log.name not in self._found:
+            self._found[log.name] = self._landed(log)
+        return self._found[log.name]
+
+    def _of_fold(self, fold: Fold) -> PassedEpoch:
+        now = EpochCommit.of(fold.lease.head.properties)
+        ahead = now.clock.epoch > self._epoch
+        return fold.passed_on_again(
+            self._epoch, self._recordings.of(fold.lease.table).get(self._epoch) if ahead else now
+        )
+
+    def _landed(self, log: Log) -> PassedEpoch:
+        """Read the epoch of a log that a source fills; where the log has no commit of it, time stands still."""
+        bundle, there = (
+            self._sides.logged(log, self._after, self._epoch),
+            self._recordings.latest(log.name, self._epoch),
+        )
+        if there is None:
+            return PassedEpoch.of(bundle, Clock(self._epoch, BEGINNING, BEGINNING))
+        signals = there.clock.signals if there.clock.epoch == self._epoch else ()
+        return PassedEpoch.of(bundle, replace(there.clock, epoch=self._epoch, signals=signals), idle=there.idle)

@@ -1,0 +1,27 @@
+"""Say in a few words what a definition reads."""
+
+from __future__ import annotations
+
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.log import Log, log_names
+
+
+def reads(definition: Definition) -> str:
+    """Name the log that a definition reads, or the definition that it comes after; of a union, each.
+
+    >>> from tailrace.model.samples.visits import example
+    >>> reads(example())
+    'log clicks'
+    """
+    return ", ".join(_one(part) for part in definition.log.parts)
+
+
+def taken(log: Log) -> str:
+    """Say how much an epoch takes of a log."""
+    if len(log.parts) > 1:
+        return f"{len(log.columns)} columns of the logs {log_names(log.parts)}"
+    return f"{len(log.columns)} columns of log {log.name}" if log.landed else f"what {log.name} produces"
+
+
+def _one(log: Log) -> str:
+    return f"{'log' if log.landed else 'after'} {log.name}"

@@ -1,0 +1,24 @@
+"""The records of several logs as those of their union, in SQL (`model.definition.derived_logs.Union`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tailrace.model.definition.derived_logs import Union
+from tailrace.model.definition.log import PANE_TIME, PLACE
+from tailrace.sql.terms import Query, Relation, quoted
+
+
+def united(union: Union, sides: Mapping[str, Relation]) -> Query:
+    """Write the SQL of a union's records, from a relation of each log's records by the log's name in the union."""
+    return Query(" UNION ALL ".join(_side(union, side, rows) for side, rows in sides.items()))
+
+
+def _side(union: Union, side: str, rows: Relation) -> str:
+    log = union.sides[side]
+    values = {name: quoted(name) for name in log.columns} | {
+        union.tag: f"'{side}'",
+        PANE_TIME: quoted(log.event_time),
+    }
+    items = [f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in union.columns.items()]
+    return f"SELECT {', '.join([*items, *PLACE])} FROM {rows}"

@@ -1,0 +1,206 @@
+"""Cut epochs over all logs of a stream: each log's part is landed in its own table, under one number (rules X2, T3).
+
+One Structured Streaming query reads the sources of all logs, so a micro-batch is a cut over them; its rows say which
+log they are of. An epoch is in every log before it is in any ledger. Where a stream died between the commits of two
+logs, the next one gives the logs behind an epoch without records, and reads on from what each log says was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.fold.fold import PassedEpoch
+from tailrace.fold.fold_engines import Sides
+from tailrace.ingest.checkpoint import NOT_READ
+from tailrace.ingest.landing import Landed, Landing
+from tailrace.ingest.sources import Files, Source
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import READ
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.log import Log
+from tailrace.model.step.progress import ALL, Progress, least
+from tailrace.stream.intake import Bundle, Intake
+
+
+@dataclass(frozen=True)
+class Cut:
+    """An epoch of all logs before it is in them: the bundle of each, by the log's name."""
+
+    epoch: int
+    bundles: Mapping[str, Bundle]
+
+    @property
+    def passed(self) -> dict[str, PassedEpoch]:
+        """The epoch of each log as the log's readers take it."""
+        return {name: bundle.passed for name, bundle in self.bundles.items()}
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of a reader of all logs, as far as this epoch alone says it."""
+        clocks = [bundle.clock for bundle in self.bundles.values()]
+        reached = least((one.clock.watermark, one.progress.all_idle) for one in self.bundles.values())
+        return replace(clocks[0], watermark=reached, processing_time=max(one.processing_time for one in clocks))
+
+    @property
+    def progress(self) -> Progress:
+        """The progress of all logs together; a log whose source has no partitions is one itself."""
+        each = {name: bundle.progress for name, bundle in self.bundles.items()}
+        if len(each) == 1:
+            return next(iter(each.values()))
+        partitions = {
+            log if name == ALL else name: one
+            for log, progress in each.items()
+            for name, one in progress.partitions.items()
+        }
+        idle = [one.idle for one in each.values()]
+        return Progress(
+            self.clock.watermark, partitions, now=self.clock.processing_time,
+            idle=None if None in idle else max(one for one in idle if one is not None),
+        )  # fmt: skip
+
+    def let_go(self) -> None:
+        """Free what holds the records, once they are folded."""
+        for bundle in self.bundles.values():
+            bundle.let_go()
+
+
+class Cutter:
+    """The reader and writer of all logs of a stream: `sources` are theirs, by the logs' names.
+
+    Leases are taken in the order of the names, and the first one's says whose the others are (rule X1).
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, logs: Mapping[str, Log], sources: Mapping[str, Source]) -> None:
+        self.spark, self.lake, self.sources = spark, lake, sources
+        self.landings = dict[str, Landing]()
+        for name in sorted(logs):
+            first = next(iter(self.landings.values()), None)
+            self.landings[name] = Landing(spark, lake, logs[name], None if first is None else first.log)
+        self.intakes = dict[str, Intake]()
+
+    def open(self, sides: Sides, *, signals: bool) -> None:
+        """Open the readers of the sources, once the leases are taken."""
+        shared = len(self.landings) > 1
+        self.intakes = {
+            name: Intake(self.spark, self.lake, self.sources[name], landing, sides, signals=signals, shared=shared)
+            for name, landing in self.landings.items()
+        }
+
+    @property
+    def first(self) -> Landing:
+        """The landing of the first log, whose lease is that of the stream."""
+        return next(iter(self.landings.values()))
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch in any log; all of them have it once `align` has been called."""
+        return max(landing.epoch for landing in self.landings.values())
+
+    @property
+    def batch(self) -> int:
+        """The last micro-batch that a log has."""
+        return max(landing.batch for landing in self.landings.values())
+
+    @property
+    def stream(self) -> DataFrame:
+        """The streaming frame of all sources; with several, column `_log` says which log a row is for."""
+        if len(self.sources) == 1:
+            return self.sources[self.first.log.table].stream(self.spark)
+        return reduce(DataFrame.union, (self._tagged(name) for name in self.landings))
+
+    def _tagged(self, name: str) -> DataFrame:
+        source = self.sources[name]
+        own = {"path"} if isinstance(source, Files) else _TYPES.keys() - {"path"}
+        items = (
+            f"CAST({column if column in own else 'NULL'} AS {type}) AS {column}" for column, type in _TYPES.items()
+        )
+        return source.stream(self.spark).selectExpr(f"'{name}' AS _log", *items)
+
+    def cut(self, batch: DataFrame, query: str, number: int, offsets: Mapping[str, str]) -> Cut:
+        """Make the epoch of a micro-batch; `offsets` says of each log how far its source was read."""
+        several = len(self.landings) > 1
+        messages = several and any(not isinstance(source, Files) for source in self.sources.values())
+        rows = batch.persist() if messages else batch
+        try:
+            files = self._files(rows, several=several)
+            bundles = {}
+            for name, intake in self.intakes.items():
+                own = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
+                read = dict(zip(READ, (query, str(number), offsets[name]), strict=True))
+                bundles[name] = intake.bundle(own, files.get(name, ()), read, self.epoch + 1)
+            return Cut(self.epoch + 1, bundles)
+        finally:
+            if messages:
+                rows.unpersist()
+
+    def _files(self, batch: DataFrame, *, several: bool) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        if any(isinstance(source, Files) for source in self.sources.values()):
+            rows = batch.where("path IS NOT NULL").select("_log", "path") if several else batch
+            for row in rows.collect():
+                found.setdefault(row["_log"] if several else self.first.log.table, []).append(row["path"])
+        return found
+
+    def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Cut | None:
+        """Make an epoch without records, where the control tables or time give a reason; None where they give none.
+
+        `due` returns the processing time at which a fold may have something next, in microseconds. Records `in_flight`
+        on a loop are always a reason.
+        """
+        if self.epoch < 0:
+            return None
+        news = {name: intake.news() for name, intake in self.intakes.items()}
+        if not in_flight and not any(one.reason for one in news.values()):
+            now = max(one.progress.now for one in news.values())
+            at = due() if now > max(intake.progress.now for intake in self.intakes.values()) else None
+            if at is None or at > now:
+                return None
+        return Cut(
+            self.epoch + 1,
+            {
+                name: intake.without_records(news[name], self.epoch + 1, self._read(intake.landing))
+                for name, intake in self.intakes.items()
+            },
+        )
+
+    def align(self) -> None:
+        """Give the logs that are behind the others an epoch without records: from then on all have the last one."""
+        epoch = self.epoch
+        for intake in self.intakes.values():
+            if intake.landing.epoch < epoch:
+                bundle = intake.without_records(intake.news(), epoch, self._read(intake.landing))
+                intake.landing.take_back_rejected()
+                intake.landing.write(bundle.stamped, bundle.properties)
+                intake.landing.publish()
+
+    def _read(self, landing: Landing) -> dict[str, str]:
+        """Say again how far a log's source was read."""
+        properties = landing.log.head.properties
+        return {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
+
+    def land(self, cut: Cut) -> dict[str, Landed]:
+        """Write an epoch to all logs, and publish it log by log. Raises `FencedError` where a lease is lost."""
+        found = {}
+        for name, landing in self.landings.items():
+            bundle = cut.bundles[name]
+            found[name] = replace(landing.write(bundle.stamped, bundle.properties), duplicates=bundle.duplicates)
+        for landing in self.landings.values():
+            landing.publish()
+        return found
+
+    def full(self, cut: Cut, landed: Mapping[str, Landed]) -> bool:
+        """Tell whether a source may have more already than an epoch took of it."""
+        return any(self.sources[name].full(cut.bundles[name].files, one.brought) for name, one in landed.items())
+
+    def close(self) -> None:
+        """Remove the branches."""
+        for landing in self.landings.values():
+            landing.close()
+
+
+_TYPES = {"path": "string", "value": "binary", "_source": "string", "_offset": "bigint", "_arrival": "timestamp"}
+"""The columns of the sources' rows: `path` is of a source of files, the others are of a topic."""

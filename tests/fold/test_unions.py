@@ -1,0 +1,304 @@
+"""Definitions over several logs, folded in this process from logs of made-up epochs (rules T2, T3, laws L1 to L3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace import (
+    RETRACTING,
+    AfterCount,
+    AfterWatermark,
+    Collect,
+    Computation,
+    Context,
+    Count,
+    Field,
+    Fixed,
+    Log,
+    Map,
+    Match,
+    Pipeline,
+    Sessions,
+    Sum,
+    Union,
+    minutes,
+    seconds,
+)
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.fold.fold_group import FoldGroup
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import FileChange
+from tailrace.lake.commit.epoch_properties import IDLE, clock_properties, last_epoch
+from tailrace.lake.schema.contracts import log_contract, rejected_contract
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.definition.chain import Definition
+from tailrace.model.step.step import WindowsState, step
+from tailrace.settings import Settings
+from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
+from tests.support.clicks import START
+from tests.support.depth import cases
+from tests.support.native import arrow_bundle
+from tests.support.recorded import no_spark
+from tests.support.strategies import each_time_the_same
+
+SECOND = 1_000_000
+VIEWS = Log(name="views", columns={"at": "timestamp", "ad": "string"}, event_time="at", disorder=seconds(5))
+CLICKS = Log(
+    name="clicks", columns={"seen": "timestamp", "ad": "string", "cents": "bigint"}, event_time="seen",
+    disorder=seconds(5),
+)  # fmt: skip
+ADS = Union(name="ads", of=(VIEWS, CLICKS))
+COUNTED = Pipeline(
+    name="counted", log=ADS, key=("ad", "log"), what={"records": Count(), "cents": Sum("cents")},
+    where=Fixed(minutes(1)), when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)),
+    allowed_lateness=minutes(2), how=RETRACTING,
+)  # fmt: skip
+VISITS = Pipeline(
+    name="visits", log=ADS, key="ad", what={"records": Count(), "logs": Collect("log")}, where=Sessions(seconds(30)),
+    keep=Match("ad", "!=", "c"), how=RETRACTING,
+    when=AfterWatermark(early=AfterCount(3), late=AfterCount(1)), allowed_lateness=minutes(1),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """A log's part of an epoch: its records, its watermark, and whether it is idle; None where it has no commit."""
+
+    records: Sequence[Mapping[str, Any]] = ()
+    watermark: int = BEGINNING
+    idle: bool = False
+
+
+@dataclass
+class Logs:
+    """The logs of made-up epochs in a lake, as a stream lands them: each epoch is a commit of each log."""
+
+    lake: Lake
+    epochs: list[Mapping[str, Part | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for log in (VIEWS, CLICKS):
+            for contract in (log_contract(log), rejected_contract(log)):
+                self.lake.ensure(contract, {"epoch": "-1"})
+
+    def land(self, parts: Mapping[str, Part | None]) -> None:
+        epoch = len(self.epochs)
+        for log in (VIEWS, CLICKS):
+            part = parts.get(log.name)
+            if part is None:
+                continue
+            rows = arrow_bundle(log, part.records, epoch)
+            source = pa.array([f"{log.name}.json"] * rows.num_rows, pa.string())
+            rows = rows.set_column(rows.column_names.index("_source"), "_source", source)
+            files = self.lake.written(log.name, rows)
+            said = clock_properties(Clock(epoch, part.watermark, epoch)) | ({IDLE: "true"} if part.idle else {})
+            self.lake.change(log.name, FileChange(tuple(files)), said, self.lake.head(log.name).snapshot)
+        self.epochs.append(parts)
+
+    def fold(self, *definitions: Definition) -> None:
+        group = FoldGroup(no_spark, self.lake, definitions)
+        group.catch_up(last_epoch(self.lake, group.logs), lambda *_: None)
+        group.close()
+
+    def together(self) -> Iterable[tuple[list[dict[str, Any]], Clock]]:
+        """The epochs as the reference has them: the union's records, at the watermark of both logs."""
+        latest, reached = dict.fromkeys(("views", "clicks"), Part()), BEGINNING
+        for epoch, parts in enumerate(self.epochs):
+            records: list[dict[str, Any]] = []
+            for name, part in parts.items():
+                if part is not None:
+                    latest[name] = part
+                    rows = [dict(one) | {"_epoch": epoch, "_source": f"{name}.json", "_offset": place}
+                            for place, one in enumerate(part.records)]  # fmt: skip
+                    records += ADS.records(name, rows)
+            waited = [part.watermark for part in latest.values() if not part.idle]
+            reached = max(reached, min(waited, default=BEGINNING))
+            yield records, Clock(epoch, reached, epoch)
+
+
+def view(second: int, ad: str) -> dict[str, Any]:
+    return {"at": START + timedelta(seconds=second), "ad": ad}
+
+
+def click(second: int, ad: str, cents: int) -> dict[str, Any]:
+    return {"seen": START + timedelta(seconds=second), "ad": ad, "cents": cents}
+
+
+def reached(second: int) -> int:
+    return instant(START) + second * SECOND
+
+
+@pytest.fixture
+def logs(settings: Settings) -> Logs:
+    return Logs(Lake(settings))
+
+
+def panes(lake: Lake, definition: Pipeline) -> list[tuple[Any, ...]]:
+    """The panes of a ledger, by epoch, as the reference has them."""
+    rows = lake.table(f"{definition.name}__ledger").scan(row_filter="kind = 'pane'").to_arrow().to_pylist()
+    names = [*definition.key, *definition.results]
+    return sorted(
+        (one["epoch"], instant(one["window_start"]), one["retraction"], one["timing"],
+         *(str(sorted(v) if isinstance(v := one[name], list) else v) for name in names))
+        for one in rows
+    )  # fmt: skip
+
+
+def expected(logs: Logs, definition: Pipeline) -> list[tuple[Any, ...]]:
+    state, found = WindowsState(), []
+    for records, clock in logs.together():
+        state, made, _, _ = step(definition, state, records, clock)
+        for one in made:
+            values = [*one.key, *(one.values[name] for name in definition.results)]
+            texts = (str(sorted(v) if isinstance(v, list | tuple) else v) for v in values)
+            found.append((clock.epoch, one.window.start, one.retraction, one.timing.value, *texts))
+    return sorted(found)
+
+
+def random_epochs(chance: Random, count: int) -> Iterable[Mapping[str, Part | None]]:
+    """Epochs of two logs whose records are out of order; a log may lack an epoch, or be idle for a while."""
+    now, marks = 0, {"views": BEGINNING, "clicks": BEGINNING}
+    for _ in range(count):
+        now += chance.choice([5, 20, 70])
+        parts: dict[str, Part | None] = {}
+        for name in marks:
+            some = range(chance.choice([0, 0, 1, 2, 5]))
+            times = [now - chance.choice([0, 1, 10, 60, 200]) for _ in some]
+            ads = [chance.choice("abc") for _ in some]
+            made = [
+                view(t, ad) if name == "views" else click(t, ad, chance.randrange(9))
+                for t, ad in zip(times, ads, strict=True)
+            ]
+            if times:
+                marks[name] = max(marks[name], reached(max(times) - 5))
+            idle = not times and chance.random() < 0.3
+            parts[name] = None if not times and chance.random() < 0.2 else Part(made, marks[name], idle)
+        yield parts
+
+
+@each_time_the_same(cases(2, 60))
+@given(seed=st.integers(0, 10**6))
+def test_L1_L2_L3_any_cut_of_two_logs_gives_the_panes_of_the_reference(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    chance = Random(seed)
+    logs = Logs(Lake(Settings(warehouse=tmp_path_factory.mktemp("union") / "lake", memory="1GB")))
+    for parts in random_epochs(chance, 8):
+        logs.land(parts)
+        if chance.random() < 0.4:
+            # As a process that dies and begins anew from the tables.
+            logs.fold(COUNTED, VISITS)
+    logs.land({"views": Part((), END_OF_TIME), "clicks": None})
+    logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    logs.fold(COUNTED, VISITS)
+    for definition in (COUNTED, VISITS):
+        assert panes(logs.lake, definition) == expected(logs, definition)
+        found = audit(logs.lake, definition)
+        assert found.ok, [check for check in found.checks if not check.ok]
+        again = replay(logs.lake, definition)
+        assert again.ok, again.differences
+        assert backfill(logs.lake, definition, BEGINNING, END_OF_TIME)
+        assert audit(logs.lake, definition).ok
+
+
+def test_T3_a_log_that_is_idle_is_not_waited_for_and_one_that_is_not_is(logs: Logs) -> None:
+    logs.land({"views": Part([view(1, "a")], reached(200)), "clicks": Part((), BEGINNING)})
+    logs.fold(COUNTED)
+    assert logs.lake.head("counted__ledger").number("watermark") == BEGINNING
+    logs.land({"views": Part((), reached(200)), "clicks": Part((), BEGINNING, idle=True)})
+    logs.fold(COUNTED)
+    assert logs.lake.head("counted__ledger").number("watermark") == reached(200)
+    # It is back, and behind: the watermark stays where it is, and its record is late.
+    logs.land({"views": Part((), reached(200)), "clicks": Part([click(70, "a", 5)], reached(65))})
+    logs.fold(COUNTED)
+    assert logs.lake.head("counted__ledger").number("watermark") == reached(200)
+    assert panes(logs.lake, COUNTED) == expected(logs, COUNTED)
+    assert "late" in {timing for _, _, _, timing, *_ in panes(logs.lake, COUNTED)}
+
+
+def test_T3_an_epoch_counts_once_all_logs_have_it(logs: Logs) -> None:
+    logs.land({"views": Part([view(1, "a")], reached(70)), "clicks": Part((), reached(70))})
+    logs.land({"views": Part([view(2, "a")], reached(300)), "clicks": None})
+    logs.fold(COUNTED)
+    assert logs.lake.head("counted__ledger").number("epoch") == 0
+    logs.land({"views": None, "clicks": Part([click(3, "a", 1)], reached(80))})
+    logs.fold(COUNTED)
+    assert logs.lake.head("counted__ledger").number("epoch") == 1
+    logs.land({"views": Part((), reached(300)), "clicks": Part((), reached(300))})
+    logs.fold(COUNTED)
+    assert panes(logs.lake, COUNTED) == expected(logs, COUNTED)
+    assert audit(logs.lake, COUNTED).ok
+
+
+DEAR = Map(name="dear", log=CLICKS, keep=Match("cents", ">=", 5), what=("ad", "cents"))
+SOME = Union(name="some", of={"view": VIEWS, "dear": DEAR.produced}, tag="of_log")
+OF_MAP = Pipeline(
+    name="of_map", log=SOME, key=("ad", "of_log"),
+    what={"records": Count(), "cents": Sum("cents")}, where=Fixed(minutes(1)),
+)  # fmt: skip
+
+
+def test_L1_L3_a_union_of_a_log_and_of_what_a_map_makes_of_another(logs: Logs) -> None:
+    for parts in random_epochs(Random(5), 6):
+        logs.land({name: part or Part((), BEGINNING) for name, part in parts.items()})
+        logs.fold(OF_MAP)
+    logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    logs.fold(OF_MAP)
+    records = [one for epoch in logs.epochs for part in epoch.values() if part is not None for one in part.records]
+    late = logs.lake.table("of_map__ledger").scan(row_filter="kind = 'late'").count()
+    rows = logs.lake.table("of_map").scan().to_arrow().to_pylist()
+    assert sum(one["records"] for one in rows) + late == sum("at" in one or one["cents"] >= 5 for one in records)
+    assert {one["of_log"] for one in rows} == {"view", "dear"}
+    for definition in (DEAR, OF_MAP):
+        found = audit(logs.lake, definition)
+        assert found.ok, [check for check in found.checks if not check.ok]
+    assert replay(logs.lake, OF_MAP).ok
+    assert backfill(logs.lake, OF_MAP, BEGINNING, END_OF_TIME)
+    assert audit(logs.lake, OF_MAP).ok
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched(Computation):
+    """For each ad, a click counts once a view of it has come, in the order of their event times."""
+
+    state = {"views": Field("bigint", 0)}
+    produces = {"cents": "bigint"}
+
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        if record["log"] == "views":
+            context.state.views += 1
+        elif context.state.views:
+            context.produce({"cents": record["cents"]}, record["event_time"])
+
+
+def test_a_computation_sees_which_log_a_record_is_of(logs: Logs) -> None:
+    matched = Matched(name="matched", log=ADS, key="ad", ordered=True)
+    logs.land(
+        {
+            "views": Part([view(10, "a")], reached(12)),
+            "clicks": Part([click(9, "a", 1), click(11, "b", 2)], reached(12)),
+        }
+    )
+    logs.land(
+        {
+            "views": Part([view(20, "b")], reached(60)),
+            "clicks": Part([click(30, "a", 3), click(40, "b", 4)], reached(60)),
+        }
+    )
+    logs.fold(matched)
+    rows = logs.lake.table("matched__ledger").scan(row_filter="kind = 'production'").to_arrow().to_pylist()
+    assert {(one["ad"], one["cents"]) for one in rows} == {("a", 3), ("b", 4)}
+    found = audit_computation(logs.lake, matched)
+    assert found.ok, [check for check in found.checks if not check.ok]
