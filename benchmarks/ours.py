@@ -26,9 +26,9 @@ from tailrace.lake.schema.contracts import answer_contract, ledger_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.panes import ACCUMULATING
 from tailrace.model.windows.windows import Fixed, Global

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from tailrace.model.windows.panes import Answers
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.derived_logs import Panes
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.derived_logs import Panes
+from tailrace.model.logs.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.base.time import moment

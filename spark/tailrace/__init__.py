@@ -20,14 +20,14 @@ from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
 from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.computation import Computation, Field
 from tailrace.model.definition.context import EVENT, PROCESSING, Context, Timer
-from tailrace.model.definition.derived_logs import Union
 from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, Each, RecordError, SparkColumns, SparkFrame
-from tailrace.model.definition.watermark_strategies import BoundedDisorder, Injected, ObservedLag
+from tailrace.model.logs.derived_logs import Union
+from tailrace.model.logs.log import Log
+from tailrace.model.logs.watermark_strategies import BoundedDisorder, Injected, ObservedLag
 from tailrace.model.triggers.combinators import (
     AfterBytes,
     AfterCount,

@@ -19,8 +19,8 @@ from tailrace.lake.commit import lease
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, seconds
 from tailrace.model.combiners.basic import Count, Sum
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.model.step.reference import batch, fold
 from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark

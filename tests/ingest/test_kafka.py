@@ -21,9 +21,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.model.base.time import BEGINNING, days, duration, hours, instant, minutes
 from tailrace.model.combiners.basic import Count, Sum
-from tailrace.model.definition.derived_logs import Union
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Union
+from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Progress
 from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.windows import Fixed

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tailrace.ingest.plain_json import LINES, read_lines
 from tailrace.model.base.time import instant
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tests.support.files import THINGS
 
 Texts = Mapping[str, str]

@@ -20,7 +20,7 @@ from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.plain_files import read_parquet
 from tailrace.ingest.sources import Files, Format, SourceError
 from tailrace.model.base.time import instant
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tests.support.files import THINGS, Outcome, lines, outcome, put
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, minutes, seconds
-from tailrace.model.definition.watermark_strategies import (
+from tailrace.model.logs.watermark_strategies import (
     BoundedDisorder,
     Injected,
     ObservedLag,

@@ -16,8 +16,8 @@ from tailrace.model.combiners.basic import AllTrue, AnyTrue, Count, Max, Mean, M
 from tailrace.model.combiners.lists import Quantile, TopK
 from tailrace.model.combiners.own import OwnCombiner, OwnWindows
 from tailrace.model.combiners.variance import Variance
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.model.triggers.combinators import (
     AfterBytes,
     AfterCount,

@@ -22,9 +22,9 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, minutes, m
 from tailrace.model.base.values import number
 from tailrace.model.combiners.basic import Count, Max, Mean, Min, Sum
 from tailrace.model.combiners.sketches import ApproxDistinct
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
+from tailrace.model.logs.log import Log
 from tailrace.model.step.reference import at_once, backfilled, batch, fold
 from tailrace.model.step.step import WindowsState, step
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Repeat

@@ -6,8 +6,8 @@ import pytest
 
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, minutes, seconds
-from tailrace.model.definition.log import Log
-from tailrace.model.definition.watermark_strategies import (
+from tailrace.model.logs.log import Log
+from tailrace.model.logs.watermark_strategies import (
     REMEMBERED,
     BoundedDisorder,
     Injected,

@@ -25,7 +25,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.lake.read.pipeline_status import pipeline_status
 from tailrace.model.base.time import instant
-from tailrace.model.definition.watermark_strategies import Injected
+from tailrace.model.logs.watermark_strategies import Injected
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject, Watcher
 from tailrace.settings import Settings

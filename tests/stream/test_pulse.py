@@ -15,7 +15,7 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.signal_tables import Completions
 from tailrace.model.base.time import instant
-from tailrace.model.definition.watermark_strategies import Injected
+from tailrace.model.logs.watermark_strategies import Injected
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream

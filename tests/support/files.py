@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 
 THINGS = Log(
     name="things",

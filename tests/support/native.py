@@ -23,8 +23,8 @@ from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant, moment
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import Late, Pane, Rejected
 from tests.support.depth import cases

@@ -29,8 +29,8 @@ from tailrace.model.combiners.lists import Collect, Distinct, Quantile, TopK
 from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.model.triggers.combinators import (
     AfterBytes,

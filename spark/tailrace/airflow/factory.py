@@ -19,9 +19,9 @@ from tailrace.airflow.stream_tasks import STREAM, WATERMARK, StreamOperator, Wat
 from tailrace.airflow.stream_tasks import form as stream_form
 from tailrace.airflow.timetable import ByHand
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import log_names
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import log_names
 from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 

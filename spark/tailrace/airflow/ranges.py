@@ -11,8 +11,8 @@ from tailrace.airflow.form import Asked
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.runners.jobs import RunnerError
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from tailrace.lake.schema.contracts import PARTIAL
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, text
-from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Productions
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion

@@ -24,8 +24,8 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Condition, Query
 

@@ -22,7 +22,7 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, equal, every, since, up_to
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import Condition, Query, Relation
 

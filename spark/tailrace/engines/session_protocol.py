@@ -19,8 +19,8 @@ from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation
 
 OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

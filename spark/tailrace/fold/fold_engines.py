@@ -39,10 +39,10 @@ from tailrace.lake.schema.filters import above, at_most, every
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Definition, Ranged
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.derived_logs import Union
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Union
+from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import least
 from tailrace.sql.records.selections import needs_spark
 from tailrace.sql.records.unions import united

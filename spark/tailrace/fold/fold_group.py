@@ -29,10 +29,10 @@ from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, before, chain, keeping_answers
-from tailrace.model.definition.derived_logs import Panes, Productions, Union
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.log import Log
 
 Found = TypeVar("Found")
 Caught = Callable[[int, dict[str, EpochResult], float, Phases], None]

@@ -12,8 +12,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.derived_logs import Panes, Productions
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.logs.log import Log
 
 
 class Recordings:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tailrace.engines.spark.executions.execution import free
 from tailrace.engines.spark.executions.preparation import queried
 from tailrace.model.base.time import duration
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, quoted
 
 TOGETHER = 8

@@ -22,7 +22,7 @@ from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import rejected_name
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.sql.terms import quoted
 
 NOTHING = {"epoch": "-1", "batch": "-1"}

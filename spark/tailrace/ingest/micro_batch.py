@@ -11,7 +11,7 @@ from tailrace.ingest.parsing import raw_messages, read_files, read_left
 from tailrace.ingest.plain_files import read_json, read_parquet
 from tailrace.ingest.plain_json import read_lines
 from tailrace.ingest.sources import Files
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 
 
 def file_rows(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> pa.Table:

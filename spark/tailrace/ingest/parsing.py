@@ -24,7 +24,7 @@ from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.sources import NANOS, Files, Looked, look
 from tailrace.model.base.time import instant
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Sql, null, quoted
 
 

@@ -17,8 +17,8 @@ from tailrace.engines.duckdb.database.bundles import queried_arrow
 from tailrace.engines.spark.executions.preparation import queried
 from tailrace.engines.spark.side import Bundled
 from tailrace.ingest.sources import Kafka, Source
-from tailrace.model.definition.log import Log
-from tailrace.model.definition.watermark_strategies import LAG_STEPS
+from tailrace.model.logs.log import Log
+from tailrace.model.logs.watermark_strategies import LAG_STEPS
 from tailrace.model.step.progress import ALL, Seen
 from tailrace.sql.terms import Query, quoted
 

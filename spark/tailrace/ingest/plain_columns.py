@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tailrace.model.base.time import instant
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 
 _TYPES = {
     "string": pa.string(),

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tailrace.ingest.plain_columns import fitting, schema_of
 from tailrace.ingest.plain_json import LINES, blank, read_lines
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 
 
 def read_json(log: Log, paths: Sequence[str]) -> tuple[pa.Table, pa.Table] | None:

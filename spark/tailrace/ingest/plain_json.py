@@ -18,7 +18,7 @@ import pyarrow.json as pj
 
 from tailrace.ingest.plain_columns import fitting, schema_of
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 
 SHAPES = 16
 """The number of orders and choices of columns that are told apart among an epoch's lines."""

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 
 Format: TypeAlias = Literal["json", "csv", "parquet"]
 _NAMES = "path string, modificationTime timestamp, length bigint, content binary"

@@ -49,8 +49,8 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.fingerprint import encode_meaning
-from tailrace.model.definition.log import log_names
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import log_names
 
 NEAR = 2
 """The number of epochs behind the log at which the lease is borrowed to fold the rest."""

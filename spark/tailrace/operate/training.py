@@ -25,9 +25,9 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.expressions import Col
 from tailrace.model.base.time import hours
 from tailrace.model.combiners.basic import Count, Sum
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
+from tailrace.model.logs.log import Log
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed

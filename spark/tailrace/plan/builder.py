@@ -9,12 +9,12 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import duration, instant, text
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.combiners.basic import Merge
-from tailrace.model.definition.derived_logs import Productions, Union
-from tailrace.model.definition.log import log_names
 from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.definition.record_steps import Each
 from tailrace.model.definition.source_text import written
-from tailrace.model.definition.watermark_strategies import BoundedDisorder
+from tailrace.model.logs.derived_logs import Productions, Union
+from tailrace.model.logs.log import log_names
+from tailrace.model.logs.watermark_strategies import BoundedDisorder
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import EARLIEST, END_OF_WINDOW, LATEST
 from tailrace.model.windows.windows import Global, Sliding

@@ -21,8 +21,8 @@ from tailrace.lake.read.pipeline_status import log_status
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.table_names import LEDGER, ledger_name
 from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 
 RATE = 1_000_000
 """Records a second where the lake has no earlier run to go by: the rate of a backfill of a million native records in a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.log import Log, log_names
+from tailrace.model.logs.log import Log, log_names
 
 
 def reads(definition: Definition) -> str:

@@ -13,7 +13,7 @@ from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import READ
 from tailrace.lake.schema.table_names import rejected_name
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 
 
 def take_checkpoint(

@@ -21,7 +21,7 @@ from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import READ
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, least
 from tailrace.stream.intake import Bundle, Intake
 

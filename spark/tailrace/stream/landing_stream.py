@@ -41,8 +41,8 @@ from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.stream.checkpoint_repair import take_checkpoint
 from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch_report import EpochReport, Watch

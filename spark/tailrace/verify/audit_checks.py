@@ -20,8 +20,8 @@ from tailrace.lake.schema.filters import at_most
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.source_text import length
+from tailrace.model.logs.log import Log
 from tailrace.sql.results.map_rows import PLACE
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 

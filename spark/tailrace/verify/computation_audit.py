@@ -20,7 +20,7 @@ from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRO
 from tailrace.lake.schema.filters import EVERYTHING, equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.derived_logs import Productions
+from tailrace.model.logs.derived_logs import Productions
 from tailrace.sql.epoch.key_state import latest_partials
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import Query, Relation, bracketed, quoted

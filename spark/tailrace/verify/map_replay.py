@@ -22,9 +22,9 @@ from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.derived_logs import Productions
-from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.map import Map
+from tailrace.model.logs.derived_logs import Productions
+from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows

@@ -23,9 +23,9 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation, NotKeptError
-from tailrace.model.definition.derived_logs import Panes, Productions, Union
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import changes, productions
 from tailrace.sql.records.unions import united
 from tailrace.sql.terms import Query, Relation, all_of, bracketed

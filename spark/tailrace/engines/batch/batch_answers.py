@@ -11,9 +11,9 @@ from functools import partial
 from tailrace.engines.python.assigned import BOUNDS, placer
 from tailrace.engines.python.finished_windows import answerer, assigner
 from tailrace.engines.session_protocol import Session
-from tailrace.model.definition.log import SIGN
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import SIGN
 from tailrace.sql.records import assignment
 from tailrace.sql.records.selections import FAILED, may_fail
 from tailrace.sql.records.stage_records import answered

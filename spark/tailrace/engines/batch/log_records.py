@@ -12,9 +12,9 @@ from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, 
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.computation import NotKeptError
-from tailrace.model.definition.derived_logs import Productions, Union
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map
+from tailrace.model.logs.derived_logs import Productions, Union
+from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.records.unions import united
 from tailrace.sql.results import map_rows

@@ -22,8 +22,8 @@ from tailrace.lake.schema.contracts import shape_of
 from tailrace.lake.schema.shapes import arrow_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_values, times
 from tailrace.sql.epoch.holds import due_terms, holds_back, next_due, oldest_held

@@ -37,7 +37,7 @@ from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.epoch.key_state import HOLDS, IS_DUE, WALL, key_row_types, loop_types, restored_keys, restored_loop
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import Query, Relation, quoted

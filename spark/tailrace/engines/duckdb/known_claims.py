@@ -15,7 +15,7 @@ from tailrace.engines.duckdb.database.scans import Scan, files_read
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import Filter, since
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, hours
-from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.terms import Relation
 
 EARLIER = duration(hours(2))

@@ -35,9 +35,9 @@ from tailrace.lake.schema.contracts import ledger_contract, shape_of
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
+from tailrace.model.logs.log import Log
 from tailrace.sql.records.selections import FAILED, selected
 from tailrace.sql.terms import Condition, Query, Relation, all_of, quoted
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import instant
 from tailrace.model.combiners.balanced_merge import Merging
-from tailrace.model.definition.log import PLACE
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PLACE
 from tailrace.model.step.correction import Correction
 from tailrace.model.step.step import lifter
 from tailrace.model.step.transition import Row, Transition

@@ -19,7 +19,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import EVENT, Domain, Timer
-from tailrace.model.definition.log import PANE_TIME, PLACE
+from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.model.step.computation_state import (
     NOTHING,
     Feedback,

@@ -15,8 +15,8 @@ from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
-from tailrace.model.definition.log import PLACE
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PLACE
 from tailrace.model.step.step import Predecessor, WindowsState, step
 from tailrace.model.step.transition import Row, Transition
 from tailrace.model.windows.panes import Key, Late, Pane

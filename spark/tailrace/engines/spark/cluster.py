@@ -36,8 +36,8 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation, all_of, quoted
 
 SMALL = 1_000_000

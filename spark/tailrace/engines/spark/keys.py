@@ -39,7 +39,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import ComputationError
-from tailrace.model.definition.log import PANE_TIME, PLACE
+from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch.clock_row import row_of
 from tailrace.sql.epoch.key_state import (
     HOLDS,

@@ -55,8 +55,8 @@ from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.shapes import iceberg_schema, type_text
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Productions
 
 GENERATION = "tailrace.generation"
 """The table property that says which generation a table holds: that of the run that built it."""

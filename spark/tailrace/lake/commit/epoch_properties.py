@@ -12,7 +12,7 @@ from tailrace.lake.commit.signal_tables import NAMES, names_of
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Progress
 
 CLOCK = ("watermark", "processing_time")

@@ -13,7 +13,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.control_table import ControlTable
 from tailrace.lake.schema.contracts import complete_contract, signals_contract
 from tailrace.model.base.time import instant, moment
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 
 NAMES = "signals"
 """The property of a log's commit with the signals that came with its epoch."""

@@ -28,8 +28,8 @@ from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name,
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Progress
 from tailrace.model.step.transition import Transition
 

@@ -15,9 +15,9 @@ from tailrace.lake.schema.table_names import LEDGER, complete_name, ledger_name,
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Definition, Ranged, chain, keeping_answers
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.log import PANE_TIME, PLACE, Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PANE_TIME, PLACE, Log
 from tailrace.model.triggers.combinators import slot_types
 
 Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.derived_logs import Panes, Productions
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Panes, Productions
 
 Definition: TypeAlias = Pipeline | Computation | Map
 

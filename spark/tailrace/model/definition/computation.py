@@ -23,11 +23,11 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.base.types import element_type, is_type
 from tailrace.model.base.values import fitting
 from tailrace.model.definition.context import ComputationError, Context, Timer
-from tailrace.model.definition.derived_logs import Panes, Productions, Union
 from tailrace.model.definition.fingerprint import of_log
-from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.source_text import written
+from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.log import PANE_TIME, Log
 
 OWN = frozenset(
     {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}

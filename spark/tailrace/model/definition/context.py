@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment, text
 from tailrace.model.base.values import of_value
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.model.windows.panes import Key
 
 

@@ -13,9 +13,9 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, TypeAlias
 
-from tailrace.model.definition.derived_logs import Panes, Productions, Union
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.source_text import written
+from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.log import Log
 
 Parts: TypeAlias = "Mapping[str, Any]"
 

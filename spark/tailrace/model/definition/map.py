@@ -16,12 +16,12 @@ from tailrace.model.base.conditions import Condition
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import instant, moment
-from tailrace.model.definition.derived_logs import Productions
 from tailrace.model.definition.fingerprint import digest, of_log
-from tailrace.model.definition.log import PANE_TIME, PLACE, Log
 from tailrace.model.definition.record_steps import ElementWise, Prepared, Record, columns_after, meets, taken_through
 from tailrace.model.definition.source_text import written
 from tailrace.model.definition.validation import map_faults
+from tailrace.model.logs.derived_logs import Productions
+from tailrace.model.logs.log import PANE_TIME, PLACE, Log
 from tailrace.model.windows.panes import Rejected
 
 

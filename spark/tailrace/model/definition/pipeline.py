@@ -20,13 +20,13 @@ from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.combiners.retraction import taking_back
-from tailrace.model.definition.derived_logs import Panes, Productions
 from tailrace.model.definition.fingerprint import FOLLOWS, digest, of_log
-from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, taken_through
 from tailrace.model.definition.source_text import written
 from tailrace.model.definition.validation import pipeline_faults
+from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import AtWatermark, Trigger
 from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
 from tailrace.model.windows.windows import Global, Window, Windowing, windows_within_time

@@ -14,11 +14,11 @@ from tailrace.model.base.types import element_type, is_type
 from tailrace.model.combiners.basic import Combiner, Count
 from tailrace.model.combiners.lists import Collect, Highest
 from tailrace.model.combiners.own import OwnWindows
-from tailrace.model.definition.derived_logs import Panes, Productions
 from tailrace.model.definition.joins import Pairs
-from tailrace.model.definition.log import PANE_TIME, Log
 from tailrace.model.definition.record_steps import Each, ElementWise, element_faults
 from tailrace.model.definition.source_text import length, written
+from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import Trigger, trigger_faults
 from tailrace.model.windows.panes import Accumulation, Timestamp
 from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Windowing

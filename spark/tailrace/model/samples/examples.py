@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, hours, instant, minutes
 from tailrace.model.combiners.basic import Sum
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.model.step.step import Record
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Every, Repeat, Trigger
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, RETRACTING, Accumulation

@@ -20,8 +20,8 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.base.values import no_value, of_value, zoned
 from tailrace.model.base.values import number as of_number
-from tailrace.model.definition.log import Log
-from tailrace.model.definition.watermark_strategies import lag_bucket
+from tailrace.model.logs.log import Log
+from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.model.step.step import Record
 

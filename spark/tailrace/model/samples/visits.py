@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tailrace.model.base.time import EPOCH, seconds
 from tailrace.model.definition.computation import Computation, Field
 from tailrace.model.definition.context import Context, Timer
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.model.step.step import Record
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at")

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition import map as maps
 from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.derived_logs import Union
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.map import Map, Mapped
 from tailrace.model.definition.once import Claims, Once
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Union
+from tailrace.model.logs.log import Log
 from tailrace.model.step import computation_state, computation_step, stages
 from tailrace.model.step.computation_state import Production
 from tailrace.model.step.step import Record, WindowsState, step

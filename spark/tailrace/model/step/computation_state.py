@@ -12,7 +12,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import moment
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import Timer
-from tailrace.model.definition.log import PANE_TIME, PLACE
+from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.model.windows.panes import Key, Rejected
 
 Record = Mapping[str, Any]

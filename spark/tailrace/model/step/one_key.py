@@ -15,8 +15,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import PROCESSING, ComputationError, Context, Timer
-from tailrace.model.definition.log import PLACE
 from tailrace.model.definition.record_steps import RecordError
+from tailrace.model.logs.log import PLACE
 from tailrace.model.step.computation_state import (
     NOTHING,
     Feedback,

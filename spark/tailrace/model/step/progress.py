@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.definition.watermark_strategies import WatermarkStrategy
+from tailrace.model.logs.watermark_strategies import WatermarkStrategy
 
 ALL = ""
 """The name of the one partition of a source that does not tell partitions apart."""
@@ -56,7 +56,7 @@ class Progress:
 
     Law: a partition more never brings the watermark forward.
 
-    >>> from tailrace.model.definition.watermark_strategies import BoundedDisorder
+    >>> from tailrace.model.logs.watermark_strategies import BoundedDisorder
     >>> from tailrace.model.base.time import seconds
     >>> strategy = BoundedDisorder(seconds(1))
     >>> a, b = {"a": Seen(latest=9_000_000)}, {"b": Seen(latest=4_000_000)}

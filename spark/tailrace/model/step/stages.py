@@ -12,8 +12,8 @@ from typing import Any
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, moment
-from tailrace.model.definition.log import PANE_TIME, SIGN
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PANE_TIME, SIGN
 from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.step.transition import Row
 from tailrace.model.windows.panes import Key, Pane

@@ -17,8 +17,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.combiners.first_last import ByTime, seen
 from tailrace.model.combiners.retraction import taken_back
-from tailrace.model.definition.log import sign_of
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline, is_measure
+from tailrace.model.logs.log import sign_of
 from tailrace.model.step.transition import Row, Times, Transition
 from tailrace.model.triggers.combinators import Phase
 from tailrace.model.windows.panes import Key, Late, Pane, Rejected, Timing, Version

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from tailrace.model.base.time import BEGINNING, instant, moment
-from tailrace.model.definition.log import sign_of
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.source_text import written
+from tailrace.model.logs.log import sign_of
 from tailrace.model.samples.sample_records import Epochs
 from tailrace.model.step.reference import ReferenceRun, fold_stages, prepared
 from tailrace.model.step.stages import changes

@@ -15,8 +15,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Definition, before
-from tailrace.model.definition.log import Log
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, computation_contract, spark_type
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import EVENT, PROCESSING
-from tailrace.model.definition.log import PANE_TIME
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.query_shapes import first_of
 from tailrace.sql.terms import Condition, Query, Relation, quoted
 

@@ -13,8 +13,8 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.combiners.first_last import seen
 from tailrace.model.combiners.retraction import taken_back
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
+from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, Sliding
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, quoted

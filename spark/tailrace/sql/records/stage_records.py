@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.log import PANE_TIME, SIGN
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PANE_TIME, SIGN
 from tailrace.sql.terms import Query, Relation, Sql, quoted
 
 

@@ -1,11 +1,11 @@
-"""The records of several logs as those of their union, in SQL (`model.definition.derived_logs.Union`)."""
+"""The records of several logs as those of their union, in SQL (`model.logs.derived_logs.Union`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.model.definition.derived_logs import Union
-from tailrace.model.definition.log import PANE_TIME, PLACE
+from tailrace.model.logs.derived_logs import Union
+from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.terms import Query, Relation, quoted
 
 

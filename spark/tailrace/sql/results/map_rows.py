@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED, map_contract, spark_type
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.log import PANE_TIME
 from tailrace.model.definition.map import Map
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.query_shapes import equal_in, filled
 from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.records.selections import FAILED, selected

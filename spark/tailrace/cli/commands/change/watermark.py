@@ -16,8 +16,8 @@ from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import parsed, span, time_text
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, text
-from tailrace.model.definition.log import Log, log_names
 from tailrace.model.definition.source_text import written
+from tailrace.model.logs.log import Log, log_names
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.model.base.time import text
 from tailrace.model.definition.fingerprint import Change
-from tailrace.model.definition.log import log_names
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import log_names
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from tailrace.cli.terminal.formats import bounds, counted, key_named, time_text,
 from tailrace.cli.terminal.usage import LoadError, UsageError
 from tailrace.model.base.time import instant, text
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.log import Log, log_names
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
 from tailrace.model.windows.windows import Window
 

@@ -17,8 +17,8 @@ from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.log import log_names
 from tailrace.model.definition.map import Map
+from tailrace.model.logs.log import log_names
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb, name_of
 from tailrace.model.base.time import duration
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, Relation
 
 

@@ -24,7 +24,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import known_as, schema_at
 from tailrace.lake.schema.contracts import log_contract, spark_type
 from tailrace.lake.schema.filters import EVERYTHING
-from tailrace.model.definition.log import Log
+from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Relation
 
 Scan: TypeAlias = DataScan | IncrementalAppendScan

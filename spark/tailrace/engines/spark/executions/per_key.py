@@ -29,8 +29,8 @@ from tailrace.engines.spark.executions.execution import (
 from tailrace.engines.spark.executions.preparation import queried
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.log import PLACE, SIGN
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_row, times
 from tailrace.sql.records.assignment import keep_clause

@@ -18,7 +18,7 @@ from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import is_type
-from tailrace.model.definition.watermark_strategies import BoundedDisorder, WatermarkStrategy
+from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ class Log:
     `arrival_time` one that says when it became known, where the source has such a column (else the epoch's processing
     time is taken). Records with an event time outside `[earliest, latest)` are rejected, for a single one could carry
     the watermark to the end of time. `disorder` bounds how far the watermark trails the latest event of each partition,
-    and is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.definition.watermark_strategies`.
+    and is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.logs.watermark_strategies`.
     `percentiles` says of a share of the records, in per cent, that they trail by less (Dataflow Model, 2.3). `unknown`
     says what happens to a record with a column that is not declared: "reject" or "ignore". `record_id` names the
     columns that identify a record, where a source may bring one again: a record that comes again within `remembered`

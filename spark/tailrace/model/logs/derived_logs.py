@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tailrace.model.base.errors import DefinitionError, Fault
 from tailrace.model.base.names import name_faults
-from tailrace.model.definition.log import PANE_TIME, PLACE, Log
+from tailrace.model.logs.log import PANE_TIME, PLACE, Log
 
 
 class Producer(Protocol):
