@@ -25,7 +25,6 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import answer_contract, ledger_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.combiners.basic import Count, Sum
-from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
@@ -73,7 +72,7 @@ def definition(name: str, log: str = "views") -> Pipeline:
 
 
 def run_stream(
-    spark: SparkSession, lake: Lake, pipeline: Ranged, views: Views, per_epoch: int | None, behind: int = BEHIND
+    spark: SparkSession, lake: Lake, pipeline: Pipeline | Map, views: Views, per_epoch: int | None, behind: int = BEHIND
 ) -> Streamed:
     """Drain a folder into a pipeline's tables, in epochs of `per_epoch` files, None for all of them in one."""
     streamed = Streamed()
@@ -107,7 +106,7 @@ def warmed(task: Task) -> Lake:
     return Lake(task.settings)
 
 
-def deploy(lake: Lake, pipeline: Ranged) -> None:
+def deploy(lake: Lake, pipeline: Pipeline | Map) -> None:
     """Tables of a definition that stands at the log's last epoch with the input at its end, and has no answers yet."""
     run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
     landed = lake.head(pipeline.sources[0].name)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tailrace.model.windows.panes import Answers
-from tailrace.model.definition.chain import Ranged
 from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import Log
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.base.time import moment
@@ -23,7 +23,7 @@ TIMES = "n"
 """The result that says how often a row is there, of pipelines that give rows and not totals."""
 
 Row = tuple[Any, ...]
-R = TypeVar("R", bound=Ranged)
+R = TypeVar("R", bound=Pipeline | Map)
 
 _RANKS = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", "rank1", "rank2", "rank3")]
 _BID = ("auction", "bidder", "price", "date_time")
@@ -76,7 +76,7 @@ class Query:
     """A query: its definition, and its answer's columns as (the benchmark's name, ours)."""
 
     name: str
-    definition: Ranged
+    definition: Pipeline | Map
     columns: tuple[tuple[str, str], ...]
 
     def rows(self, answers: Answers) -> Iterator[Row]:
@@ -121,7 +121,9 @@ def query(name: str) -> Query:
     """A query by its name, for example "q5"."""
     columns = [column.partition("=") for column in COLUMNS[name]]
     named = tuple((theirs, ours or theirs) for theirs, _, ours in columns)
-    return Query(name, load_ranged(str(HERE / f"{name}.py")), named)
+    definition = load_ranged(str(HERE / f"{name}.py"))
+    assert not isinstance(definition, Join)
+    return Query(name, definition, named)
 
 
 def beside(definition: R, mark: str, *, log: bool = False) -> R:

@@ -20,6 +20,7 @@ from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
 from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.computation import Computation, Field
 from tailrace.model.definition.context import EVENT, PROCESSING, Context, Timer
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
@@ -96,6 +97,7 @@ __all__ = [
     "Highest",
     "If",
     "Injected",
+    "Join",
     "Last",
     "Log",
     "Map",

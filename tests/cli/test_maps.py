@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
-from tailrace.fold.pipeline_fold import MapFold
+from tailrace.fold.pipeline_fold import RowFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.restoration import restore
@@ -46,8 +46,8 @@ def bundle(epoch: int) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=iceberg_schema(log_contract(SALES)).as_arrow())
 
 
-def fold(lake: Lake) -> MapFold:
-    return MapFold(lake, EUROS, Sides(no_spark, lake))
+def fold(lake: Lake) -> RowFold:
+    return RowFold(lake, EUROS, Sides(no_spark, lake))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace import Computation
+from tailrace import Computation, Pipeline
 from tailrace.generate.delivery_files import land
 from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loader import load_any
@@ -78,6 +78,7 @@ def test_X2_the_answers_of_a_stream_killed_at_many_moments_are_those_of_plain_sq
             continue
         answers = as_by_hand(plain, lake, APPLICATIONS[name], hint)
         if name == "ads":
+            assert isinstance(definition, Pipeline)
             owed = list(definition.what).index("owed")
             assert _paid(plain, RECORDS[records].last) == sum(answer[owed] for answer in answers.values()), hint
 

@@ -1,97 +1,172 @@
-"""A join on real tables: streamed with corrections, backfilled, audited, replayed, and held against plain SQL."""
+"""Joins of two logs, folded in this process from logs of made-up epochs, beside the reference (laws L1 to L3)."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from pathlib import Path
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailrace import (
     RETRACTING,
     AfterCount,
     AfterWatermark,
-    Collect,
     Count,
     Fixed,
-    Match,
-    Near,
-    Pack,
-    Pairs,
+    Join,
     Pipeline,
+    Sliding,
     Sum,
-    days,
     minutes,
+    seconds,
 )
 from tailrace.backfill.pipeline_backfill import backfill
-from tailrace.model.base.time import BEGINNING, instant
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.definition.join import JoinKind
+from tailrace.model.logs.log import PANE_TIME
+from tailrace.model.step import join_step
+from tailrace.model.step.chain_fold import fold_chain
 from tailrace.settings import Settings
+from tailrace.verify.join_replay import replay_join
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.rides import RIDES, Case
+from tests.support.depth import cases
+from tests.support.several import CLICKS, VIEWS, Logs, Part, random_epochs
+from tests.support.strategies import each_time_the_same
 
-SOON = Near("there_at", "back_at", after=minutes(30))
-SIDES = Pipeline(
-    name="sides",
-    log=RIDES,
-    each=(
-        Pack("there", {"there_at": "day", "there_cents": "cents"}, Match("cents", "<", 100)),
-        Pack("back", {"back_at": "day", "back_cents": "cents"}, Match("cents", ">=", 100)),
-    ),
-    key="who",
-    what={"there": Collect("there"), "back": Collect("back")},
-    where=SOON.windows,
-    when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)),
-    how=RETRACTING,
-    allowed_lateness=minutes(120),
-)
-RETURNS = Pipeline(
-    name="returns",
-    log=SIDES.panes,
-    each=Pairs("there", "back", kind="full", near=SOON),
-    key=("who", "there_cents", "back_cents"),
-    what={"n": Count(), "paid": Sum("back_cents")},
-    where=Fixed(days(1)),
-    when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)),
-    how=RETRACTING,
-)
-DAY_AFTER = instant(datetime(2026, 1, 3, tzinfo=UTC))
-PLAIN = """
-WITH rides AS (SELECT * FROM rides WHERE who <> 'end'), there AS (SELECT * FROM rides WHERE cents < 100),
-  back AS (SELECT * FROM rides WHERE cents >= 100)
-SELECT COALESCE(t.who, b.who) AS who, t.cents AS there_cents, b.cents AS back_cents, COUNT(*) AS n, SUM(b.cents) AS paid
-FROM there t FULL JOIN back b
-  ON t.who = b.who AND b.day BETWEEN t.day AND t.day + INTERVAL 30 MINUTES
-GROUP BY ALL
-"""
+NAMED: Any = {"left_columns": {"viewed_at": "at"}, "right_columns": {"clicked_at": "seen", "cents": "cents"}}
+APART = (seconds(5), seconds(60))
+KINDS: tuple[JoinKind, ...] = ("inner", "left", "right", "full")
+JOINS = {
+    kind: Join(name=f"j_{kind}", left=VIEWS, right=CLICKS, on="ad", kind=kind, within=APART, **NAMED)
+    for kind in KINDS
+} | {
+    "late": Join(name="j_late", left=VIEWS, right=CLICKS, on="ad", within=seconds(30),
+                 allowed_lateness=minutes(2), **NAMED),
+    "fixed": Join(name="j_fixed", left=VIEWS, right=CLICKS, on="ad", kind="full", where=Fixed(minutes(1)), **NAMED),
+    "sliding": Join(name="j_sliding", left=VIEWS, right=CLICKS, on="ad", kind="left",
+                    where=Sliding(minutes(1), every=seconds(30)), **NAMED),
+}  # fmt: skip
 
 
-@pytest.mark.slow
-def test_L1_a_streamed_join_is_the_join_of_plain_sql_and_a_backfill_changes_nothing(
-    plain: SparkSession, settings: Settings, tmp_path: Path
+@pytest.fixture
+def logs(settings: Settings) -> Logs:
+    return Logs(Lake(settings))
+
+
+def answers(lake: Lake, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = lake.table(table).scan().to_arrow().to_pylist()
+    return found
+
+
+def by_log(epoch: int, parts: Mapping[str, Part | None]) -> dict[str, tuple[list[dict[str, Any]], Clock]]:
+    """An epoch of the logs as a chain of definitions takes it."""
+    found = {}
+    for name, part in parts.items():
+        assert part is not None
+        place = {"_epoch": epoch, "_source": f"{name}.json"}
+        records = [dict(one) | place | {"_offset": number} for number, one in enumerate(part.records)]
+        found[name] = records, Clock(epoch, part.watermark, epoch)
+    return found
+
+
+def rows(lake: Lake, join: Join, kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (
+        lake.table(f"{join.name}__ledger").scan(row_filter=f"kind = '{kind}'").to_arrow().to_pylist()
+    )
+    return found
+
+
+def reference(logs: Logs, join: Join) -> tuple[Counter[Any], Counter[Any]]:
+    state, pairs, late = join_step.JoinState(), Counter[Any](), Counter[Any]()
+    for records, clock in logs.together(join.log):
+        state, made, too_late = join_step.step(join, state, records, clock)
+        pairs.update((clock.epoch, moment(one.at), *(one.values[name] for name in join.results)) for one in made)
+        late.update((one.record.side, one.epoch, moment(one.record.at)) for one in too_late)
+    return pairs, late
+
+
+def same_as_the_reference(logs: Logs, join: Join) -> None:
+    pairs = Counter(
+        (one["epoch"], one[PANE_TIME], *(one[name] for name in join.results))
+        for one in rows(logs.lake, join, "production")
+    )
+    late = Counter((one["side"], one["epoch"], one[PANE_TIME]) for one in rows(logs.lake, join, "late"))
+    assert (pairs, late) == reference(logs, join)
+
+
+@each_time_the_same(cases(2, 40))
+@given(seed=st.integers(0, 10**6))
+@pytest.mark.parametrize("which", JOINS)
+def test_L1_any_cut_of_two_logs_gives_the_pairs_of_the_reference(
+    tmp_path_factory: pytest.TempPathFactory, which: str, seed: int
 ) -> None:
-    case = Case(plain, settings, tmp_path / "landing")
-    case.land(("ann", 1, "08:05"), ("bob", 101, "08:20"))
-    case.land(("ann", 102, "08:25"), ("ann", 103, "08:50"), ("zoe", 4, "09:00"))
-    case.land(("bob", 2, "08:10"), ("ann", 3, "08:20"), ("zoe", 104, "09:45"))
-    case.land(("cat", 5, "10:30"), ("cat", 105, "10:30"), ("ann", 106, "08:05"))
-    case.land(("end", 6, "05T00:00"))
-    case.drain(RETURNS)
-    expected = {tuple(row) for row in plain.sql(PLAIN).collect()}
-    answered = "SELECT who, there_cents, back_cents, n, paid FROM returns WHERE who <> 'end'"
-    found = [tuple(row) for row in plain.sql(answered).collect()]
-    assert len(found) == len(set(found))
-    assert set(found) == expected
-    assert {("ann", 1, 102, 1, 102), ("zoe", 4, None, 1, None), ("zoe", None, 104, 1, 104)} < expected
-    retractions = plain.sql("SELECT COUNT(*) FROM returns__ledger WHERE kind = 'pane' AND retraction").first()
-    assert retractions is not None
-    assert retractions[0] > 0
-    for stage in RETURNS.stages:
-        checked = audit(case.lake, stage)
-        assert checked.ok, checked.checks
-        assert replay(case.lake, stage).ok
-        [done] = backfill(case.lake, stage, BEGINNING, DAY_AFTER)
-        assert (done.changed, done.retracted) == (0, 0)
-        assert done.untouched > 0
-    assert {tuple(row) for row in plain.sql(answered).collect()} == expected
+    chance, join = Random(seed), JOINS[which]
+    logs = Logs(Lake(Settings(warehouse=tmp_path_factory.mktemp("join") / "lake", memory="1GB")))
+    for parts in random_epochs(chance, 8):
+        logs.land(parts)
+        if chance.random() < 0.4:
+            logs.fold(join)
+    logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    logs.fold(join)
+    same_as_the_reference(logs, join)
+    audited = audit(logs.lake, join)
+    assert audited.ok, [check for check in audited.checks if not check.ok]
+    again = replay_join(logs.lake, join)
+    assert again.ok, again.quoted
+    backfill(logs.lake, join, BEGINNING)
+    audited = audit(logs.lake, join)
+    assert audited.ok, [check for check in audited.checks if not check.ok]
+    assert standing(logs.lake, join) == finished(logs, join)
+
+
+def standing(lake: Lake, join: Join) -> Counter[Any]:
+    """The pairs that stand: what was given less what was taken back."""
+    found = Counter[Any]()
+    for one in rows(lake, join, "production"):
+        found[(one[PANE_TIME], *(one[name] for name in join.results))] += -1 if one["retraction"] else 1
+    return +found
+
+
+def finished(logs: Logs, join: Join) -> Counter[Any]:
+    records = [record for epoch, _ in logs.together(join.log) for record in epoch]
+    made = join_step.finished(join, records)
+    return Counter((moment(one.at), *(one.values[name] for name in join.results)) for one in made)
+
+
+CLICKED = Pipeline(
+    name="clicked", log=JOINS["left"].produced, key="ad", what={"views": Count(), "cents": Sum("cents")},
+    where=Fixed(minutes(1)), when=AfterWatermark(early=AfterCount(2)), how=RETRACTING,
+)  # fmt: skip
+
+
+def test_L1_L3_a_pipeline_over_a_join_waits_for_the_records_without_a_partner(logs: Logs) -> None:
+    marks = {"views": BEGINNING, "clicks": BEGINNING}
+    for parts in random_epochs(Random(11), 8):
+        marks |= {name: part.watermark for name, part in parts.items() if part is not None}
+        logs.land({name: Part(() if part is None else part.records, marks[name]) for name, part in parts.items()})
+        logs.fold(CLICKED)
+    logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    logs.fold(CLICKED)
+    # What a record without a partner waits for, the pipeline's watermark waits for, too: none comes late (T3).
+    join = JOINS["left"]
+    assert sum(standing(logs.lake, join).values()) == sum(one["views"] for one in answers(logs.lake, "clicked"))
+    chain = fold_chain(CLICKED, [by_log(epoch, parts) for epoch, parts in enumerate(logs.epochs)])
+    panes = [(pane.key, pane.window.start, dict(pane.values)) for pane in chain[-1].panes if not pane.retraction]
+    assert {(key, start): values for key, start, values in panes} == {
+        ((one["ad"],), instant(one["window_start"])): {"views": one["views"], "cents": one["cents"]}
+        for one in answers(logs.lake, "clicked")
+    }
+    for definition in (join, CLICKED):
+        assert audit(logs.lake, definition).ok
+    assert replay(logs.lake, CLICKED).ok
+    assert backfill(logs.lake, join, BEGINNING)
+    assert backfill(logs.lake, CLICKED, BEGINNING, END_OF_TIME)
+    assert audit(logs.lake, CLICKED).ok
+    assert sum(finished(logs, join).values()) == sum(one["views"] for one in answers(logs.lake, "clicked"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +21,6 @@ from tailrace import (
     Count,
     Field,
     Fixed,
-    Log,
     Map,
     Match,
     Pipeline,
@@ -34,32 +31,17 @@ from tailrace import (
     seconds,
 )
 from tailrace.backfill.pipeline_backfill import backfill
-from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.commit.epoch_properties import IDLE, clock_properties, last_epoch
-from tailrace.lake.schema.contracts import log_contract, rejected_contract
-from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
-from tailrace.model.definition.chain import Definition
 from tailrace.model.step.step import WindowsState, step
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.clicks import START
 from tests.support.depth import cases
-from tests.support.native import arrow_bundle
-from tests.support.recorded import no_spark
+from tests.support.several import ADS, CLICKS, VIEWS, Logs, Part, click, random_epochs, reached, view
 from tests.support.strategies import each_time_the_same
 
-SECOND = 1_000_000
-VIEWS = Log(name="views", columns={"at": "timestamp", "ad": "string"}, event_time="at", disorder=seconds(5))
-CLICKS = Log(
-    name="clicks", columns={"seen": "timestamp", "ad": "string", "cents": "bigint"}, event_time="seen",
-    disorder=seconds(5),
-)  # fmt: skip
-ADS = Union(name="ads", of=(VIEWS, CLICKS))
 COUNTED = Pipeline(
     name="counted", log=ADS, key=("ad", "log"), what={"records": Count(), "cents": Sum("cents")},
     where=Fixed(minutes(1)), when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)),
@@ -70,74 +52,6 @@ VISITS = Pipeline(
     keep=Match("ad", "!=", "c"), how=RETRACTING,
     when=AfterWatermark(early=AfterCount(3), late=AfterCount(1)), allowed_lateness=minutes(1),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Part:
-    """A log's part of an epoch: its records, its watermark, and whether it is idle; None where it has no commit."""
-
-    records: Sequence[Mapping[str, Any]] = ()
-    watermark: int = BEGINNING
-    idle: bool = False
-
-
-@dataclass
-class Logs:
-    """The logs of made-up epochs in a lake, as a stream lands them: each epoch is a commit of each log."""
-
-    lake: Lake
-    epochs: list[Mapping[str, Part | None]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for log in (VIEWS, CLICKS):
-            for contract in (log_contract(log), rejected_contract(log)):
-                self.lake.ensure(contract, {"epoch": "-1"})
-
-    def land(self, parts: Mapping[str, Part | None]) -> None:
-        epoch = len(self.epochs)
-        for log in (VIEWS, CLICKS):
-            part = parts.get(log.name)
-            if part is None:
-                continue
-            rows = arrow_bundle(log, part.records, epoch)
-            source = pa.array([f"{log.name}.json"] * rows.num_rows, pa.string())
-            rows = rows.set_column(rows.column_names.index("_source"), "_source", source)
-            files = self.lake.written(log.name, rows)
-            said = clock_properties(Clock(epoch, part.watermark, epoch)) | ({IDLE: "true"} if part.idle else {})
-            self.lake.change(log.name, FileChange(tuple(files)), said, self.lake.head(log.name).snapshot)
-        self.epochs.append(parts)
-
-    def fold(self, *definitions: Definition) -> None:
-        group = FoldGroup(no_spark, self.lake, definitions)
-        group.catch_up(last_epoch(self.lake, group.logs), lambda *_: None)
-        group.close()
-
-    def together(self) -> Iterable[tuple[list[dict[str, Any]], Clock]]:
-        """The epochs as the reference has them: the union's records, at the watermark of both logs."""
-        latest, reached = dict.fromkeys(("views", "clicks"), Part()), BEGINNING
-        for epoch, parts in enumerate(self.epochs):
-            records: list[dict[str, Any]] = []
-            for name, part in parts.items():
-                if part is not None:
-                    latest[name] = part
-                    rows = [dict(one) | {"_epoch": epoch, "_source": f"{name}.json", "_offset": place}
-                            for place, one in enumerate(part.records)]  # fmt: skip
-                    records += ADS.records(name, rows)
-            waited = [part.watermark for part in latest.values() if not part.idle]
-            reached = max(reached, min(waited, default=BEGINNING))
-            yield records, Clock(epoch, reached, epoch)
-
-
-def view(second: int, ad: str) -> dict[str, Any]:
-    return {"at": START + timedelta(seconds=second), "ad": ad}
-
-
-def click(second: int, ad: str, cents: int) -> dict[str, Any]:
-    return {"seen": START + timedelta(seconds=second), "ad": ad, "cents": cents}
-
-
-def reached(second: int) -> int:
-    return instant(START) + second * SECOND
 
 
 @pytest.fixture
@@ -165,27 +79,6 @@ def expected(logs: Logs, definition: Pipeline) -> list[tuple[Any, ...]]:
             texts = (str(sorted(v) if isinstance(v, list | tuple) else v) for v in values)
             found.append((clock.epoch, one.window.start, one.retraction, one.timing.value, *texts))
     return sorted(found)
-
-
-def random_epochs(chance: Random, count: int) -> Iterable[Mapping[str, Part | None]]:
-    """Epochs of two logs whose records are out of order; a log may lack an epoch, or be idle for a while."""
-    now, marks = 0, {"views": BEGINNING, "clicks": BEGINNING}
-    for _ in range(count):
-        now += chance.choice([5, 20, 70])
-        parts: dict[str, Part | None] = {}
-        for name in marks:
-            some = range(chance.choice([0, 0, 1, 2, 5]))
-            times = [now - chance.choice([0, 1, 10, 60, 200]) for _ in some]
-            ads = [chance.choice("abc") for _ in some]
-            made = [
-                view(t, ad) if name == "views" else click(t, ad, chance.randrange(9))
-                for t, ad in zip(times, ads, strict=True)
-            ]
-            if times:
-                marks[name] = max(marks[name], reached(max(times) - 5))
-            idle = not times and chance.random() < 0.3
-            parts[name] = None if not times and chance.random() < 0.2 else Part(made, marks[name], idle)
-        yield parts
 
 
 @each_time_the_same(cases(2, 60))

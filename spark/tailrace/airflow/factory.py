@@ -18,8 +18,7 @@ from tailrace.airflow.repair import APPROVE, PROPOSE, REPAIR, TABLE, ProposeOper
 from tailrace.airflow.stream_tasks import STREAM, WATERMARK, StreamOperator, WatermarkOperator
 from tailrace.airflow.stream_tasks import form as stream_form
 from tailrace.airflow.timetable import ByHand
-from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.chain import Ranged, Windowless
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
 from tailrace.plan.loader import load, load_any, load_ranged
@@ -256,8 +255,8 @@ ranges are backfilled as they were proposed.
 
 
 def _doc(pipeline: Ranged) -> str:
-    if isinstance(pipeline, Map):
-        return _MAP.format(name=pipeline.name, log=pipeline.log.name)
+    if isinstance(pipeline, Windowless):
+        return _MAP.format(name=pipeline.name, log=log_names(pipeline.log.parts))
     return f"""
 ### Backfill {pipeline.name}
 

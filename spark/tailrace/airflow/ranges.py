@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from tailrace.airflow.form import Asked
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.chain import Ranged, Windowless
+from tailrace.model.definition.join import Join
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.runners.jobs import RunnerError
 
@@ -28,7 +28,7 @@ Interval = tuple[int, int]
 class Extent:
     """The extent of a pipeline's answers: windows that end by `closed` are closed, the last window ends at `latest`.
 
-    Of a map: the watermark, and just after the latest event. Both are microseconds.
+    Of a map or a join: its readers' watermark, and just after the latest event. Both are microseconds.
     """
 
     closed: int
@@ -43,9 +43,10 @@ class Extent:
 
         ledger = lake.table(ledger_name(pipeline.name))
         watermark = head_of(ledger).number("watermark", BEGINNING)
-        if isinstance(pipeline, Map):
+        if isinstance(pipeline, Windowless):
             latest = latest_in(ledger, PANE_TIME)
-            return cls(watermark, BEGINNING if latest is None else latest + 1)
+            closed = pipeline.onward(watermark) if isinstance(pipeline, Join) else watermark
+            return cls(closed, BEGINNING if latest is None else latest + 1)
         latest = latest_in(lake.table(held_by(lake, pipeline)[0]), "window_end")
         return cls(pipeline.closed_until(watermark), latest or BEGINNING)
 

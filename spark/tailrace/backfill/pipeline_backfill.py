@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
+from tailrace.backfill import join_backfill, map_backfill
 from tailrace.backfill.handover import Handover
-from tailrace.backfill.map_backfill import backfill_map, read
+from tailrace.backfill.join_backfill import backfill_join
+from tailrace.backfill.map_backfill import backfill_map
 from tailrace.backfill.range_run import ClosedRun, WindowsRun, folded_head
 from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
 from tailrace.backfill.shared_answers import Shared
@@ -32,6 +34,7 @@ from tailrace.lake.schema.filters import Filter, after, every, up_to
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.results.answers import current, differences, events_from, events_until, in_range, new
@@ -57,6 +60,8 @@ def backfill(
     is empty or cannot be computed, and `OtherDefinitionError` where the tables are another definition's.
     """
     _check(lake, pipeline, first, last)
+    if isinstance(pipeline, Join):
+        return backfill_join(lake, pipeline, first, last, reason=reason, dry_run=dry_run)
     if isinstance(pipeline, Map):
         return backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run)
 
@@ -86,6 +91,9 @@ def backfill_stages(
     """
     for stage in pipeline.stages:
         _check(lake, stage, first, last)
+    if isinstance(pipeline, Join):
+        runs = backfill_join(lake, pipeline, first, last, reason=reason, dry_run=dry_run, begun=begun, spark=spark)
+        return [(pipeline, runs)]
     if isinstance(pipeline, Map):
         runs = backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run, begun=begun, spark=spark)
         return [(pipeline, runs)]
@@ -117,8 +125,10 @@ def _opened(lake: Lake, pipeline: Pipeline, first: int, last: int) -> Iterator[t
 
 def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> list[tuple[str, Filter]]:
     """Return the tables that a range reads, each with the filter of the files that hold its records."""
+    if isinstance(pipeline, Join):
+        return join_backfill.read(lake, pipeline, first, last)
     if isinstance(pipeline, Map):
-        return read(lake, pipeline, first, last)
+        return map_backfill.read(lake, pipeline, first, last)
     since, until = events_from(pipeline, first), events_until(pipeline, last)
     epoch = lake.head(ledger_name(pipeline.name)).number("epoch")
     return log_records.read(lake, pipeline.stages[0].log, epoch, since, until)

@@ -14,12 +14,14 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from tailrace.engines.batch.log_records import streamed
 from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.scans import as_declared, bytes_read, scanned
 from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.duckdb.join_step import DuckJoin
 from tailrace.engines.duckdb.keys import DuckKeys
 from tailrace.engines.duckdb.map_step import DuckMap
 from tailrace.engines.duckdb.side import DuckSide
@@ -27,6 +29,7 @@ from tailrace.engines.protocol import Side
 from tailrace.engines.spark.declared_rows import as_declared as as_declared_frame
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
+from tailrace.engines.spark.join_step import SparkJoin
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.engines.spark.map_step import SparkMap
 from tailrace.engines.spark.session import Starting, when_needed
@@ -39,6 +42,7 @@ from tailrace.lake.schema.filters import above, at_most, every
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Definition, Ranged
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Union
@@ -121,6 +125,8 @@ class Sides:
         if isinstance(definition, Computation):
             return DuckKeys(connection, self.lake, definition, choice)
         steps = partial(self._by_spark, definition) if needs_spark(definition) else None
+        if isinstance(definition, Join):
+            return DuckJoin(connection, self.lake, definition, choice, streamed)
         if isinstance(definition, Map):
             return DuckMap(connection, self.lake, definition, choice, steps)
         return DuckSide(connection, self.lake, definition, choice, steps)
@@ -128,6 +134,8 @@ class Sides:
     def _by_cluster(self, definition: Definition, choice: EngineChoice) -> Side:
         if isinstance(definition, Computation):
             return SparkKeys(self.spark, self.lake, definition, choice)
+        if isinstance(definition, Join):
+            return SparkJoin(self.spark, self.lake, definition, choice, streamed)
         if isinstance(definition, Map):
             return SparkMap(self.spark, self.lake, definition, choice)
         return SparkSide(self.spark, self.lake, definition, choice)
@@ -143,7 +151,7 @@ class Sides:
         if not isinstance(bundle, pa.Table):
             why = f"an epoch has more to read than TAILRACE_MEMORY, {self.bounds.limit}"
         elif not self.bounds.holds(rows=state.count):
-            what = "keys are kept" if isinstance(definition, Computation) else "windows are open"
+            what = next((text for kind, text in _KEPT.items() if isinstance(definition, kind)), "windows are open")
             why = f"{state.count:,} {what}, too many for TAILRACE_MEMORY, {self.bounds.limit}"
         else:
             return side
@@ -163,6 +171,9 @@ class Sides:
             return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
         return Follower(self.lake, pipeline, owner, self.database.cursor())
 
+
+_KEPT: dict[type, str] = {Computation: "keys are kept", Join: "records are kept"}
+"""What the state of a definition counts."""
 
 _PACKED = 6
 """The factor by which the content of a Parquet file may be larger in memory than the file."""

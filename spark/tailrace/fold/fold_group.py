@@ -17,7 +17,7 @@ from tailrace.fold.computation_fold import ComputationFold
 from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
-from tailrace.fold.pipeline_fold import MapFold, PipelineFold
+from tailrace.fold.pipeline_fold import PipelineFold, RowFold
 from tailrace.fold.recorded_epoch import RecordedEpoch, Recordings
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import Dropped
@@ -28,8 +28,7 @@ from tailrace.lake.commit.lease import LANDING, Lease
 from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.definition.chain import Definition, before, chain, keeping_answers
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.chain import Definition, Windowless, before, chain, keeping_answers
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Panes, Productions, Union
 from tailrace.model.logs.log import Log
@@ -85,8 +84,8 @@ class FoldGroup(Sequence[Fold]):
         return iter(list(self._by_name.values()))
 
     def _fold_of(self, stage: Definition, *, feeds: bool) -> Fold:
-        if isinstance(stage, Map):
-            return MapFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing)
+        if isinstance(stage, Windowless):
+            return RowFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing)
         if isinstance(stage, Pipeline):
             return PipelineFold(
                 self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._with_answers, feeds=feeds,

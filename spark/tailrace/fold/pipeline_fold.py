@@ -27,6 +27,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, Ranged
 from tailrace.model.definition.fingerprint import encode_meaning
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -284,29 +285,32 @@ class PipelineFold(LedgerFold):
         )  # fmt: skip
 
 
-class MapFold(LedgerFold):
-    """The running fold of one map: nothing is held between two epochs, and nothing follows its ledger."""
+class RowFold(LedgerFold):
+    """The running fold of one map or join, which give rows of records: nothing follows their ledgers.
+
+    A join's commits always say how far its readers may go, which its records without a partner hold back.
+    """
 
     def __init__(
-        self, lake: Lake, definition: Map, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
+        self, lake: Lake, definition: Map | Join, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
     ) -> None:
-        self.map = definition
+        self.rows_of, feeds = definition, feeds or isinstance(definition, Join)
         super().__init__(lake, definition, sides, feeds=feeds, landing=landing)
 
     def _ensure(self) -> None:
-        self._begun(self.map)
+        self._begun(self.rows_of)
 
     def due(self) -> int | None:
-        """Return None: a map waits for nothing but records."""
+        """Return None: it waits for nothing but records and the watermark."""
         return None
 
     @property
     def in_flight(self) -> int:
-        """Zero: a map has no loop."""
+        """Zero: it has no loop."""
         return 0
 
     def follow(self, beside: TaskThread) -> None:
-        """Do nothing: nothing follows the ledger of a map, whose rows are read there."""
+        """Do nothing: nothing follows the ledger, whose rows are read there."""
 
     def close(self) -> None:
         self.lease.close()
@@ -314,6 +318,6 @@ class MapFold(LedgerFold):
 
     def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         return EpochResult(
-            clock, panes=0, retractions=0, late=0, rejected=folded.rejected, generation=self.generation,
+            clock, panes=0, retractions=0, late=folded.late, rejected=folded.rejected, generation=self.generation,
             token=self.lease.token, productions=folded.productions, engine=self.side.choice.engine.value,
         )  # fmt: skip

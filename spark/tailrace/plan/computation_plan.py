@@ -12,6 +12,7 @@ from rich.text import Text
 from tailrace.engines.choose import EngineChoice
 from tailrace.lake.schema.contracts import Contract, contracts, spark_type
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.source_text import length
 from tailrace.plan.plan_stages import Execution
@@ -76,7 +77,7 @@ Stages: TypeAlias = Iterable[tuple[str, Execution, str]]
 
 
 def page(
-    definition: Computation | Map,
+    definition: Computation | Map | Join,
     reads: str,
     engine: EngineChoice,
     stages: Stages,
@@ -102,7 +103,7 @@ def page(
     )
 
 
-def plan_data(definition: Computation | Map, engine: EngineChoice, stages: Stages) -> dict[str, Any]:
+def plan_data(definition: Computation | Map | Join, engine: EngineChoice, stages: Stages) -> dict[str, Any]:
     """Return the JSON data that every plan has: the fingerprint, the engine, and the stages of an epoch."""
     return {
         "fingerprint": definition.fingerprint,

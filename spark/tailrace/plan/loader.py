@@ -11,9 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from tailrace.model.base.errors import DefinitionError, TailraceError
-from tailrace.model.definition.chain import Definition, Ranged, chain
+from tailrace.model.definition.chain import Definition, Ranged, Windowless, chain
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 
 
@@ -30,16 +29,17 @@ def load(definition: str) -> Pipeline:
     Raises `LoadError` where the definition is a computation or a map.
     """
     loaded = load_ranged(definition)
-    if isinstance(loaded, Map):
+    if isinstance(loaded, Windowless):
+        kind = type(loaded).__name__.lower()
         raise LoadError(
-            f"{definition}: {loaded.name} is a map, and has no windows: expected a Pipeline; what there is of a map, "
-            "the commands stream, backfill, audit, replay, explain, status, simulate, sql and tables tell"
+            f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of a "
+            f"{kind}, the commands stream, backfill, audit, replay, explain, status, simulate, sql and tables tell"
         )
     return loaded
 
 
 def load_ranged(definition: str) -> Ranged:
-    """Load the pipeline or map that `FILE` or `FILE:NAME` stands for. Raises `LoadError` for a computation."""
+    """Load the pipeline, map or join that `FILE` or `FILE:NAME` stands for. Raises `LoadError` for a computation."""
     loaded = load_any(definition)
     if isinstance(loaded, Computation):
         raise LoadError(

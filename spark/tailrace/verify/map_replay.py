@@ -23,10 +23,8 @@ from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.map import Map
-from tailrace.model.logs.derived_logs import Productions
-from tailrace.model.logs.log import PANE_TIME, Log
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.records.selections import FAILED
-from tailrace.sql.records.stage_records import productions
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Query, Relation, quoted
 from tailrace.verify.audit_checks import in_common
@@ -35,7 +33,7 @@ from tailrace.verify.row_diff import SHOWN, RowCount
 
 
 @dataclass(frozen=True)
-class MapReplayed:
+class RowsReplayed:
     """The result of a replay of the epochs `first` to `last`: counts by the ledger's kinds of rows.
 
     `latest` is the last epoch of the ledger, `quoted` are a few rows that differ.
@@ -55,7 +53,7 @@ class MapReplayed:
         return all(count.ledger == count.replay == count.same for count in self.counts.values())
 
 
-def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int | None = None) -> MapReplayed:
+def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int | None = None) -> RowsReplayed:
     """Replay the epochs `first` to `last` through the map's steps; by default from the first to the last of the ledger.
 
     Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another
@@ -69,7 +67,7 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
     if begin > end or end > latest:
         raise ReplayError(f"{ledger} has epochs 0 to {latest}: there are none from {begin} to {end}")
 
-    def run(lake: Lake) -> MapReplayed:
+    def run(lake: Lake) -> RowsReplayed:
         started = time.perf_counter()
         reads = [*log_records.read(lake, definition.log, end), (ledger, EVERYTHING)]
         with (
@@ -78,7 +76,7 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
         ):
             counts, differ = _compared(session, definition, session.table(ledger, snapshot=head.snapshot), begin, end)
             seconds = time.perf_counter() - started
-            return MapReplayed(begin, end, latest, counts, differ, seconds, session.choice)
+            return RowsReplayed(begin, end, latest, counts, differ, seconds, session.choice)
 
     return here_first(lake, run)
 
@@ -87,7 +85,7 @@ def _compared(
     session: Session, definition: Map, ledger: Relation, first: int, last: int
 ) -> tuple[dict[str, RowCount], tuple[Mapping[str, Any], ...]]:
     within = f"epoch BETWEEN {first}L AND {last}L"
-    streamed = _streamed(session, definition.log, last)
+    streamed = log_records.streamed(session, definition.log, last)
     records = session.materialized(Query(f"SELECT * FROM {streamed} WHERE _epoch >= {first}L"))
     good, failed = taken(session, definition, records)
     items = ", ".join([*map(quoted, definition.results), PANE_TIME, *map_rows.PLACE])
@@ -102,12 +100,3 @@ def _compared(
         same = in_common(session, rejected, failed, map_rows.PLACE | {"reason": FAILED})
         counts[REJECTED] = RowCount(session.count(rejected), session.count(failed), same)
     return counts, tuple(session.rows(Query(f"SELECT * FROM {rows} WHERE change <> 'same' LIMIT {SHOWN}")))
-
-
-def _streamed(session: Session, log: Log, last: int) -> Relation:
-    """Write the query, in brackets, of a log's records up to an epoch as streamed: a map's rows before backfills."""
-    if isinstance(log, Productions) and isinstance(log.of, Map):
-        ((table, where),) = log_records.read(session.lake, log, last)
-        rows = productions(log.of, session.table(table, where))
-        return Relation(f"(SELECT * FROM ({rows}) WHERE _epoch <= {last}L)")
-    return log_records.records(session, log, last)

@@ -26,6 +26,7 @@ from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.partials import closed
@@ -35,6 +36,7 @@ from tailrace.sql.records.selections import leaves_out, may_fail
 from tailrace.sql.results.answers import current, differences
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 from tailrace.verify.audit_checks import Audit, Audited, Check
+from tailrace.verify.join_audit import audit_join
 from tailrace.verify.map_audit import audit_map
 
 
@@ -44,6 +46,8 @@ def audit(lake: Lake, pipeline: Ranged) -> Audit:
     The answers are brought up to date with the ledger first. Raises `OtherDefinitionError` where the tables are another
     definition's.
     """
+    if isinstance(pipeline, Join):
+        return audit_join(lake, pipeline)
     if isinstance(pipeline, Map):
         return audit_map(lake, pipeline)
     check_definition(lake, pipeline)

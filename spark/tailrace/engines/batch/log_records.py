@@ -11,13 +11,14 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Windowless
 from tailrace.model.definition.computation import NotKeptError
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.join import Join
 from tailrace.model.logs.derived_logs import Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.records.unions import united
-from tailrace.sql.results import map_rows
+from tailrace.sql.results import join_output, map_rows
 from tailrace.sql.terms import Relation, bracketed, quoted
 
 
@@ -47,7 +48,7 @@ def read(
 
 
 def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None) -> tuple[str, Filter]:
-    if isinstance(log, Productions) and isinstance(log.of, Map):
+    if isinstance(log, Productions) and isinstance(log.of, Windowless):
         # Productions that a run has mended since count as well, at whatever epoch that run read the log.
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
     if isinstance(log, Productions):
@@ -73,11 +74,32 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
     table, where = _table(session.lake, log, epoch, first, last)
     if not isinstance(log, Productions):
         return session.log(log, where)
-    if isinstance(log.of, Map):
-        return bracketed(map_rows.records(log.of, session.table(table, where)))
+    if isinstance(log.of, Windowless):
+        rows = (join_output if isinstance(log.of, Join) else map_rows).records(log.of, session.table(table, where))
+        return bracketed(rows)
     if not log.kept:
         raise NotKeptError(
             f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
             "under another name"
         )
     return bracketed(productions(log.of, session.table(table, where)))
+
+
+def streamed(session: Session, log: Log, epoch: int, first: int | None = None) -> Relation:
+    """Write the query, in brackets, of a log's records up to an epoch as they were streamed, from an event time on.
+
+    What a run has mended of a map since is not in it: the stream's readers have not seen that.
+    """
+    terms = [f"_epoch <= {epoch}L"] + ([] if first is None else [f"{quoted(log.event_time)} >= {stamp(first)}"])
+    return Relation(f"(SELECT * FROM {_streamed(session, log, epoch, first)} WHERE {' AND '.join(terms)})")
+
+
+def _streamed(session: Session, log: Log, epoch: int, first: int | None) -> Relation:
+    if isinstance(log, Union):
+        return bracketed(
+            united(log, {side: _streamed(session, part, epoch, first) for side, part in log.sides.items()})
+        )
+    table, where = _table(session.lake, log, epoch, first, None)
+    if isinstance(log, Productions):
+        return bracketed(productions(log.of, session.table(table, where)))
+    return session.log(log, where)

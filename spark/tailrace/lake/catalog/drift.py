@@ -10,8 +10,7 @@ from tailrace.lake.schema.contract_diff import ContractChange, changes
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.chain import Definition, Windowless
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def check_definition(lake: Lake, pipeline: Definition) -> None:
         found = lake.head(table).properties.get("fingerprint")
         if found != pipeline.fingerprint:
             mend = "give the changed definition another name, or undo the change"
-            if not isinstance(pipeline, Map):
+            if not isinstance(pipeline, Windowless):
                 mend = f"see what the change means with `tailrace plan` and make it so with `tailrace apply`, {mend}"
             raise OtherDefinitionError(
                 f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "

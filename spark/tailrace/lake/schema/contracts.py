@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from tailrace.lake.schema.table_names import LEDGER, complete_name, ledger_name, rejected_name, runs_name, signals_name
 from tailrace.model.base.types import element_type, struct_fields
-from tailrace.model.definition.chain import Definition, Ranged, chain, keeping_answers
+from tailrace.model.definition.chain import Definition, Ranged, Windowless, chain, keeping_answers
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PANE_TIME, PLACE, Log
@@ -244,7 +245,7 @@ def runs_contract(pipeline: Ranged) -> Contract:
         "reason": Column("string", "why it was run, or why it gave way"),
         "engine": Column("string", "the engine that computed it, and why; none of a stream, whose epochs say it"),
     }
-    kind = "map" if isinstance(pipeline, Map) else "pipeline"
+    kind = type(pipeline).__name__.lower() if isinstance(pipeline, Windowless) else "pipeline"
     return Contract(runs_name(pipeline.name), f"runs of {kind} {pipeline.name}", columns)
 
 
@@ -268,8 +269,40 @@ def map_contract(definition: Map) -> Contract:
     return Contract(ledger_name(definition.name), doc, columns, partition_by=("kind",))
 
 
+def join_contract(join: Join) -> Contract:
+    """Declare the ledger of a join: the pairs, and records that came too late, one commit an epoch.
+
+    What a join keeps is not in it: the records are in the logs, from where a restart takes them.
+    """
+    place = {part: f"the {{0}} record's _{name} in its log" for part, name in (
+        ("epoch", "epoch"), ("partition", "source"), ("offset", "offset"))}  # fmt: skip
+    types = {"epoch": "bigint", "partition": "string", "offset": "bigint"}
+    columns = {
+        "kind": Column("string", "production (a pair, or a record without a partner), or late", required=True),
+        **{name: Column(type, "production") for name, type in join.results.items()},
+        PANE_TIME: Column("timestamp", "production: the later record's; late: the record's event time", required=True),
+        "generation": Column("bigint", "production: the generation that it is of (rule V2)"),
+        "epoch": Column("bigint", "the epoch that wrote the row", required=True),
+        "retraction": Column("boolean", "production: whether it takes back what was given"),
+        "processing_time": Column("timestamp", "the epoch's processing time"),
+        "writer": Column("string", "production: stream or backfill"),
+        "side": Column("string", "late: which side's record it is"),
+        "watermark": Column("timestamp", "late: the watermark that it was judged by"),
+        "behind": Column("bigint", "late: how far the watermark was past the record, in microseconds"),
+        **{
+            f"{side}_{part}": Column(types[part], doc.format(side))
+            for side in ("left", "right")
+            for part, doc in place.items()
+        },
+    }
+    doc = f"what join {join.name} gave of logs {join.left.name} and {join.right.name}, one commit an epoch"
+    return Contract(ledger_name(join.name), doc, columns, partition_by=("kind",))
+
+
 def ledger_of(definition: Definition) -> Contract:
     """Declare the ledger of any definition."""
+    if isinstance(definition, Join):
+        return join_contract(definition)
     if isinstance(definition, Map):
         return map_contract(definition)
     return ledger_contract(definition) if isinstance(definition, Pipeline) else computation_contract(definition)
@@ -341,7 +374,7 @@ def contracts(definition: Definition) -> list[Contract]:
     landed.append(ledger_of(definition))
     if isinstance(definition, Computation):
         return landed
-    answers = [] if isinstance(definition, Map) else [answer_contract(definition)]
+    answers = [] if isinstance(definition, Windowless) else [answer_contract(definition)]
     return [*landed, *answers, runs_contract(definition)]
 
 

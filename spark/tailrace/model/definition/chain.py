@@ -6,14 +6,19 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Panes, Productions
 
-Definition: TypeAlias = Pipeline | Computation | Map
+Definition: TypeAlias = Pipeline | Computation | Map | Join
 
-Ranged: TypeAlias = Pipeline | Map
+Ranged: TypeAlias = Pipeline | Map | Join
 """A definition of which a range of event time can be computed anew: its output depends on the log alone."""
+
+
+Windowless: TypeAlias = Map | Join
+"""A definition that gives rows of records and has no windows whose answers it would keep."""
 
 
 def before(definition: Definition) -> tuple[Definition, ...]:

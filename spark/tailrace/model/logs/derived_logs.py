@@ -106,7 +106,9 @@ class Union(Log):
             faults = list(self._faults())
         if faults:
             raise DefinitionError(str(self.name), faults)
-        columns = {self.tag: "string"} | {name: type for log in self.parts for name, type in log.columns.items()}
+        columns = {self.tag: "string"}
+        for side, log in self.sides.items():
+            columns |= {name: log.columns[column] for name, column in self.columns_of(side).items()}
         object.__setattr__(self, "columns", MappingProxyType(columns | {PANE_TIME: "timestamp"}))
         object.__setattr__(self, "percentiles", MappingProxyType({}))
         for name, found in (("earliest", min), ("latest", max)):
@@ -131,11 +133,15 @@ class Union(Log):
         found = {log.name: log for part in self.parts for log in part.sources}
         return tuple(found.values())
 
+    def columns_of(self, side: str) -> Mapping[str, str]:
+        """Map the names that a log's columns have in the union to the columns."""
+        return {name: name for name in self.sides[side].columns}
+
     def records(self, side: str, records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """Turn the records of one log into the union's."""
         log, empty = self.sides[side], dict.fromkeys(self.columns)
         for record in records:
-            own = {name: record.get(name) for name in log.columns}
+            own = {name: record.get(column) for name, column in self.columns_of(side).items()}
             place = {name: record[name] for name in PLACE if name in record}
             yield {**empty, **own, self.tag: side, PANE_TIME: record[log.event_time], **place}
 

@@ -14,13 +14,15 @@ from typing import Any, TypeAlias
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition import map as maps
 from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map, Mapped
 from tailrace.model.definition.once import Claims, Once
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Union
 from tailrace.model.logs.log import Log
-from tailrace.model.step import computation_state, computation_step, stages
+from tailrace.model.step import computation_state, computation_step, join_step, stages
 from tailrace.model.step.computation_state import Production
+from tailrace.model.step.join_step import Joined, JoinState, LateKept
 from tailrace.model.step.step import Record, WindowsState, step
 from tailrace.model.windows.panes import Late, Pane, Rejected
 
@@ -34,17 +36,20 @@ class Passing:
 
 @dataclass
 class ChainRun:
-    """The result of a fold over epochs for one definition. `late` holds late records of the definition's own kind.
+    """The result of a fold over epochs for one definition. `late` holds late records of the definition's own kind, and
+    `late_sides` those of a join.
 
     `claimed` are the productions that do not count: by the registry of `claims` another computation has claimed their
     id, or the id has been counted before.
     """
 
-    state: WindowsState | computation_state.KeysState | Passing
+    state: WindowsState | computation_state.KeysState | JoinState | Passing
     panes: list[Pane] = field(default_factory=list)
     productions: list[Production] = field(default_factory=list)
     mapped: list[Mapped] = field(default_factory=list)
+    joined: list[Joined] = field(default_factory=list)
     late: list[Late | computation_state.LateInput] = field(default_factory=list)
+    late_sides: list[LateKept] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     work: list[computation_state.Work] = field(default_factory=list)
     claims: Claims = field(default_factory=Claims)
@@ -96,9 +101,9 @@ def _read(log: Log, passed: Mapping[str, Input]) -> Input:
     )
 
 
-def _nothing(definition: Definition) -> WindowsState | computation_state.KeysState | Passing:
-    if isinstance(definition, Map):
-        return Passing()
+def _nothing(definition: Definition) -> WindowsState | computation_state.KeysState | JoinState | Passing:
+    if isinstance(definition, Map | Join):
+        return Passing() if isinstance(definition, Map) else JoinState()
     return WindowsState() if isinstance(definition, Pipeline) else computation_state.KeysState()
 
 
@@ -116,6 +121,13 @@ def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], cl
         run.mapped += mapped
         run.state = Passing(clock)
         sent, watermark = [maps.record_of(one) for one in mapped], clock.watermark
+    elif isinstance(definition, Join):
+        assert isinstance(run.state, JoinState)
+        run.state, joined, late_sides = join_step.step(definition, run.state, records, clock)
+        run.joined += joined
+        run.late_sides += late_sides
+        rejected, watermark = [], definition.onward(clock.watermark)
+        sent = [join_step.record_of(one) for one in joined]
     else:
         assert isinstance(run.state, computation_state.KeysState)
         run.state, productions, too_late, rejected, work = computation_step.step(definition, run.state, records, clock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PANE_TIME, SIGN
@@ -27,16 +28,31 @@ def answered(pipeline: Pipeline, answers: Query) -> Query:
     return _records(pipeline, Query(f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})"))
 
 
-def productions(definition: Computation | Map, rows: Relation) -> Query:
+def productions(definition: Computation | Map | Join, rows: Relation) -> Query:
     """Write the SQL of a reader's records, from ledger rows that a stream wrote: a view or a query in brackets.
 
     The records of a map have the places of the records that they were made of.
     """
     columns = [quoted(name) for name in definition.produced.columns]
+    if isinstance(definition, Join):
+        where = f"kind = '{PRODUCTION}' AND writer = 'stream'"
+        return Query(f"SELECT {', '.join(columns)}, {pair_place(definition)} FROM {rows} WHERE {where}")
     own = isinstance(definition, Computation)
     place = f"{'epoch' if own else 'source_epoch'} AS _epoch, source_partition AS _source, source_offset AS _offset"
     written = "" if own else " AND writer = 'stream'"
     return Query(f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'{written}")
+
+
+def pair_place(join: Join) -> str:
+    """Write the place of a pair, as select-list items: its epoch, and the places of its records as text."""
+    texts = []
+    for side in ("left", "right"):
+        epoch, partition, offset = (f"{side}_{part}" for part in ("epoch", "partition", "offset"))
+        parts = (f"COALESCE(CAST({epoch} AS string), '')", f"COALESCE({partition}, '')",
+                 f"COALESCE(CAST({offset} AS string), '')")  # fmt: skip
+        texts.append(f"CONCAT({parts[0]}, ':', {parts[1]}, ':', {parts[2]})")
+    window = "" if join.where is None else ", '@', CAST(UNIX_MICROS(window_start) AS string)"
+    return f"epoch AS _epoch, CONCAT({texts[0]}, '|', {texts[1]}{window}) AS _source, CAST(NULL AS bigint) AS _offset"
 
 
 def claimed_ids(computation: Computation, rows: Relation) -> Query:

@@ -16,7 +16,7 @@ def united(union: Union, sides: Mapping[str, Relation]) -> Query:
 
 def _side(union: Union, side: str, rows: Relation) -> str:
     log = union.sides[side]
-    values = {name: quoted(name) for name in log.columns} | {
+    values = {name: quoted(column) for name, column in union.columns_of(side).items()} | {
         union.tag: f"'{side}'",
         PANE_TIME: quoted(log.event_time),
     }

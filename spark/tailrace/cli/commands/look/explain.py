@@ -24,8 +24,9 @@ def explain(
     from tailrace.engines.choose import Bounds
     from tailrace.model.definition.chain import chain, keeping_answers
     from tailrace.model.definition.computation import Computation
+    from tailrace.model.definition.join import Join
     from tailrace.model.definition.map import Map
-    from tailrace.plan import builder, computation_plan, explainer, map_plan
+    from tailrace.plan import builder, computation_plan, explainer, join_plan, map_plan
 
     output, bounds = Output(json), Bounds.of(Settings())
     stages = chain(load_any(definition))
@@ -36,6 +37,8 @@ def explain(
             if isinstance(stage, Computation)
             else map_plan.data(stage, bounds.for_stream(stage))
             if isinstance(stage, Map)
+            else join_plan.data(stage, bounds.for_stream(stage))
+            if isinstance(stage, Join)
             else explainer.data(builder.build(stage, answers=stage.name in answered), bounds.for_stream(stage))
             for stage in stages
         )
@@ -45,6 +48,11 @@ def explain(
         output.text(*([""] if place else []))
         if isinstance(stage, Computation):
             output.text(computation_plan.plan_page(stage, bounds.for_stream(stage)))
+            continue
+        if isinstance(stage, Join):
+            output.text(join_plan.plan_page(stage, bounds.for_stream(stage)))
+            if sql:
+                output.whole("", explainer.sql(join_plan.query(stage)))
             continue
         if isinstance(stage, Map):
             output.text(map_plan.plan_page(stage, bounds.for_stream(stage)))

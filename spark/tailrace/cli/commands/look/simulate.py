@@ -17,6 +17,7 @@ from tailrace.cli.terminal.formats import bounds, counted, key_named, time_text,
 from tailrace.cli.terminal.usage import LoadError, UsageError
 from tailrace.model.base.time import instant, text
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log, log_names
@@ -88,6 +89,8 @@ def simulate(
     sample = _read(log, data)
     period = timedelta(seconds=every) if every is not None else None
     epochs = sample_records.epochs(log, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
+    if isinstance(loaded, Join):
+        raise UsageError(f"{loaded.name} is a join of a log with itself: a sample is folded into windows or maps")
     if isinstance(loaded, Map):
         from tailrace.cli.commands.look import simulated_map
 

@@ -15,9 +15,8 @@ from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.chain import Ranged, Windowless
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.map import Map
 from tailrace.model.logs.log import log_names
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
@@ -146,7 +145,7 @@ def _facts(pipeline: Ranged, own: PipelineStatus, logs: Sequence[LogStatus]) -> 
     if own.open is not None:
         ends = f"ending {time_text(own.open.oldest)} to {time_text(own.open.newest)}" if own.open.count else ""
         yield "open windows", _dimmed(f"{own.open.count:,}", ends)
-    if isinstance(pipeline, Map):
+    if isinstance(pipeline, Windowless):
         yield "rows", _dimmed(f"{own.productions:,}", "retractions included")
     else:
         yield "answers", _answers(own)

@@ -13,9 +13,8 @@ from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.formats import counted, parsed, span, time_text
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.chain import Ranged, Windowless
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.map import Map
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject
 from tailrace.runners.jobs import JobOutcome
@@ -93,10 +92,10 @@ def _show(output: Output, pipeline: Ranged, backfilled: Backfilled, *, dry_run: 
             f"{time_text(other.first)} to {time_text(other.last)}, and this one is of generation "
             f"{run.generation}; nothing was changed"
         )
-    would, row = "would be " if dry_run else "", isinstance(pipeline, Map)
+    would, row = "would be " if dry_run else "", isinstance(pipeline, Windowless)
     kind, again = ("row", "given") if row else ("window", "fired")
     rows = [
-        ("map" if row else "pipeline", pipeline.name),
+        (type(pipeline).__name__.lower() if row else "pipeline", pipeline.name),
         ("event times" if row else "windows", f"from {time_text(run.first)} to {time_text(run.last)}"),
         ("log", f"up to epoch {run.log_epoch}"),
     ]

@@ -18,7 +18,8 @@ from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import instant, text
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.chain import Windowless
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
@@ -67,10 +68,11 @@ def replay(
     """
     output, settings = Output(json), on_engine(Settings(), engine)
     named = load_ranged(definition)
-    if isinstance(named, Map):
+    if isinstance(named, Windowless):
         if as_of is not None or keep is not None:
-            raise UsageError(f"{named.name} is a map, which keeps nothing: --as-of and --keep are for windows")
-        _of_map(output, settings, named, epochs)
+            kind = type(named).__name__.lower()
+            raise UsageError(f"{named.name} is a {kind}, which has no windows: --as-of and --keep are for windows")
+        _of_rows(output, settings, named, epochs)
         return
     pipeline = named
     if as_of is not None:
@@ -107,15 +109,20 @@ def replay(
         raise typer.Exit(ExitStatus.FOUND)
 
 
-def _of_map(output: Output, settings: Settings, named: Map, epochs: str | None) -> None:
+def _of_rows(output: Output, settings: Settings, named: Windowless, epochs: str | None) -> None:
     first, last = _parsed(epochs)
     with waiting(output, f"folding {named.name} again"), ending_spark():
         from tailrace.cli.commands.run import replayed_map
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.verify.map_replay import replay_map as run
+        from tailrace.verify.join_replay import replay_join
+        from tailrace.verify.map_replay import replay_map
 
-        replayed = run(Lake(settings), named, first, last)
-    replayed_map.show(output, named.name, replayed)
+        lake = Lake(settings)
+        if isinstance(named, Join):
+            replayed = replay_join(lake, named, first, last)
+        else:
+            replayed = replay_map(lake, named, first, last)
+    replayed_map.show(output, named, replayed)
     if not replayed.ok:
         raise typer.Exit(ExitStatus.FOUND)
 

@@ -1,4 +1,4 @@
-"""Print what `tailrace replay` found of a map: how many rows came out again, and some of those that did not."""
+"""Print what `tailrace replay` found of a map or a join: how many rows came out again, some of those that did not."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import span
 
 if TYPE_CHECKING:
-    from tailrace.verify.map_replay import MapReplayed
+    from tailrace.model.definition.chain import Windowless
+    from tailrace.verify.map_replay import RowsReplayed
 
 
-def show(output: Output, name: str, replayed: MapReplayed) -> None:
+def show(output: Output, definition: Windowless, replayed: RowsReplayed) -> None:
     """Print what a replay found."""
     if output.json:
         output.data(
             {
-                "map": name,
+                type(definition).__name__.lower(): definition.name,
                 "ok": replayed.ok,
                 "epochs": [replayed.first, replayed.last],
                 "last_epoch": replayed.latest,
@@ -36,7 +37,7 @@ def show(output: Output, name: str, replayed: MapReplayed) -> None:
         rows.add_row(kind, *(f"{count:,}" for count in (counts.ledger, counts.replay, counts.same)))
     epochs = f"{replayed.first:,} to {replayed.last:,} of {replayed.latest:,}"
     header = [("epochs", epochs), ("engine", str(replayed.engine)), ("took", span(replayed.seconds))]
-    output.text(Text(name, style="bold"), facts(header), "", rows, "")
+    output.text(Text(definition.name, style="bold"), facts(header), "", rows, "")
     output.text(*(Text(str(one), style="red") for one in replayed.quoted))
     ok = Text("the same rows came out", style="bold green")
     output.text(ok if replayed.ok else Text("other rows came out", style="bold red"))

@@ -1,0 +1,121 @@
+"""A backfill of a join: the pairs of a range are computed from the logs, late records included, and compared (rule V4).
+
+A pair belongs to the interval that holds its event time, that of its later record (V5). A stream that runs on gives no
+pair of records that the run has seen, so a run takes no lease. Where records without a partner are given, a range ends
+where the stream has given all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tailrace.backfill.range_run import ClosedRun, folded_head
+from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.answers_merge import Unfollowed
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.range_replacement import COUNTS
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import Filter, before, equal, every, since
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.definition.join import SIDES, Join
+from tailrace.model.logs.log import PANE_TIME
+from tailrace.sql.epoch import join_rows
+from tailrace.sql.results import join_output
+from tailrace.sql.terms import Condition, Query
+
+
+def backfill_join(
+    lake: Lake,
+    join: Join,
+    first: int,
+    last: int = END_OF_TIME,
+    *,
+    reason: str | None = None,
+    dry_run: bool = False,
+    begun: Callable[[Session], None] = lambda session: None,
+    spark: bool = True,
+) -> list[Backfilled]:
+    """Recompute the pairs that happened in `[first, last)`, in microseconds, as one run.
+
+    Raises `BackfillError` where no stream has run yet, or all of the range is still open to it.
+    """
+
+    def run(lake: Lake) -> list[Backfilled]:
+        pinned = folded_head(lake, join)
+        end = min(last, open_from(join, pinned.number("watermark", BEGINNING)))
+        if first >= end:
+            raise BackfillError(
+                f"from {text(end)} on records of {join.name} may still get a partner, and the stream gives those that "
+                "have none: pass an earlier --from, or wait"
+            )
+        with session_for(lake, join, "backfill", read(lake, join, first, end)) as session:
+            begun(session)
+            return [JoinRun(session, join, first, end, pinned).run(reason, dry_run)]
+
+    return here_first(lake, run) if spark else run(lake)
+
+
+def open_from(join: Join, watermark: int) -> int:
+    """Return the event time from which on a stream may still give records without a partner, in microseconds."""
+    return END_OF_TIME if join.kind == "inner" or watermark >= END_OF_TIME else join.onward(watermark)
+
+
+def read(lake: Lake, join: Join, first: int, last: int) -> list[tuple[str, Filter]]:
+    """Return the tables that a range reads, each with the filter of the files that hold its records."""
+    epoch = lake.head(ledger_name(join.name)).number("epoch")
+    return log_records.read(lake, join.log, epoch, *_reached(join, first, last))
+
+
+class JoinRun(ClosedRun):
+    """The run of a join over a range of event time."""
+
+    def __init__(self, session: Session, join: Join, first: int, last: int, pinned: Head) -> None:
+        super().__init__(session, join, first, last)
+        self.join, self.pinned, self.ledger = join, pinned, ledger_name(join.name)
+
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
+        self.session.write(join_output.corrected(self.join, found.different, as_of(run, pinned)), branch, properties)
+
+    def published(self, found: Found, snapshot: int) -> None:
+        """Do nothing: a join has no table of answers that follows its ledger."""
+
+    def _followed(self, owner: str) -> Unfollowed:
+        return Unfollowed(self.lake, self.join.name)
+
+    def _computed(self, epoch: int) -> Found:
+        session, join = self.session, self.join
+        records = log_records.records(session, join.log, epoch, *_reached(join, self.first, self.last))
+        entries = {side: session.materialized(join_rows.entries(join, records, side)) for side in SIDES}
+        found = join_output.output(join, join_rows.finished(join, entries, self.pinned.number("watermark", BEGINNING)))
+        within = self._within()
+        computed = Query(f"SELECT * FROM ({found}) WHERE {within}")
+        where = every(equal("kind", PRODUCTION), *self._bounds())
+        stood = join_output.current(join, session.table(self.ledger, where), within)
+        held = Query(f"SELECT * EXCEPT (epoch) FROM ({stood}) WHERE epoch <= {epoch}L")
+        kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
+        counts = {name: Condition(f"change {kind}") for name, kind in kinds.items()}
+        counted = session.counted(join_output.differences(join, computed, held), counts)
+        return Found(counted.relation, counted.counts)
+
+    def _bounds(self) -> list[Filter]:
+        found = [] if self.first <= BEGINNING else [since(PANE_TIME, self.first)]
+        return found + ([] if self.last >= END_OF_TIME else [before(PANE_TIME, self.last)])
+
+    def _within(self) -> Condition:
+        terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.stamp(self.first)}"]
+        terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.stamp(self.last)}"]
+        return Condition(" AND ".join(terms) or "true")
+
+
+def _reached(join: Join, first: int, last: int) -> tuple[int | None, int | None]:
+    """Return the event times of the records that may be in pairs of a range; None for a side without a bound."""
+    length = max(join.reach) if join.where is None else join.where.longest
+    since_ = None if first <= BEGINNING or length is None else max(BEGINNING, first - length)
+    return since_, None if last >= END_OF_TIME or length is None else min(END_OF_TIME, last + length + 1)

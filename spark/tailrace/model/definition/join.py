@@ -1,0 +1,353 @@
+"""A join: the records of two logs that belong together, as one log (Dataflow Model, 2.1; Photon, 3).
+
+Two records belong together where they have the same key and lie near each other in time, or in one window. A pair comes
+in the epoch of its later record, whatever the order in which the two came, so nothing is gathered and nobody waits. A
+record that has no partner is given, where the kind keeps it, once the watermark says that none can come any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
+from tailrace.model.base.names import RESERVED, name_faults, reserved
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
+from tailrace.model.base.types import is_type
+from tailrace.model.definition.fingerprint import digest, of_log
+from tailrace.model.definition.record_steps import ElementWise
+from tailrace.model.definition.source_text import written
+from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.log import PANE_TIME, Log
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.windows import Fixed, Global, Sliding, Window, Windowing
+
+JoinKind: TypeAlias = Literal["inner", "left", "right", "full"]
+JOIN_KINDS = ("inner", "left", "right", "full")
+
+LEFT, RIGHT = SIDES = ("left", "right")
+
+SIDE = "side"
+"""The column of a join's input that says which side a record is of."""
+
+JOIN_WINDOW = ("window_start", "window_end")
+"""The columns that say in which window the two records are, where a join has windows."""
+
+WINDOWINGS = (Fixed, Sliding, Calendar, Global)
+"""The windowings that a join may have: which window a record is in, its own time decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinSides(Union):
+    """The two logs of a join as one; `take` maps the names that the join gives to each side's columns."""
+
+    take: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def columns_of(self, side: str) -> Mapping[str, str]:
+        return self.take[side]
+
+    def _given_faults(self) -> Iterable[Fault]:
+        return ()
+
+    def _faults(self) -> Iterable[Fault]:
+        """Find none: the join has looked at its sides."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join:
+    """The pairs of the records of two logs that have the same key and lie near each other, or in the same window.
+
+    `on` names the key's columns, or maps those of the left log to those of the right one; a missing value meets none.
+    `within` is how far apart the two records may be; two lengths say how far the right one may be before and after the
+    left one. `where` says in which windows both must be instead, windows that a record's own time decides on. `kind` is
+    which records are given without a partner, with null in the other side's columns: those of neither side ("inner"),
+    of one, or of both ("full").
+
+    `left_columns` and `right_columns` name the columns that go out, all but the key's where they are left out; a
+    mapping gives them names of its own. A pair happened when the later of its records did. A record that is behind the
+    watermark by more than `allowed_lateness`, or whose window is, comes too late.
+
+    >>> from tailrace.model.base.time import hours
+    >>> asked = Log(name="asked", columns={"at": "timestamp", "q": "bigint", "term": "string"}, event_time="at")
+    >>> clicked = Log(name="clicked", columns={"at": "timestamp", "q": "bigint", "ad": "string"}, event_time="at")
+    >>> shown = Join(name="shown", left=asked, right=clicked, on="q", within=hours(1), left_columns="term",
+    ...              right_columns={"ad": "ad", "clicked_at": "at"})
+    >>> shown.results
+    {'q': 'bigint', 'term': 'string', 'ad': 'string', 'clicked_at': 'timestamp'}
+    """
+
+    name: str
+    left: Log
+    right: Log
+    on: str | Iterable[str] | Mapping[str, str]
+    within: timedelta | tuple[timedelta, timedelta] | None = None
+    where: Windowing | None = None
+    kind: JoinKind = "inner"
+    allowed_lateness: timedelta = timedelta(0)
+    left_columns: str | Iterable[str] | Mapping[str, str] | None = None
+    right_columns: str | Iterable[str] | Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("on", "left_columns", "right_columns"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                value = (value,)
+            if value is not None:
+                kept = MappingProxyType(dict(value)) if isinstance(value, Mapping) else tuple(value)
+                object.__setattr__(self, name, kept)
+        faults = list(join_faults(self))
+        if faults:
+            raise DefinitionError(str(self.name), faults)
+
+    @property
+    def stages(self) -> tuple[Join, ...]:
+        """The join alone: a definition that it reads is no stage of it."""
+        return (self,)
+
+    @property
+    def each(self) -> tuple[ElementWise, ...]:
+        """The steps of the records: none, a join takes them as they are."""
+        return ()
+
+    @property
+    def keep(self) -> None:
+        """The condition on the records: none."""
+        return None
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether one record of a source's log may give several rows: as many as it has partners."""
+        return True
+
+    @cached_property
+    def columns(self) -> Mapping[str, str]:
+        """The columns of the join's records: those that go out."""
+        return MappingProxyType(self.results)
+
+    @property
+    def sources(self) -> tuple[Log, ...]:
+        """The logs that sources fill and that the join reads, directly or through other definitions."""
+        return self.log.sources
+
+    @cached_property
+    def log(self) -> JoinSides:
+        """The two sides as one log."""
+        of, take = {LEFT: self.left, RIGHT: self.right}, {side: self.taken(side) for side in SIDES}
+        return JoinSides(name=self.name, of=of, take=take, tag=SIDE)
+
+    @cached_property
+    def keys(self) -> Mapping[str, tuple[str, str]]:
+        """The key's columns by the names that they go out with: the left log's, with the right one's beside."""
+        on: Any = self.on
+        pairs = on.items() if isinstance(on, Mapping) else ((name, name) for name in on)
+        return {left: (left, right) for left, right in pairs}
+
+    def taken(self, side: str) -> dict[str, str]:
+        """Map the names with which a side's columns go out to the columns, the key's first."""
+        place = SIDES.index(side)
+        return {name: pair[place] for name, pair in self.keys.items()} | self.own(side)
+
+    def own(self, side: str) -> dict[str, str]:
+        """Map the names with which a side's columns go out to the columns, without the key."""
+        given: Any = self.left_columns if side == LEFT else self.right_columns
+        if given is None:
+            keys = {pair[SIDES.index(side)] for pair in self.keys.values()}
+            return {name: name for name in self.side(side).columns if name not in keys and name != PANE_TIME}
+        return dict(given) if isinstance(given, Mapping) else {name: name for name in given}
+
+    def side(self, side: str) -> Log:
+        """Return the log of a side."""
+        return self.left if side == LEFT else self.right
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The columns that go out and their types, without the event time."""
+        windows = dict.fromkeys(JOIN_WINDOW, "timestamp") if self.where is not None else {}
+        return windows | {n: self.side(s).columns[column] for s in SIDES for n, column in self.taken(s).items()}
+
+    @property
+    def produced(self) -> Productions[Join]:
+        """The pairs as the log of another definition."""
+        columns = self.results | {PANE_TIME: "timestamp"}
+        return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """How far the right record may be before and after the left one, in microseconds; (0, 0) with windows."""
+        if self.within is None:
+            return 0, 0
+        before, after = self.within if isinstance(self.within, tuple) else (self.within, self.within)
+        return duration(before), duration(after)
+
+    @cached_property
+    def lateness(self) -> int:
+        """The allowed lateness in microseconds."""
+        return duration(self.allowed_lateness)
+
+    def keeps(self, side: str) -> bool:
+        """Tell whether records of a side are given without a partner."""
+        return self.kind in ("full", side)
+
+    def ahead(self, side: str) -> int:
+        """Return how far behind a record of this side its last partner may be, in microseconds."""
+        return self.reach[1] if side == LEFT else self.reach[0]
+
+    def kept(self, side: str) -> int:
+        """Return how far behind the watermark a record of this side may still be asked for, in microseconds.
+
+        It may have partners to come; or partners that it has already, which are not without one for that.
+        """
+        other = RIGHT if side == LEFT else LEFT
+        return self.ahead(side) + self.lateness + (self.ahead(other) if self.keeps(other) else 0)
+
+    @property
+    def hold(self) -> int | None:
+        """The length by which a reader's watermark trails, in microseconds; None for windows without end (rule T3).
+
+        A record without a partner is given when none can come any more, and happened that much earlier.
+        """
+        if self.kind == "inner":
+            return 0
+        if self.where is not None:
+            return self.where.longest
+        return max(self.ahead(side) for side in SIDES if self.keeps(side))
+
+    def onward(self, watermark: int) -> int:
+        """Return the bound of a reader's watermark, in microseconds."""
+        if watermark >= END_OF_TIME:
+            return END_OF_TIME
+        return BEGINNING if self.hold is None else max(BEGINNING, watermark - self.hold)
+
+    def complete(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
+        """Tell whether every partner in time has come for a record of a side."""
+        if window is not None:
+            return watermark >= window.end
+        return watermark >= END_OF_TIME or watermark > at + self.ahead(side)
+
+    def closed(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
+        """Tell whether a record of a side is not asked for any more: it is not kept on."""
+        if window is not None:
+            return watermark >= min(END_OF_TIME, window.end + self.lateness)
+        return watermark >= END_OF_TIME or watermark > at + self.kept(side)
+
+    def too_late(self, at: int, window: Window | None, watermark: int) -> bool:
+        """Tell whether a record comes too late: the join may not know its partners any more."""
+        if window is not None:
+            return watermark >= min(END_OF_TIME, window.end + self.lateness)
+        return watermark >= END_OF_TIME or at < watermark - self.lateness
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The parts that give the join its meaning, by their names."""
+        found = {side: digest(tuple(sorted(of_log(self.side(side)).items()))) for side in SIDES}
+        return found | {
+            "columns": [(side, sorted(self.taken(side).items())) for side in SIDES],
+            "on": sorted(self.keys),
+            "within": self.reach if self.where is None else written(self.where),
+            "kind": self.kind,
+            "lateness": self.allowed_lateness,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
+        return digest(("join", sorted(self.meaning.items())))
+
+
+def join_faults(join: Join) -> Iterator[Fault]:
+    """Find all faults of a join."""
+    yield from name_faults("name", join.name)
+    sides = {side: getattr(join, side) for side in SIDES}
+    for side, log in sides.items():
+        if not isinstance(log, Log):
+            yield Fault(side, log, "a log", f'write {side}=Log(name="clicks", columns=..., event_time=...)')
+        elif isinstance(log, Union):
+            yield Fault(side, f"the union {log.name}", "a log that is no union", "join its logs one after the other")
+        elif isinstance(log, Panes):
+            expected = "a log of which nothing is taken back"
+            yield Fault(side, f"the panes of {log.name}", expected, f"join the log that {log.name} reads")
+        elif isinstance(log, Productions) and getattr(log.of, "multiplies", False):
+            expected = "one record of each, as a record is known by its place"
+            yield Fault(side, f"what {log.name} makes", expected, "join its log first, and take the pairs through it")
+        elif isinstance(log, Productions) and not log.kept:
+            remedy = f'leave productions="weak" out of {log.name}'
+            yield Fault(side, f"what {log.name} produces", "productions that are kept", remedy)
+    if not all(isinstance(log, Log) for log in sides.values()):
+        return
+    columns = list(_column_faults(join))
+    yield from columns
+    if not columns:
+        yield from _collisions(join)
+    yield from _time_faults(join)
+
+
+def _column_faults(join: Join) -> Iterator[Fault]:
+    if not join.keys:
+        yield Fault("on", join.on, "the columns of the key", 'write on="query_id"')
+    for name, pair in join.keys.items():
+        for side, column in zip(SIDES, pair, strict=True):
+            if column not in join.side(side).columns:
+                yield unknown_column(f"on[{name!r}]", column, join.side(side).columns)
+        types = [join.side(side).columns.get(column) for side, column in zip(SIDES, pair, strict=True)]
+        if None not in types and types[0] != types[1]:
+            found, expected = f"{pair[1]}: {types[1]}", f"{types[0]}, as {pair[0]} is in {join.left.name}"
+            yield Fault(f"on[{name!r}]", found, expected, "declare both as one type, or convert one with a Map")
+    for side in SIDES:
+        for name, column in join.own(side).items():
+            path, types_ = f"{side}_columns[{name!r}]", join.side(side).columns
+            yield from name_faults(path, name)
+            if column not in types_:
+                yield unknown_column(path, column, types_)
+            elif not is_type(types_[column]):
+                yield Fault(path, f"{column}: {types_[column]}", "a plain column", "leave it out")
+            elif name in RESERVED or name == SIDE or "__" in name:
+                yield reserved(path, name)
+    if join.left.name == join.right.name and (join.left_columns is None or join.right_columns is None):
+        found, expected = f"{join.left.name} with itself", "names for the columns of each side"
+        yield Fault(
+            "right", found, expected, 'write left_columns={"first_at": "at"}, right_columns={"second_at": "at"}'
+        )
+
+
+def _collisions(join: Join) -> Iterator[Fault]:
+    taken = list(join.keys) + [name for side in SIDES for name in join.own(side)]
+    for name in sorted({name for name in taken if taken.count(name) > 1}):
+        expected = "a name that one column alone goes out with"
+        mend = f'give one of them another name: right_columns={{"right_{name}": "{name}"}}'
+        yield Fault("right_columns", name, expected, mend)
+
+
+def _time_faults(join: Join) -> Iterator[Fault]:
+    if (join.within is None) == (join.where is None):
+        found = "neither" if join.within is None else "both"
+        yield Fault("within", found, "either within or where", "write within=minutes(10), or where=Fixed(hours(1))")
+    if join.within is not None:
+        lengths = join.within if isinstance(join.within, tuple) else (join.within,)
+        if len(lengths) > 2 or not all(waits(length) for length in lengths):
+            expected = "a length, or two: before and after the left record"
+            yield Fault("within", join.within, expected, "write within=(minutes(0), minutes(10))")
+    if join.kind not in JOIN_KINDS:
+        yield Fault("kind", join.kind, f"one of {', '.join(JOIN_KINDS)}", 'leave it out for "inner"')
+    where = join.where
+    if where is not None and not isinstance(where, WINDOWINGS):
+        expected = "windows that a record's own time decides on"
+        yield Fault("where", where, expected, "use Fixed, Sliding, Calendar or Global, or say within=")
+    elif where is not None:
+        yield from where.faults("where")
+        if isinstance(where, Fixed) and where.phase is not None:
+            yield Fault("where.phase", where.phase, "windows that are the same for every key", "leave it out")
+        if where.longest is None and not isinstance(where, Calendar) and join.kind != "inner":
+            expected = 'kind="inner" in windows without end'
+            mend = "a record without a partner would wait for ever: use Fixed, or say within="
+            yield Fault("kind", join.kind, expected, mend)
+    if not waits(join.allowed_lateness):
+        yield Fault("allowed_lateness", join.allowed_lateness, "a duration of zero or more", "write hours(3)")
+    elif join.lateness and join.kind != "inner":
+        expected = 'no lateness, but with kind="inner"'
+        mend = "a record without a partner is given once, and could get one: leave it out, or take more disorder"
+        yield Fault("allowed_lateness", str(join.allowed_lateness), expected, mend)

@@ -1,0 +1,151 @@
+"""The step of a join: what an epoch's records of two logs give, and what is kept for those to come: the reference.
+
+Every pair is given in the epoch of its later record, so the same pairs come whatever the cut into epochs (rule L1). In
+an epoch records are judged against the watermark before it, then they meet their partners, then the watermark advances
+and records without a partner are given, and those that can have no further partner leave the state (rules T4, M1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.definition.join import JOIN_WINDOW, LEFT, RIGHT, SIDE, Join
+from tailrace.model.logs.log import PANE_TIME, PLACE
+from tailrace.model.windows.windows import Window, windows_within_time
+
+Place: TypeAlias = "tuple[Any, ...]"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A record of one side as it is kept, in one window where the join has those; `at` is in microseconds."""
+
+    side: str
+    values: Mapping[str, Any]
+    at: int
+    window: Window | None
+    place: Place
+
+
+@dataclass(frozen=True)
+class JoinState:
+    """What is kept between two epochs: the last clock, and the records that may have a partner yet."""
+
+    clock: Clock | None = None
+    kept: tuple[Kept, ...] = ()
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A pair, or a record without a partner: its columns, its event time in microseconds, its records' places."""
+
+    values: Mapping[str, Any]
+    at: int
+    epoch: int
+    left: Place | None
+    right: Place | None
+
+
+@dataclass(frozen=True)
+class LateKept:
+    """A record that came too late, and the watermark that it was judged by."""
+
+    record: Kept
+    epoch: int
+    watermark: int
+
+
+def step(
+    join: Join, state: JoinState, bundle: Iterable[Mapping[str, Any]], clock: Clock
+) -> tuple[JoinState, list[Joined], list[LateKept]]:
+    """Take a join through an epoch; `bundle` has the records of both sides (`Join.log`).
+
+    >>> from tailrace.model.base.time import EPOCH, minutes
+    >>> from tailrace.model.logs.log import Log
+    >>> asked, clicked = (Log(name=name, columns={"at": "timestamp", "q": "bigint"}, event_time="at")
+    ...                   for name in ("asked", "clicked"))
+    >>> join = Join(name="j", left=asked, right=clicked, on="q", within=minutes(5), kind="left",
+    ...             left_columns={"asked": "at"}, right_columns={"clicked": "at"})
+    >>> given = [*join.log.records("left", [dict(q=1, at=EPOCH), dict(q=2, at=EPOCH)]),
+    ...          *join.log.records("right", [dict(q=1, at=EPOCH + minutes(1))])]
+    >>> state, pairs, _ = step(join, JoinState(), given, Clock(0, 0, 0))
+    >>> [one.values["q"] for one in pairs]
+    [1]
+    >>> [one.values["q"] for one in step(join, state, [], Clock(1, 10**9, 0))[1]]
+    [2]
+    """
+    clock.after(state.clock)
+    before = BEGINNING if state.clock is None else state.clock.watermark
+    came = [one for record in bundle for one in _kept(join, record)]
+    late = [LateKept(one, clock.epoch, before) for one in came if join.too_late(one.at, one.window, before)]
+    new = [one for one in came if not join.too_late(one.at, one.window, before)]
+    together = (*state.kept, *new)
+    fresh = {id(one) for one in new}
+    found = [
+        _pair(join, left, right, clock.epoch)
+        for left in together
+        if left.side == LEFT
+        for right in together
+        if right.side == RIGHT and (id(left) in fresh or id(right) in fresh) and meet(join, left, right)
+    ]
+    for one in together:
+        if join.keeps(one.side) and join.complete(one.side, one.at, one.window, clock.watermark):
+            was = id(one) not in fresh and join.complete(one.side, one.at, one.window, before)
+            if not was and not any(_partners(join, one, other) for other in together):
+                left, right = (one, None) if one.side == LEFT else (None, one)
+                found.append(_pair(join, left, right, clock.epoch))
+    kept = (one for one in together if not join.closed(one.side, one.at, one.window, clock.watermark))
+    return JoinState(clock, tuple(kept)), found, late
+
+
+def meet(join: Join, left: Kept, right: Kept) -> bool:
+    """Tell whether two records belong together."""
+    keys = [(left.values[name], right.values[name]) for name in join.keys]
+    if any(a is None or a != b for a, b in keys) or left.window != right.window:
+        return False
+    before, after = join.reach
+    return join.where is not None or -before <= right.at - left.at <= after
+
+
+def record_of(joined: Joined) -> dict[str, Any]:
+    """Convert a pair to a record of the definitions that read the join."""
+    places = ((None,) * len(PLACE) if place is None else place for place in (joined.left, joined.right))
+    source = "|".join(":".join("" if part is None else str(part) for part in place) for place in places)
+    place = dict(zip(PLACE, (joined.epoch, source, None), strict=True))
+    return {**joined.values, PANE_TIME: moment(joined.at), **place}
+
+
+def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
+    side, at = record[SIDE], instant(record[PANE_TIME])
+    values = {name: record[name] for name in join.taken(side)}
+    place = tuple(record.get(name) for name in PLACE)
+    windows = [None] if join.where is None else windows_within_time(join.where, at, values)
+    for window in windows:
+        yield Kept(side, values, at, window, place)
+
+
+def _partners(join: Join, one: Kept, other: Kept) -> bool:
+    if one.side == other.side:
+        return False
+    left, right = (one, other) if one.side == LEFT else (other, one)
+    return meet(join, left, right)
+
+
+def _pair(join: Join, left: Kept | None, right: Kept | None, epoch: int) -> Joined:
+    there = [one for one in (left, right) if one is not None]
+    values = dict.fromkeys(join.results)
+    for one in there:
+        values |= one.values
+    if (window := there[0].window) is not None:
+        values |= dict(zip(JOIN_WINDOW, map(moment, window), strict=True))
+    places = [None if one is None else one.place for one in (left, right)]
+    return Joined(values, max(one.at for one in there), epoch, *places)
+
+
+def finished(join: Join, bundle: Iterable[Mapping[str, Any]]) -> list[Joined]:
+    """Return all that a join gives of finished input, of which nothing comes too late."""
+    return step(join, JoinState(), bundle, Clock(0, END_OF_TIME, 0))[1]
