@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from tailrace import (
     RETRACTING,
@@ -25,7 +26,10 @@ from tailrace import (
     seconds,
 )
 from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.engines.choose import Engine
+from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import last_epoch
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.join import JoinKind
@@ -170,3 +174,33 @@ def test_L1_L3_a_pipeline_over_a_join_waits_for_the_records_without_a_partner(lo
     assert backfill(logs.lake, CLICKED, BEGINNING, END_OF_TIME)
     assert audit(logs.lake, CLICKED).ok
     assert sum(finished(logs, join).values()) == sum(one["views"] for one in answers(logs.lake, "clicked"))
+
+
+@pytest.mark.parametrize("which", ["full", "sliding"])
+def test_L1_a_join_that_goes_over_to_spark_and_back_gives_the_pairs_of_the_reference(
+    plain: SparkSession, settings: Settings, which: str
+) -> None:
+    join, here = JOINS[which], Logs(Lake(settings))
+    cluster = Lake(settings.model_copy(update={"engine": "spark"}))
+    for epoch, parts in enumerate(random_epochs(Random(3), 8)):
+        here.land(parts)
+        if epoch in (2, 4):
+            fold_on(plain, cluster, join)
+        elif epoch in (3, 6):
+            here.fold(join)
+    here.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    fold_on(plain, cluster, join)
+    same_as_the_reference(here, join)
+    audited = audit(cluster, join)
+    assert audited.engine.engine is Engine.SPARK
+    assert audited.ok, [check for check in audited.checks if not check.ok]
+    assert replay_join(cluster, join).ok
+    backfill(cluster, join, BEGINNING)
+    assert standing(here.lake, join) == finished(here, join)
+
+
+def fold_on(spark: SparkSession, lake: Lake, join: Join) -> None:
+    group = FoldGroup(spark, lake, [join])
+    group.catch_up(last_epoch(lake, group.logs), lambda *_: None)
+    assert not group[0].side.direct  # type: ignore[attr-defined]
+    group.close()
