@@ -19,8 +19,9 @@ from tailrace.cli.terminal.formats import parsed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import LateRange, late_report
-from tailrace.lake.schema.contracts import contracts, ledger_contract
+from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
+from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.time import instant, moment
 from tailrace.settings import Settings
 from tests.support import small_lake

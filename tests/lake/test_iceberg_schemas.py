@@ -10,9 +10,10 @@ import pytest
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.change.registry import registry_contracts
 from tailrace.lake.schema.contract_files import agreed, contract_text
-from tailrace.lake.schema.contracts import Contract, all_contracts
+from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.dbt_sources import sources_text
 from tailrace.lake.schema.layouts import term
+from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.model.definition.chain import Definition
 
 FOLDER = Path("iceberg_schemas")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace import Col, Count, DefinitionError, Derive, Each, Fixed, Log, Map, Match, Pipeline, minutes, seconds
-from tailrace.lake.schema.contracts import all_contracts
+from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import ClockError
 from tailrace.model.base.time import EPOCH

@@ -44,7 +44,7 @@ from tailrace import (
     hours,
     minutes,
 )
-from tailrace.lake.schema.contracts import all_contracts
+from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.model.combiners.laws import LawError, obeys
 from tailrace.model.definition.chain import keeping_answers
 from tailrace.model.step.reference import at_once

@@ -19,8 +19,8 @@ from tailrace.lake.catalog.events import Dropped, Notice
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import generation_of, go_over, left, scratch
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import contracts
 from tailrace.lake.schema.lake_errors import FencedError, OtherDefinitionError
+from tailrace.lake.schema.owned_tables import contracts
 from tailrace.operate import changeover
 from tailrace.operate.changeover import ApplyError, apply, rollback
 from tailrace.settings import Settings

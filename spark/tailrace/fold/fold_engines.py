@@ -21,17 +21,17 @@ from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.scans import as_declared, bytes_read, scanned
 from tailrace.engines.duckdb.follower import ProcessFollower
-from tailrace.engines.duckdb.join_step import DuckJoin
 from tailrace.engines.duckdb.keys import DuckKeys
 from tailrace.engines.duckdb.map_step import DuckMap
+from tailrace.engines.duckdb.pairs import DuckJoin
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
 from tailrace.engines.spark.declared_rows import as_declared as as_declared_frame
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
-from tailrace.engines.spark.join_step import SparkJoin
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.engines.spark.map_step import SparkMap
+from tailrace.engines.spark.pairs import SparkJoin
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
 from tailrace.fold.fold import PassedEpoch

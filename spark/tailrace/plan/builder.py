@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED, contracts
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
+from tailrace.lake.schema.owned_tables import contracts
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import duration, instant, text
 from tailrace.model.base.types import decimal_parts

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.lake.schema.contracts import Contract, contracts, spark_type
+from tailrace.lake.schema.contracts import Contract, spark_type
+from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.lake.schema.contracts import contracts
+from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.join import SIDES, Join
 from tailrace.model.definition.source_text import length, written

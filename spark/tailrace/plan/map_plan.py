@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.lake.schema.contracts import contracts
+from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import Each

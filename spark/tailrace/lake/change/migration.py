@@ -30,9 +30,10 @@ from tailrace.lake.change.generations import scratch
 from tailrace.lake.change.registry import registry_contracts, shared
 from tailrace.lake.schema.contract_diff import COLUMNS, ContractChange, Effect, Kind, changes, matched
 from tailrace.lake.schema.contract_files import agreed
-from tailrace.lake.schema.contracts import Contract, all_contracts
+from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.layouts import sort_order, term
+from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.lake.schema.shapes import iceberg_type
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Definition, chain

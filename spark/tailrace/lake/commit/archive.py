@@ -17,8 +17,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.catalog.table_protocol import BEGINS
-from tailrace.lake.schema.contracts import commits_contract
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.owned_tables import commits_contract
 from tailrace.model.base.time import instant, moment
 
 

@@ -6,14 +6,14 @@ it, the native execution writes by it, and the files in `iceberg_schemas/` are p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.lake.schema.table_names import LEDGER, complete_name, ledger_name, rejected_name, runs_name, signals_name
+from tailrace.lake.schema.table_names import complete_name, ledger_name, rejected_name, runs_name, signals_name
 from tailrace.model.base.types import element_type, struct_fields
-from tailrace.model.definition.chain import Definition, Ranged, Windowless, chain, keeping_answers
+from tailrace.model.definition.chain import Definition, Ranged, Windowless
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
@@ -362,59 +362,6 @@ def _computed(computation: Computation) -> str:
 
 def _timer() -> dict[str, Shape]:
     return {"name": "string", "domain": "string", "at": "timestamp", "holds": "timestamp"}
-
-
-def contracts(definition: Definition) -> list[Contract]:
-    """Declare every table that a definition and its log own; a definition that reads another has no log of its own."""
-    logs = [log for log in definition.log.parts if log.landed]
-    landed = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
-    if isinstance(definition, Pipeline) and definition.when.signals():
-        landed += map(signals_contract, definition.sources)
-    landed += [complete_contract(log) for log in logs if not log.strategy.follows_records]
-    landed.append(ledger_of(definition))
-    if isinstance(definition, Computation):
-        return landed
-    answers = [] if isinstance(definition, Windowless) else [answer_contract(definition)]
-    return [*landed, *answers, runs_contract(definition)]
-
-
-def commits_contract(table: str) -> Contract:
-    """Declare the archive of a log's or a ledger's commits whose snapshots have expired. Append only."""
-    columns = {
-        "snapshot": Column("bigint", "the commit's snapshot", required=True),
-        "parent": Column("bigint", "the snapshot before it, where that was known"),
-        "sequence": Column("bigint", "Iceberg's sequence number of the commit", required=True),
-        "at": Column("timestamp", "when it was committed", required=True),
-        "epoch": Column("bigint", "the epoch that it is of; null for one that says nothing of an epoch"),
-        "added": Column("bigint", "how many rows it brought", required=True),
-        "said": Column("string", "what it says of itself, as JSON", required=True),
-    }
-    name = f"{table.removesuffix(LEDGER)}__commits"
-    return Contract(name, f"what the commits of {table} said whose snapshots expired", columns, key=("snapshot",))
-
-
-def archives(definition: Definition) -> list[Contract]:
-    """Declare the archives that maintenance makes beside a definition's own tables, for the properties of commits."""
-    logs = [log.name for log in definition.log.parts if log.landed]
-    landed = [table for log in logs for table in (log, rejected_name(log))]
-    return [commits_contract(table) for table in (*landed, ledger_name(definition.name))]
-
-
-def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda table: False) -> list[Contract]:
-    """Declare the tables of a definition and of those that it reads, with their archives, each once.
-
-    An earlier stage's answers are left out unless they are asked for, or their table is `there` already.
-    """
-    made: dict[str, Contract] = {}
-    own, wanted = (
-        {stage.name for stage in chain(definition) if isinstance(stage, Pipeline)},
-        keeping_answers([definition]),
-    )
-    for stage in chain(definition):
-        for contract in (*contracts(stage), *archives(stage)):
-            if contract.table not in own or contract.table in wanted or there(contract.table):
-                made.setdefault(contract.table, contract)
-    return list(made.values())
 
 
 def spark_type(shape: Shape) -> str:

@@ -17,7 +17,8 @@ from tailrace.cli.runtime.options import Definition, Definitions, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.usage import ExitStatus
-from tailrace.lake.schema.contracts import all_contracts, spark_type
+from tailrace.lake.schema.contracts import spark_type
+from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

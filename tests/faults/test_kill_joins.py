@@ -1,0 +1,114 @@
+"""A stream of two logs and their join, killed at any moment, loses nothing and doubles nothing: real processes.
+
+It changes its engine as it is started again, and the join is backfilled in between.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace import Join
+from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.result import BackfillError
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.plan.loader import load, load_ranged
+from tailrace.settings import Settings
+from tailrace.verify.join_replay import replay_join
+from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
+from tests.support.depth import deep
+from tests.support.killing import KILLS, SEED, environment, run_and_kill, run_here
+from tests.support.two_logs import DEFINITION, TwoLogs
+
+if TYPE_CHECKING:
+    from tests.support.kafka import Broker
+
+pytest_plugins = ["tests.support.kafka"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 * KILLS)
+def test_X2_L1_a_stream_of_two_folders_killed_at_many_moments_joins_them_as_plain_sql_does(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    landing = TwoLogs(tmp_path / "landing", random.Random(SEED))
+    sources = [word for log in ("views", "clicks") for word in ("--from", f"{log}={landing.folder / log}")]
+    killed_and_mended(settings, tmp_path, landing, lambda: landing.land(12), sources, per_epoch=1)
+
+
+@deep
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(600 * KILLS)
+def test_X2_L1_a_stream_of_two_topics_killed_at_many_moments_joins_them_as_plain_sql_does(
+    broker: Broker, spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    landing = TwoLogs(tmp_path / "landing", random.Random(SEED))
+    for log in ("views", "clicks"):
+        broker.create(f"killed_{log}", 2)
+
+    def land() -> None:
+        for _ in range(12):
+            for log, lines in landing.made().items():
+                broker.produce(f"killed_{log}", [(place % 2, line) for place, line in enumerate(lines)])
+
+    sources = [word for log in ("views", "clicks") for word in ("--kafka", f"{log}=killed_{log}")]
+    sources += ["--bootstrap", broker.bootstrap]
+    killed_and_mended(settings, tmp_path, landing, land, sources, per_epoch=20)
+
+
+def killed_and_mended(
+    settings: Settings, folder: Path, landing: TwoLogs, land: Callable[[], None], sources: list[str], per_epoch: int
+) -> None:
+    """Stream what lands, killed again and again, and compare what stands in the end."""
+    file = folder / "ads.py"
+    file.write_text(DEFINITION)
+    words = ["stream", f"{file}:earned", f"{file}:seen", *sources, "--json", "--per-epoch"]
+    join, lake, env = load_ranged(f"{file}:clicked"), Lake(settings), environment(settings)
+    assert isinstance(join, Join)
+    for _ in range(KILLS):
+        land()
+        engine = landing.chance.choice(["duckdb", "duckdb", "spark"])
+        command = [sys.executable, "-m", "tailrace.cli.main", *words, str(per_epoch)]
+        assert run_and_kill(command, env | {"TAILRACE_ENGINE": engine}, landing.chance), f"seed {SEED}"
+        mended(lake, join)
+    run_here(*words, str(8 * per_epoch), "--once", env=env)
+    mended(lake, join)
+    for definition in (join, load(f"{file}:earned"), load(f"{file}:seen")):
+        found = audit(lake, definition)
+        assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
+    counts = [lake.table(name).scan().count() for name in ("views", "clicks", "clicks__rejected")]
+    assert counts == [len(landing.records["views"]), len(landing.records["clicks"]), landing.broken], f"seed {SEED}"
+    assert replay_join(lake, join).ok, f"seed {SEED}"
+    assert replay(lake, load(f"{file}:seen")).ok, f"seed {SEED}"
+    # What no run can reach yet is waited for: the rest is what plain SQL makes of all records, late ones included.
+    until = join.onward(lake.head("clicked__ledger").number("watermark"))
+    assert standing(lake, until) == [pair for pair in landing.pairs() if pair[2] < until], f"seed {SEED}"
+
+
+def mended(lake: Lake, join: Join) -> None:
+    if lake.has("clicked__ledger") and lake.head("clicked__ledger").number("epoch") >= 0:
+        try:
+            backfill(lake, join, BEGINNING, END_OF_TIME)
+        except BackfillError:
+            # Everything is open yet.
+            assert join.onward(lake.head("clicked__ledger").number("watermark", BEGINNING)) == BEGINNING
+
+
+def standing(lake: Lake, until: int) -> list[tuple[Any, ...]]:
+    """The pairs that stand, of those before an instant."""
+    found: dict[tuple[Any, ...], int] = {}
+    rows = lake.table("clicked__ledger").scan(row_filter="kind = 'production'").to_arrow().to_pylist()
+    for one in rows:
+        pair = one["view"], one["cents"], instant(one["event_time"])
+        if one["cents"] is not None and pair[2] < until:
+            found[pair] = found.get(pair, 0) + (-1 if one["retraction"] else 1)
+    return sorted(pair for pair, count in found.items() for _ in range(count))
