@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace import Join
+from tailrace import Join, Pipeline
 from tailrace.backfill.pipeline_backfill import backfill
-from tailrace.backfill.result import BackfillError
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.time import BEGINNING, instant
 from tailrace.plan.loader import load, load_ranged
 from tailrace.settings import Settings
 from tailrace.verify.join_replay import replay_join
@@ -72,35 +71,37 @@ def killed_and_mended(
     file = folder / "ads.py"
     file.write_text(DEFINITION)
     words = ["stream", f"{file}:earned", f"{file}:seen", *sources, "--json", "--per-epoch"]
-    join, lake, env = load_ranged(f"{file}:clicked"), Lake(settings), environment(settings)
+    join, reader = load_ranged(f"{file}:clicked"), load(f"{file}:earned")
+    lake, env = Lake(settings), environment(settings)
     assert isinstance(join, Join)
     for _ in range(KILLS):
         land()
         engine = landing.chance.choice(["duckdb", "duckdb", "spark"])
         command = [sys.executable, "-m", "tailrace.cli.main", *words, str(per_epoch)]
         assert run_and_kill(command, env | {"TAILRACE_ENGINE": engine}, landing.chance), f"seed {SEED}"
-        mended(lake, join)
+        mended(lake, join, reader)
     run_here(*words, str(8 * per_epoch), "--once", env=env)
-    mended(lake, join)
-    for definition in (join, load(f"{file}:earned"), load(f"{file}:seen")):
+    until = mended(lake, join, reader)
+    for definition in (join, reader, load(f"{file}:seen")):
         found = audit(lake, definition)
         assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
     counts = [lake.table(name).scan().count() for name in ("views", "clicks", "clicks__rejected")]
     assert counts == [len(landing.records["views"]), len(landing.records["clicks"]), landing.broken], f"seed {SEED}"
     assert replay_join(lake, join).ok, f"seed {SEED}"
     assert replay(lake, load(f"{file}:seen")).ok, f"seed {SEED}"
-    # What no run can reach yet is waited for: the rest is what plain SQL makes of all records, late ones included.
-    until = join.onward(lake.head("clicked__ledger").number("watermark"))
+    # What a run has mended is what plain SQL makes of all records, late ones included.
     assert standing(lake, until) == [pair for pair in landing.pairs() if pair[2] < until], f"seed {SEED}"
 
 
-def mended(lake: Lake, join: Join) -> None:
-    if lake.has("clicked__ledger") and lake.head("clicked__ledger").number("epoch") >= 0:
-        try:
-            backfill(lake, join, BEGINNING, END_OF_TIME)
-        except BackfillError:
-            # Everything is open yet.
-            assert join.onward(lake.head("clicked__ledger").number("watermark", BEGINNING)) == BEGINNING
+def mended(lake: Lake, join: Join, reader: Pipeline) -> int:
+    """Backfill the join as far as its reader's windows are closed, then the reader; return that instant."""
+    if not lake.has("earned__ledger"):
+        return BEGINNING
+    until = reader.closed_until(lake.head("earned__ledger").number("watermark", BEGINNING))
+    if until > BEGINNING:
+        backfill(lake, join, BEGINNING, until)
+        backfill(lake, reader, BEGINNING, until)
+    return until
 
 
 def standing(lake: Lake, until: int) -> list[tuple[Any, ...]]:
