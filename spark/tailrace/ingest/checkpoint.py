@@ -146,6 +146,10 @@ class Checkpoint:
             self._files.rename(self._path(), aside)
         self._files.rename(made, self._path())
 
+    def remove(self) -> None:
+        """Remove the checkpoint: a query then begins with the first of its sources."""
+        self._files.delete(self._path(), True)
+
     def _path(self, name: str = "") -> Any:
         return self._hadoop_path(f"{self.folder}/{name}" if name else self.folder)
 

@@ -26,21 +26,49 @@ def take_checkpoint(
     first = next(iter(landings.values()))
     folder = checkpoint_folder(first.lake, first.log_definition)
     checkpoint = Checkpoint.taken(spark, folder, first.log.token, len(landings))
-    begun = [landing for landing in landings.values() if landing.epoch >= 0]
-    if not begun:
-        return checkpoint, None
-    # The logs may have been landed apart from one another before, or not as far as one another.
-    latest = max(begun, key=lambda landing: int(_read(landing)["batch"]))
-    offsets = tuple(_read(landing)["offset"] if landing.epoch >= 0 else NOT_READ for landing in landings.values())
-    position = ReadPosition(_read(latest)["query"], int(_read(latest)["batch"]), offsets)
-    flaw = checkpoint.flaw(position)
-    if flaw is not None:
-        files = [_files_read(spark, landing) if isinstance(sources[name], Files) else set[str]()
-                 for name, landing in landings.items()]  # fmt: skip
-        checkpoint.rebuild(position, files)
+    position = _position(landings)
+    flaw = None if position is None else checkpoint.flaw(position)
+    if position is not None and flaw is not None:
+        _rebuild(spark, checkpoint, position, landings, sources)
         for landing in landings.values():
             landing.take_back_rejected()
     return checkpoint, flaw
+
+
+def renew_checkpoint(
+    spark: SparkSession, checkpoint: Checkpoint, landings: Mapping[str, Landing], sources: Mapping[str, Source]
+) -> None:
+    """Write a stream's checkpoint anew for a query that reads just the sources of these logs, as far as they were read.
+
+    The query before has stopped. Rejected records of an epoch that a log never got are taken back.
+    """
+    checkpoint.sources, position = len(landings), _position(landings)
+    if position is None:
+        checkpoint.remove()
+    else:
+        _rebuild(spark, checkpoint, position, landings, sources)
+    for landing in landings.values():
+        landing.take_back_rejected()
+
+
+def _position(landings: Mapping[str, Landing]) -> ReadPosition | None:
+    """Return how far the sources of logs were read, by the logs' last commits; None before the first epoch."""
+    begun = [landing for landing in landings.values() if landing.epoch >= 0]
+    if not begun:
+        return None
+    # The logs may have been landed apart from one another before, or not as far as one another.
+    latest = max(begun, key=lambda landing: int(_read(landing)["batch"]))
+    offsets = tuple(_read(landing)["offset"] if landing.epoch >= 0 else NOT_READ for landing in landings.values())
+    return ReadPosition(_read(latest)["query"], int(_read(latest)["batch"]), offsets)
+
+
+def _rebuild(
+    spark: SparkSession, checkpoint: Checkpoint, position: ReadPosition, landings: Mapping[str, Landing],
+    sources: Mapping[str, Source],
+) -> None:  # fmt: skip
+    files = [_files_read(spark, landing) if isinstance(sources[name], Files) else set[str]()
+             for name, landing in landings.items()]  # fmt: skip
+    checkpoint.rebuild(position, files)
 
 
 def _read(landing: Landing) -> Mapping[str, str]:

@@ -11,19 +11,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.checkpoint import NOT_READ
 from tailrace.ingest.landing import Landed, Landing
-from tailrace.ingest.sources import Files, Source
+from tailrace.ingest.sources import Files, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import READ
 from tailrace.model.base.clock import Clock
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, least
 from tailrace.stream.intake import Bundle, Intake
+from tailrace.stream.set_aside import LogSourceError
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,10 @@ class Cutter:
             first = next(iter(self.landings.values()), None)
             self.landings[name] = Landing(spark, lake, logs[name], None if first is None else first.log)
         self.intakes = dict[str, Intake]()
+        self.active = tuple(self.landings)
 
     def open(self, sides: Sides, *, signals: bool) -> None:
-        """Open the readers of the sources, once the leases are taken."""
+        """Open the readers of the sources, once the leases are taken; again, they go on from what the logs say."""
         shared = len(self.landings) > 1
         self.intakes = {
             name: Intake(self.spark, self.lake, self.sources[name], landing, sides, signals=signals, shared=shared)
@@ -107,10 +112,13 @@ class Cutter:
 
     @property
     def stream(self) -> DataFrame:
-        """The streaming frame of all sources; with several, column `_log` says which log a row is for."""
+        """The streaming frame of the active sources; with several logs, column `_log` says which a row is for.
+
+        `active` names the logs whose sources are read; the others get their epochs without records.
+        """
         if len(self.sources) == 1:
             return self.sources[self.first.log.table].stream(self.spark)
-        return reduce(DataFrame.union, (self._tagged(name) for name in self.landings))
+        return reduce(DataFrame.union, (self._tagged(name) for name in self.active))
 
     def _tagged(self, name: str) -> DataFrame:
         source = self.sources[name]
@@ -123,15 +131,24 @@ class Cutter:
     def cut(self, batch: DataFrame, query: str, number: int, offsets: Mapping[str, str]) -> Cut:
         """Make the epoch of a micro-batch; `offsets` says of each log how far its source was read."""
         several = len(self.landings) > 1
-        messages = several and any(not isinstance(source, Files) for source in self.sources.values())
+        messages = several and any(not isinstance(self.sources[name], Files) for name in self.active)
         rows = batch.persist() if messages else batch
         try:
             files = self._files(rows, several=several)
             bundles = {}
             for name, intake in self.intakes.items():
+                if name not in self.active:
+                    read = self._read(intake.landing)
+                    bundles[name] = intake.without_records(intake.news(), self.epoch + 1, read)
+                    continue
                 own = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
                 read = dict(zip(READ, (query, str(number), offsets[name]), strict=True))
-                bundles[name] = intake.bundle(own, files.get(name, ()), read, self.epoch + 1)
+                try:
+                    bundles[name] = intake.bundle(own, files.get(name, ()), read, self.epoch + 1)
+                except _UNREADABLE as error:
+                    if not several:
+                        raise
+                    raise LogSourceError(name, self.sources[name], error) from error
             return Cut(self.epoch + 1, bundles)
         finally:
             if messages:
@@ -201,6 +218,9 @@ class Cutter:
         for landing in self.landings.values():
             landing.close()
 
+
+_UNREADABLE = (SourceError, PySparkException, Py4JJavaError, pa.ArrowException, OSError)
+"""The errors with which the records of a source cannot be read."""
 
 _TYPES = {"path": "string", "value": "binary", "_source": "string", "_offset": "bigint", "_arrival": "timestamp"}
 """The columns of the sources' rows: `path` is of a source of files, the others are of a topic."""

@@ -38,21 +38,26 @@ from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Source
 from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.events import SourceBack, SourceLost
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
-from tailrace.stream.checkpoint_repair import take_checkpoint
+from tailrace.stream.checkpoint_repair import renew_checkpoint, take_checkpoint
 from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch_report import EpochReport, Watch
 from tailrace.stream.failures import explained
+from tailrace.stream.set_aside import failed, unreachable
 
 _POLL = 0.2
 """Seconds between two looks for a failure of the folds."""
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
+
+RETRY = 30.0
+"""Seconds between two tries to read a source again that a stream goes on without."""
 
 PULSE = 1.0
 """Seconds between two looks, while no record comes, for a reason for an epoch without records."""
@@ -79,7 +84,8 @@ class Stream:
         self.sources = sources_of(self.logs, source)
         self.query: StreamingQuery | None = None
         self._lock = threading.Lock()
-        self._stopped = self._once = False
+        self._stopped = self._once = self._pausing = False
+        self._every, self._tried, self._lost = 0.0, 0.0, dict[str, str]()
         self._failure: BaseException | None = None
         self._query_id = ""
         self._folding = TaskThread("folding", room=2)
@@ -94,8 +100,8 @@ class Stream:
             spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log, sides=self.sides
         )
         stages = [fold.definition for fold in self.folds]
-        waits = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
-        self.cutter.open(self.sides, signals=waits)
+        self._signals = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
+        self.cutter.open(self.sides, signals=self._signals)
         self._started = self._ended = self._looked = time.perf_counter()
 
     @property
@@ -108,16 +114,21 @@ class Stream:
 
         `once` drains what the source has now and ends; else an epoch starts each `every` seconds while there is input.
         """
-        self._once = once
+        self._once, self._every = once, every
         self.cutter.align()
         self.folds.catch_up(self.cutter.epoch, self._caught_up)
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
             # This manager renames files, which a local disk does at once: it halves the time of an empty micro-batch.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the query on the active sources."""
         writer = self.cutter.stream.writeStream.foreachBatch(self._epoch)
         name = f"tailrace_{'_'.join(self.logs)}"
         writer = writer.option("checkpointLocation", self.checkpoint.folder).queryName(name)
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every} seconds")
+        every = f"{self._every} seconds"
+        writer = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=every)
         self._started = self._ended = time.perf_counter()
         try:
             self.query = writer.start()
@@ -136,6 +147,7 @@ class Stream:
                 raise self._folding.failure
             try:
                 self._pulse()
+                self._look_for_lost()
             except BaseException:
                 self.query.stop()
                 raise
@@ -143,6 +155,11 @@ class Stream:
                 return False
         self._settle()
         if self._once:
+            if self._lost:
+                raise StreamError(
+                    f"{'; '.join(self._lost.values())}: the other logs were read to their end, and nothing is lost; "
+                    "start the stream again once it is mended"
+                )
             # The control tables' entries are taken, too, whether or not a record came, and the records in flight.
             while self._last_epochs():
                 self._settle()
@@ -173,13 +190,57 @@ class Stream:
             # The time-out is typed as whole seconds, but takes any number.
             return bool(self.query.awaitTermination(seconds))  # type: ignore[arg-type]
         except (PySparkException, Py4JJavaError) as error:
+            failure = error if self._failure is None else self._failure
+            if self._goes_on(failure):
+                return False
             if self._failure is not None:
                 raise self._failure from None
             raise self._explained(error) from error
 
+    def _goes_on(self, failure: BaseException) -> bool:
+        """Set the sources aside that made the query fail, where the settings say so; tell whether others are left."""
+        if self.lake.settings.source_failure != "go_on" or len(self.cutter.active) < 2:
+            return False
+        active = {name: self.sources[name] for name in self.cutter.active}
+        lost = failed(self.spark, active, failure)
+        if not lost or len(lost) == len(active):
+            return False
+        self._lost |= lost
+        self._read_only([name for name in active if name not in lost])
+        for log, why in lost.items():
+            self.lake.tell(SourceLost(log, why))
+        return True
+
+    def _look_for_lost(self) -> None:
+        """Read the sources again that are back, at most every `RETRY` seconds."""
+        if not self._lost or self._once or time.perf_counter() - self._tried < RETRY:
+            return
+        self._tried = time.perf_counter()
+        back = [log for log in self._lost if unreachable(self.spark, self.sources[log]) is None]
+        if back and self.query is not None:
+            with self._lock:
+                self._pausing = True
+            self.query.stop()
+            self._pausing = False
+            for log in back:
+                del self._lost[log]
+            self._read_only([name for name in self.cutter.landings if name not in self._lost])
+            for log in back:
+                self.lake.tell(SourceBack(log))
+
+    def _read_only(self, logs: Sequence[str]) -> None:
+        """Go on with a query on the sources of these logs, from where the logs' commits say."""
+        self._folding.settle()
+        self._failure, self._tried = None, time.perf_counter()
+        self.cutter.active = tuple(logs)
+        landings = {name: self.cutter.landings[name] for name in logs}
+        renew_checkpoint(self.spark, self.checkpoint, landings, self.sources)
+        self.cutter.open(self.sides, signals=self._signals)
+        self._begin()
+
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
         with self._lock:
-            if self._stopped or self._failure is not None:
+            if self._stopped or self._pausing or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
                 # A micro-batch that the logs have was landed before a crash, and the catch-up has folded it.
@@ -225,7 +286,7 @@ class Stream:
         phases = Phases(_since=self._started)
         phases.end("trigger")
         self._query_id = self._query_id or self.checkpoint.query
-        offsets = dict(zip(self.logs, self.checkpoint.offsets(batch_id), strict=True))
+        offsets = dict(zip(self.cutter.active, self.checkpoint.offsets(batch_id), strict=True))
         cut = self.cutter.cut(batch, self._query_id, batch_id, offsets)
         landed = self._take(cut, phases)
         if not (self._once or self.cutter.full(cut, landed)):

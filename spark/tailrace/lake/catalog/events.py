@@ -74,7 +74,22 @@ class WentOver:
     why: str
 
 
-Notice: TypeAlias = "Publication | Followed | Noted | Dropped | WentOver"
+@dataclass(frozen=True)
+class SourceLost:
+    """A stream of several logs goes on without the source of one, which it failed to read; `why` is for people."""
+
+    log: str
+    why: str
+
+
+@dataclass(frozen=True)
+class SourceBack:
+    """A source that a stream had gone on without is read again, from where its log says."""
+
+    log: str
+
+
+Notice: TypeAlias = "Publication | Followed | Noted | Dropped | WentOver | SourceLost | SourceBack"
 
 
 def untold(notice: Notice) -> None:

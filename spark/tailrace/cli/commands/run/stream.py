@@ -20,7 +20,7 @@ from tailrace.cli.terminal.console import Output, output_for
 from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.cli.terminal.stream_progress import StreamProgress, Tally
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
-from tailrace.lake.catalog.events import Dropped, Notice, WentOver
+from tailrace.lake.catalog.events import Dropped, Notice, SourceBack, SourceLost, WentOver
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.observe.telemetry.observation import Observing, observing
@@ -290,6 +290,12 @@ class _Run:
         if isinstance(notice, Dropped):
             goes_on = "it goes on with the others" if notice.left else "it goes on landing the log"
             self.output.say(f"this stream folds {notice.definition} no more: {notice.reason}; {goes_on}")
+        elif isinstance(notice, SourceLost):
+            self.output.say(
+                f"{notice.why}: this stream goes on without the source of log {notice.log} until it is back"
+            )
+        elif isinstance(notice, SourceBack):
+            self.output.say(f"the source of log {notice.log} is back, and read on from where the log says")
         elif isinstance(notice, WentOver):
             self.output.say(
                 f"{notice.definition} is folded by {notice.engine} from here on: {notice.why}; a restart begins in the "

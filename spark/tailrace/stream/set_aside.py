@@ -1,0 +1,61 @@
+"""Find the sources that failed a stream of several logs, which may go on with the others (`Settings.source_failure`).
+
+The log of a source that is set aside gets its epochs without records, so its readers' watermark waits until it counts
+as idle. Its commits say how far it was read: once it can be reached again it is read on, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from tailrace.ingest.sources import SECURITY, Files, Source, SourceError
+
+_PATIENCE = 5
+"""Seconds that a broker has to answer whether a topic is there."""
+
+
+class LogSourceError(SourceError):
+    """A source that could not be read, of a known log."""
+
+    def __init__(self, log: str, source: Source, error: Exception) -> None:
+        said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+        super().__init__(f"log {log} cannot be read from {source}: {str(said).split(chr(10), 1)[0]}")
+        self.log = log
+
+
+def failed(spark: SparkSession, sources: Mapping[str, Source], error: BaseException) -> dict[str, str]:
+    """Find the logs whose source made a stream fail, each with the reason; none where that cannot be said."""
+    if isinstance(error, LogSourceError):
+        return {error.log: str(error)}
+    found = {log: unreachable(spark, source) for log, source in sources.items()}
+    return {log: reason for log, reason in found.items() if reason is not None}
+
+
+def unreachable(spark: SparkSession, source: Source) -> str | None:
+    """Say why a source cannot be reached now; None where it can."""
+    jvm: Any = spark._jvm
+    try:
+        if isinstance(source, Files):
+            path = jvm.org.apache.hadoop.fs.Path(source.folder)
+            there = path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path)
+            return None if there else f"the folder {source.folder} is not there"
+        properties = jvm.java.util.Properties()
+        options = {"kafka.bootstrap.servers": source.bootstrap, **SECURITY[source.security]}
+        for name, value in options.items():
+            properties.put(name.removeprefix("kafka."), value)
+        for name in ("request.timeout.ms", "default.api.timeout.ms"):
+            properties.put(name, str(_PATIENCE * 1000))
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        try:
+            topics = jvm.java.util.Collections.singletonList(source.topic)
+            admin.describeTopics(topics).allTopicNames().get(_PATIENCE, jvm.java.util.concurrent.TimeUnit.SECONDS)
+        finally:
+            admin.close(jvm.java.time.Duration.ofSeconds(1))
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.toString()).split("\n", 1)[0]
+        return f"{source} cannot be reached: {reason}"
+    return None
