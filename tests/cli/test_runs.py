@@ -306,10 +306,15 @@ def test_a_folder_s_backlog_is_what_its_checkpoint_has_not_taken(tmp_path: Path)
 def test_a_topic_s_backlog_is_what_the_brokers_still_hold() -> None:
     assert TopicBacklog()() is None
     source: dict[str, Any] = {"endOffset": {"rides": {"0": 10, "1": 5}}, "latestOffset": {"rides": {"0": 17, "1": 9}}}
-    query: Any = SimpleNamespace(lastProgress={"sources": [source]})
-    assert TopicBacklog(query)() == (15, 26)
-    query.lastProgress = {"sources": [source | {"latestOffset": None}]}
-    assert TopicBacklog(query)() is None
+
+    def backlog(*sources: dict[str, Any]) -> tuple[int, int] | None:
+        query: Any = SimpleNamespace(lastProgress=SimpleNamespace(json=json.dumps({"sources": sources})))
+        return TopicBacklog(query)()
+
+    assert backlog(source) == (15, 26)
+    assert backlog(source, source) == (30, 52)
+    assert backlog(source | {"latestOffset": None}) is None
+    assert backlog(source, {"endOffset": {"logOffset": 5}, "latestOffset": None}) is None
 
 
 RUN = Run("abc123", "backfill", "committed", 3, WATERMARK - 7_200_000_000, WATERMARK, "f", log_epoch=9)

@@ -42,9 +42,10 @@ class Case:
     folder: Path
     run: Callable[..., str]
 
-    def build(self, *words: str) -> dict[str, str]:
-        """How each node of the project ended."""
-        self.run("dbt", "--", "build", *words)
+    def build(self, *words: str, epoch: int | None = None) -> dict[str, str]:
+        """How each node of the project ended; as of an epoch, if one is given."""
+        pinned = [] if epoch is None else ["--epoch", str(epoch)]
+        self.run("dbt", *pinned, "--", "build", *words)
         found = json.loads((self.folder / "build" / "dbt" / "run_results.json").read_text())
         return {one["unique_id"].split(".", 1)[1]: one["status"] for one in found["results"]}
 
@@ -79,6 +80,12 @@ def test_dbt_builds_after_each_of_them_and_incremental_is_a_full_refresh(tmp_pat
     land(files[len(files) // 2 :])
     assert set(case.build().values()) <= {"success", "pass"}
     streamed = case.rows("daily_departures")
+    pinned = ("--select", "daily_departures", "stg_flights", "stg_hourly_departures", "--vars", "staging: table")
+    assert set(case.build(*pinned, epoch=0).values()) <= {"success", "pass"}
+    then = case.run("sql", "--epoch", "0", "select sum(flights) from hourly_departures", "--format", "csv")
+    by_day = sum(row["flights"] for row in case.rows("daily_departures", "marts_epoch_0"))
+    assert by_day == int(then.split()[1])
+    assert sum(row["flights"] for row in streamed) > by_day > 0
     changed = case.run(
         "backfill", "pipelines/flights.py", "--from", "2013-03-08", "--to", "2013-03-09", "--reason", "storm"
     )

@@ -7,7 +7,7 @@ import random
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.cli.terminal.backlog import TopicBacklog
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.sources import Files, Kafka, Source
 from tailrace.lake.catalog.lake import Lake
@@ -67,6 +68,7 @@ class Topic:
     name: str
     spark: SparkSession
     lake: Lake
+    backlogs: list[tuple[int, int] | None] = field(default_factory=list)
 
     def produce(self, messages: Sequence[Message], **config: Any) -> None:
         self.broker.produce(self.name, messages, **config)
@@ -79,6 +81,7 @@ class Topic:
         try:
             stream.start(once=True)
             stream.wait()
+            self.backlogs.append(TopicBacklog(stream.query)())
         finally:
             stream.close()
         return epochs
@@ -149,6 +152,7 @@ def test_a_topic_is_drained_and_a_second_drain_goes_on_where_the_first_stopped(t
     assert sum(epoch.landed.records for epoch in epochs) == len(first)
     assert topic.flights() == sorted(record["flight"] for record in first)
     assert topic.answers() == batch(first)
+    assert topic.backlogs == [(len(first), len(first))]
 
     topic.produce(messages(second))
     topic.broker.grow(topic.name, PARTITIONS + 1)

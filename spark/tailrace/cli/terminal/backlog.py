@@ -57,11 +57,12 @@ class TopicBacklog:
     query: StreamingQuery | None = None
 
     def __call__(self) -> tuple[int, int] | None:
-        progress: Any = self.query.lastProgress if self.query is not None else None
+        progress = self.query.lastProgress if self.query is not None else None
         if not progress:
             return None
         read, latest = 0, 0
-        for source in progress["sources"]:
+        # PySpark's own objects have offsets as the text of Python's dictionaries.
+        for source in json.loads(progress.json)["sources"]:
             one, all_of_it = _total(source.get("endOffset")), _total(source.get("latestOffset"))
             if one is None or all_of_it is None:
                 return None
@@ -75,10 +76,10 @@ def _files(folder: Path) -> int:
 
 def _total(offsets: Any) -> int | None:
     """Add up the offsets of all partitions; None where `offsets` has none."""
-    by_topic = json.loads(offsets) if isinstance(offsets, str) else offsets
-    if not isinstance(by_topic, dict):
+    topics = offsets.values() if isinstance(offsets, dict) else ()
+    if not topics or not all(isinstance(partitions, dict) for partitions in topics):
         return None
-    return sum(int(offset) for partitions in by_topic.values() for offset in partitions.values())
+    return sum(int(offset) for partitions in topics for offset in partitions.values())
 
 
 def _entries(log: Path) -> int:

@@ -6,7 +6,8 @@ pace, so of an epoch they are the last panes that the ledger had by then, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from pyiceberg.types import StructType
 
@@ -14,7 +15,7 @@ from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.lake_errors import LakeError
-from tailrace.lake.schema.table_names import LEDGER, ledger_name
+from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 
 
 class EpochError(LakeError, ValueError):
@@ -35,7 +36,8 @@ def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str,
         epochs = [(snapshot, int(properties["epoch"])) for snapshot, properties in history if "epoch" in properties]
         if not epochs:
             continue
-        if epochs[0][1] < epoch:
+        # A log's table of rejected records gets a commit only where there are some.
+        if epochs[0][1] < epoch and not table.endswith(rejected_name("")):
             raise EpochError(f"{table} has epochs up to {epochs[0][1]:,}: pass an --epoch of at most that")
         snapshot = next((snapshot for snapshot, one in epochs if one <= epoch), None)
         if snapshot is None:
@@ -52,8 +54,43 @@ def has_answers(table: str, tables: Iterable[str]) -> bool:
     return not table.endswith(LEDGER) and ledger_name(table) in tables
 
 
-def answers_by_panes(lake: Lake, table: str) -> str:
-    """Write the SQL of a table's answers from its ledger, as the panes in the ledger give them, in any dialect."""
+@dataclass(frozen=True)
+class PinnedTexts:
+    """What stands after FROM to read each table as it was after an epoch, in Spark's dialect.
+
+    `missing` says of tables why they cannot be read so.
+    """
+
+    texts: Mapping[str, str]
+    missing: Mapping[str, str]
+
+
+def pinned_texts(lake: Lake, epoch: int) -> PinnedTexts:
+    """Write what stands after FROM to read each table of the namespace as it was after an epoch.
+
+    Tables that have no epochs are not among them.
+    """
+    there, texts, missing = lake.tables, dict[str, str](), dict[str, str]()
+    for table in (table for table in there if not has_answers(table, there)):
+        try:
+            for name, snapshot in pinned_snapshots(lake, [table], epoch).items():
+                texts[name] = f"{lake.spark_name(name)} VERSION AS OF {snapshot}"
+        except EpochError as error:
+            missing[table] = str(error)
+    for table in (table for table in there if has_answers(table, there)):
+        ledger = ledger_name(table)
+        if ledger in texts:
+            texts[table] = f"({answers_by_panes(lake, table, texts[ledger])})"
+        else:
+            missing[table] = missing[ledger]
+    return PinnedTexts(texts, missing)
+
+
+def answers_by_panes(lake: Lake, table: str, rows: str | None = None) -> str:
+    """Write the SQL of a table's answers from its ledger, as the panes in the ledger give them, in any dialect.
+
+    `rows` stands after FROM in the ledger's place, if given.
+    """
     ledger = ledger_name(table)
     columns = [field.name for field in lake.table(table).schema().fields]
     answer = next((one.field_type for one in lake.table(ledger).schema().fields if one.name == "answer"), None)
@@ -64,5 +101,5 @@ def answers_by_panes(lake: Lake, table: str) -> str:
     # A retraction shares the version of the pane that takes its place (rule V1).
     order = ", ".join([*(f"{name} DESC" for name in VERSION), "retraction"])
     place = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
-    panes = f"SELECT *, {place} FROM {ledger} WHERE kind = '{PANE}'"
+    panes = f"SELECT *, {place} FROM {rows or ledger} WHERE kind = '{PANE}'"
     return f"SELECT {items} FROM ({panes}) panes WHERE _place = 1 AND NOT retraction"
