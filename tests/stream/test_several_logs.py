@@ -244,7 +244,8 @@ def test_X2_a_stream_goes_on_without_a_source_that_fails_and_reads_it_on_once_it
         until(stream, lambda: stream.cutter.active == ("clicks",))
         place.land("clicks", {"at": at(3), "ad": "a", "cents": 7})
         until(stream, lambda: place.counts() == (1, 2, 0))
-        assert [place.lake.head(log).number("epoch") for log in ("clicks", "views")] == [stream.epoch] * 2
+        # The log whose source is not read has the epoch, too.
+        until(stream, lambda: len({place.lake.head(log).number("epoch") for log in ("clicks", "views")}) == 1)
     viewed(place, 4)
     until(stream, lambda: place.counts()[0] >= 2)
     place.land("clicks", {"at": at(200), "ad": "a", "cents": 1})
