@@ -30,6 +30,7 @@ from tailrace.engines.choose import Engine
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
+from tailrace.lake.read.query_views import by_duckdb
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.join import JoinKind
@@ -173,7 +174,10 @@ def test_L1_L3_a_pipeline_over_a_join_waits_for_the_records_without_a_partner(lo
     assert backfill(logs.lake, join, BEGINNING)
     assert backfill(logs.lake, CLICKED, BEGINNING, END_OF_TIME)
     assert audit(logs.lake, CLICKED).ok
-    assert sum(finished(logs, join).values()) == sum(one["views"] for one in answers(logs.lake, "clicked"))
+    pairs = sum(finished(logs, join).values())
+    assert pairs == sum(one["views"] for one in answers(logs.lake, "clicked"))
+    (found,) = by_duckdb(logs.lake, "SELECT COUNT(*) AS n FROM j_left__rows").to_pylist()
+    assert found["n"] == pairs
 
 
 @pytest.mark.parametrize("which", ["full", pytest.param("sliding", marks=deep)])

@@ -84,9 +84,14 @@ class Recording:
         """The epochs that can be folded again, in order: their own clock and that of the epoch before are known."""
         return [epoch for epoch in self.known if self.begins(epoch) or epoch - 1 in self._commits]
 
+    @property
+    def first(self) -> int:
+        """The epoch that the ledger begins with: a log may have been landed with others that had epochs before."""
+        return min(self._commits) if self._whole and self._commits else 0
+
     def begins(self, epoch: int) -> bool:
-        """Tell whether the ledger begins with an epoch: a log may have been landed with others that had epochs."""
-        return epoch == 0 or (self._whole and epoch == min(self._commits))
+        """Tell whether there is nothing in the ledger before an epoch."""
+        return epoch == self.first
 
     def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
         """Check that these epochs can be folded again or, without `fold`, shown; else raise `ReplayError`."""

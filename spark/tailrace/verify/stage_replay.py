@@ -63,7 +63,7 @@ def replay(
     """
     started = time.perf_counter()
     recording = Recording(lake, pipeline)
-    first, last = 0 if first is None else first, recording.last if last is None else last
+    first, last = recording.first if first is None else first, recording.last if last is None else last
     if first > last:
         raise ReplayError(f"there are no epochs from {first} to {last}: expected the first one first")
     epochs = range(first, last + 1)

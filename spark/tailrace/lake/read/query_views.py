@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
@@ -21,7 +22,7 @@ KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, 
 """The endings of the views of a ledger's rows of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
 
 ROWS = "rows"
-"""The ending of the view of a map's rows that stand: no retractions, and no row that a backfill gave again since."""
+"""The ending of the view of a map's or a join's rows that stand: no retractions, none that a run gave again since."""
 
 
 class QueryError(LakeError, ValueError):
@@ -63,13 +64,19 @@ def _views(lake: Lake, query: str) -> dict[str, str]:
                     texts[view] = f"SELECT * FROM {table} WHERE kind = '{kind}'"
             view = f"{table.removesuffix(LEDGER)}__{ROWS}"
             if _named(view, query):
-                texts[view] = _standing(table)
+                texts[view] = _standing(table, lake.table(table).schema().column_names)
     return texts
 
 
-def _standing(ledger: str) -> str:
-    """Write the SQL for the rows of a map's ledger that stand (`sql.results.map_rows.current`), in any dialect."""
-    place = ("source_epoch", "source_partition", "source_offset")
+def _standing(ledger: str, columns: Collection[str]) -> str:
+    """Write the SQL for the rows of a map's or a join's ledger that stand, in any dialect.
+
+    It selects what `sql.results.map_rows.current` and `sql.results.join_output.current` do. A pair is known by the
+    places of both its records, and by its window.
+    """
+    sides = ("left", "right") if "left_epoch" in columns else ("source",)
+    place = [f"{side}_{part}" for side in sides for part in ("epoch", "partition", "offset")]
+    place += [name for name in ("window_start",) if len(sides) == 2 and name in columns]
     same = " AND ".join(f"m.{name} IS NOT DISTINCT FROM r.{name}" for name in place)
     higher = f"SELECT 1 FROM {ledger} m WHERE m.writer = 'backfill' AND {same} AND m.generation > r.generation"
     rows = f"SELECT * FROM {ledger} r WHERE r.kind = '{PRODUCTION}' AND NOT r.retraction"

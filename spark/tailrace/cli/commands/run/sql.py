@@ -54,8 +54,8 @@ def sql(
     """Ask the lake's tables something by SQL. It only reads, and times are UTC.
 
     Besides the tables there are names for what a ledger holds: p__panes, p__late and p__state of p__ledger, and of a
-    map m__rows, what stands of what it gave. With --epoch several answers are read as of one epoch, however far each of
-    their tables has followed.
+    map or a join m__rows, what stands of what it gave. With --epoch several answers are read as of one epoch, however
+    far each of their tables has followed.
     """
     output, settings = Output(form is Form.JSON), Settings()
     from tailrace.lake.catalog.lake import Lake
