@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -27,13 +27,16 @@ from tailrace import (
     Sessions,
     Sum,
     Union,
+    days,
     minutes,
     seconds,
 )
 from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.restoration import restore
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.step import WindowsState, step
+from tailrace.operate.changeover import apply, rollback
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
@@ -195,3 +198,29 @@ def test_a_computation_sees_which_log_a_record_is_of(logs: Logs) -> None:
     assert {(one["ad"], one["cents"]) for one in rows} == {("a", 3), ("b", 4)}
     found = audit_computation(logs.lake, matched)
     assert found.ok, [check for check in found.checks if not check.ok]
+
+
+def test_a_definition_over_two_logs_is_changed_gone_back_with_and_goes_on_from_the_logs(logs: Logs) -> None:
+    for parts in random_epochs(Random(9), 6):
+        logs.land({name: part or Part((), BEGINNING) for name, part in parts.items()})
+    logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    logs.fold(COUNTED, VISITS)
+    before = answers(logs.lake)
+    restore(logs.lake, [COUNTED, VISITS], 2)
+    assert logs.lake.head("visits__ledger").number("epoch") == 2
+    logs.fold(COUNTED, VISITS)
+    assert answers(logs.lake) == before
+    changed = replace(COUNTED, keep=Match("ad", "!=", "a"), allowed_lateness=days(1))
+    done = apply(logs.lake, changed)
+    assert (done.run is not None and done.run.status) == "committed"
+    assert {ad for ad, *_ in answers(logs.lake)} == {ad for ad, *_ in before} - {"a"}
+    assert audit(logs.lake, changed).ok
+    rollback(logs.lake, COUNTED)
+    assert answers(logs.lake) == before
+    for definition in (COUNTED, VISITS):
+        assert audit(logs.lake, definition).ok
+
+
+def answers(lake: Lake) -> set[tuple[Any, ...]]:
+    rows = lake.table("counted").scan().to_arrow().to_pylist()
+    return {(one["ad"], one["log"], one["window_start"], one["records"], one["cents"]) for one in rows}

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.plain_files import read_parquet
@@ -37,12 +38,14 @@ def the(id: str | None = None, at: datetime = NOON, **values: Any) -> tuple[Any,
 def reading(
     spark: SparkSession, folder: Path, format: Format, records: int, files: Mapping[str, Any], log: Log = THINGS
 ) -> Outcome:
-    source, paths = Files(str(folder), format), put(folder, files)
-    frame = read_files(spark, source, log, paths)
+    source, paths, blank = Files(str(folder), format), put(folder, files), BlankLines()
+    frame = read_files(spark, source, log, paths, blank)
     found = outcome(frame, log, records)
     if format != "csv":
         # What this process reads by itself comes out alike, every reason and byte.
-        rows = file_rows(spark, source, log, paths)
+        counted = BlankLines()
+        rows = file_rows(spark, source, log, paths, counted)
+        assert counted.total == blank.total
         here = outcome(spark.createDataFrame(rows), log, records)
         places = ["_source", "_arrival"]
         assert _counted(frame.select(places).toArrow()) == _counted(rows.select(places))
@@ -208,6 +211,9 @@ def test_a_mark_at_the_start_blank_lines_and_other_line_ends_are_no_records(
     read = reading(spark, tmp_path, "json", 4, files)
     assert read.good == [the(n=1), the(n=2), the(n=3)]
     assert read.bad == [(b'{"n"\r', "not one JSON object")]
+    blank = BlankLines()
+    assert read_files(spark, Files(str(tmp_path)), THINGS, put(tmp_path, files), blank).count() == 4
+    assert blank.total == 5
 
 
 def test_the_arrival_time_must_be_there_too(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import as_live
+from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.side import Bundled
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
@@ -31,11 +32,12 @@ NOTHING = {"epoch": "-1", "batch": "-1"}
 
 @dataclass(frozen=True)
 class Landed:
-    """The counts of a landed bundle: records in the log, records rejected, and records dropped as they came again."""
+    """The counts of a landed bundle: records in the log, rejected, and dropped as they came again; and blank lines."""
 
     records: int
     rejected: int
     duplicates: int = 0
+    blank: int = 0
 
     @property
     def brought(self) -> int:
@@ -43,7 +45,10 @@ class Landed:
         return self.records + self.rejected + self.duplicates
 
     def __add__(self, other: Landed) -> Landed:
-        return Landed(self.records + other.records, self.rejected + other.rejected, self.duplicates + other.duplicates)
+        return Landed(
+            self.records + other.records, self.rejected + other.rejected, self.duplicates + other.duplicates,
+            self.blank + other.blank,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,8 @@ class Landing:
 
     def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> Landed:
         """Write a frame to the branches by Spark."""
-        seen = Observation()
-        watched = frame.observe(
-            seen, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
+        observed = ObservedCounts(
+            frame, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
         )
         columns = [quoted(name) for name in log_contract(self.log_definition).columns]
 
@@ -114,8 +118,8 @@ class Landing:
             return frame.where("_error IS NULL").selectExpr(*columns)
 
         properties = {**properties, **self.log.properties}
-        self._append(good(watched), self.log, properties)
-        counts = seen.get
+        self._append(good(observed.rows), self.log, properties)
+        counts = observed.read()
         # A frame is observed only once: where the table moves, the frame that is not observed is written again.
         self._written = [_Written(self.log, good(frame), properties)]
         if counts["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):

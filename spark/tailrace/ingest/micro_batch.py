@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.parsing import raw_messages, read_files, read_left
 from tailrace.ingest.plain_files import read_json, read_parquet
 from tailrace.ingest.plain_json import read_lines
@@ -14,13 +15,16 @@ from tailrace.ingest.sources import Files
 from tailrace.model.logs.log import Log
 
 
-def file_rows(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> pa.Table:
+def file_rows(
+    spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None
+) -> pa.Table:
     """Read the records of files, with the columns of `read_files`. Raises what that raises."""
-    if source.format == "json" and (found := read_json(log, paths)) is not None:
+    counting = blank or BlankLines()
+    if source.format == "json" and (found := read_json(log, paths, counting)) is not None:
         return _whole(spark, log, *found)
     if source.format == "parquet" and (rows := read_parquet(log, paths)) is not None:
         return rows
-    return read_files(spark, source, log, paths).toArrow()
+    return read_files(spark, source, log, paths, counting).toArrow()
 
 
 def message_rows(spark: SparkSession, log: Log, batch: DataFrame) -> pa.Table:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.sources import NANOS, Files, Looked, look
 from tailrace.model.base.time import instant
@@ -49,21 +50,27 @@ def paths(batch: DataFrame) -> list[str]:
     return [row["path"] for row in batch.collect()]
 
 
-def read_files(spark: SparkSession, source: Files, log: Log, paths: Sequence[str]) -> DataFrame:
+def read_files(
+    spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None
+) -> DataFrame:
     """Parse files to the log's columns. A file that is gone, or not of its format, is one rejected record.
+
+    `blank` counts the blank lines, once the frame is computed.
 
     A file that is damaged further inside fails the epoch, whose error names it: take it away, and it is gone. Raises
     `SourceError` for a file that is there but cannot be opened.
     """
     looked = sorted(look(log, source.format, paths), key=lambda one: one.shape)
-    broken = [one for one in looked if one.broken]
+    broken, counting = [one for one in looked if one.broken], blank or BlankLines()
     frames = [_only(spark, log, broken)] if broken or not paths else []
     for _, group in groupby((one for one in looked if not one.broken), key=lambda one: one.shape):
         alike = list(group)
         if source.format == "json":
-            frames.append(_json(log, _lines(spark, alike)))
+            frames.append(_json(log, _lines(spark, alike, counting)))
+        elif source.format == "csv":
+            frames.append(_csv(spark, log, alike, counting))
         else:
-            frames.append((_csv if source.format == "csv" else _parquet)(spark, log, alike))
+            frames.append(_parquet(spark, log, alike))
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -113,12 +120,12 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
     return _checked(log, typed, checks, "_bytes")
 
 
-def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
+def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked], blank: BlankLines) -> DataFrame:
     """Parse CSV files with the same header, by RFC 4180 but for one record a line; columns may come in any order.
 
     An empty value is a missing one. A line like the header is a header, wherever it stands.
     """
-    lines, file = _lines(spark, alike), alike[0]
+    lines, file = _lines(spark, alike, blank), alike[0]
     if file.unlike:
         nothing = lines.selectExpr("*", *_nulls(log))
         return _checked(log, nothing, [("true", _text(file.unlike))], "_bytes")
@@ -199,10 +206,10 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     )
 
 
-def _lines(spark: SparkSession, files: Sequence[Looked]) -> DataFrame:
+def _lines(spark: SparkSession, files: Sequence[Looked], blank: BlankLines) -> DataFrame:
     """Read the lines of text files that are not blank, each with its place."""
     # The id is the scan's partition and the row in it: unique in an epoch, which with the epoch is all it need be.
-    return (
+    lines = (
         spark.read.option("ignoreMissingFiles", "false")
         .option("lineSep", "\n")
         .option(*_NO_PATTERN)
@@ -214,8 +221,8 @@ def _lines(spark: SparkSession, files: Sequence[Looked]) -> DataFrame:
             "MONOTONICALLY_INCREASING_ID() AS _offset",
             "_metadata.file_modification_time AS _arrival",
         )
-        .where("NOT (_text <=> '')")
     )
+    return blank.without(lines, "_text <=> ''")
 
 
 def _only(spark: SparkSession, log: Log, broken: Sequence[Looked]) -> DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlparse
 
@@ -14,18 +15,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.plain_columns import fitting, schema_of
 from tailrace.ingest.plain_json import LINES, blank, read_lines
 from tailrace.model.logs.log import Log
 
 
-def read_json(log: Log, paths: Sequence[str]) -> tuple[pa.Table, pa.Table] | None:
-    """Read the plain lines of files: their records, and the lines that are left; None where a file is not plain."""
+def read_json(log: Log, paths: Sequence[str], counting: BlankLines) -> tuple[pa.Table, pa.Table] | None:
+    """Read the plain lines of files: their records, and the lines that are left; None where a file is not plain.
+
+    Blank lines are left out, and counted.
+    """
     tables = [_lines(path) for path in paths]
     if not paths or any(one is None for one in tables):
         return None
     records, left = read_lines(log, pa.concat_tables([one for one in tables if one is not None]))
-    return records, left.filter(pc.invert(blank(left)))
+    judged = left.filter(pc.invert(blank(left)))
+    counting.here += left.num_rows - judged.num_rows
+    return records, judged
 
 
 def read_parquet(log: Log, paths: Sequence[str]) -> pa.Table | None:
@@ -91,7 +98,8 @@ def _lines(path: str) -> pa.Table | None:
     except OSError:
         return None
     lines = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n")).cast(pa.binary())
-    if data.endswith(b"\n"):
+    if data.endswith(b"\n") or data in (b"", BOM_UTF8):
+        # What follows the last end of a line is none, and neither is an empty file or a mark by itself.
         lines = lines[:-1]
     source, at = pa.scalar("file:" + place, pa.string()), pa.scalar(arrived, LINES.field("_arrival").type)
     places = [pa.repeat(source, len(lines)), pa.arange(0, len(lines)), pa.repeat(at, len(lines))]

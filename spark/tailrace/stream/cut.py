@@ -204,7 +204,8 @@ class Cutter:
         found = {}
         for name, landing in self.landings.items():
             bundle = cut.bundles[name]
-            found[name] = replace(landing.write(bundle.stamped, bundle.properties), duplicates=bundle.duplicates)
+            landed = landing.write(bundle.stamped, bundle.properties)
+            found[name] = replace(landed, duplicates=bundle.duplicates, blank=bundle.blank.total)
         for landing in self.landings.values():
             landing.publish()
         return found

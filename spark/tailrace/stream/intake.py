@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ from tailrace.engines.spark.declared_rows import logged
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import Sides
+from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.duplicates import Remembered
 from tailrace.ingest.landing import Landing
 from tailrace.ingest.micro_batch import file_rows, message_rows
@@ -44,7 +45,7 @@ class Bundle:
     `records` are those that fit, as the folds take them; `stamped` are all of them, as the landing writes them. Both
     are Arrow tables where DuckDB takes the epoch; else `frame` is Spark's, which holds them until they are folded.
     `progress` is the log's progress after the epoch, `duplicates` the number of records that came again and were
-    dropped, and `files` the number of files that the records came from.
+    dropped, `files` the number of files that the records came from, and `blank` counts their blank lines.
     """
 
     clock: Clock
@@ -55,6 +56,7 @@ class Bundle:
     progress: Progress
     duplicates: int = 0
     files: int = 0
+    blank: BlankLines = field(default_factory=BlankLines)
 
     @property
     def passed(self) -> PassedEpoch:
@@ -109,6 +111,7 @@ class Intake:
         self._completions = Completions(lake, self.log)
         self._clock_view = f"tailrace_{self.log.name}_epoch"
         self.progress = progress_of(lake, self.log.name) or Progress()
+        self._blank = BlankLines()
         self._remembered: Remembered | None = None
         self._remembered_rows: RememberedRows | None = None
         self._nothing: pa.Table | None = None
@@ -119,6 +122,7 @@ class Intake:
 
         `files` are those of a source of files, and `batch` has the messages of a topic.
         """
+        self._blank = BlankLines()
         if self.sides.takes(self.source, files, read, self.landing.log.head.properties):
             return self._in_process(self._rows(batch, files), files, read, epoch)
         frame, source = self._frame(batch, files), self.source
@@ -136,13 +140,13 @@ class Intake:
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Read a micro-batch's records by Spark."""
         if isinstance(self.source, Files):
-            return read_files(self.spark, self.source, self.log, files)
+            return read_files(self.spark, self.source, self.log, files, self._blank)
         return read_messages(self.spark, self.log, batch)
 
     def _rows(self, batch: DataFrame, files: Sequence[str]) -> pa.Table:
         """Read a micro-batch's records into this process."""
         if isinstance(self.source, Files):
-            return file_rows(self.spark, self.source, self.log, files)
+            return file_rows(self.spark, self.source, self.log, files, self._blank)
         return message_rows(self.spark, self.log, batch)
 
     def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
@@ -188,6 +192,7 @@ class Intake:
         return Bundle(
             *self._clock_and_properties(entries, read, epoch, duplicates),
             good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
+            self._blank,
         )  # fmt: skip
 
     def _restored(self, lake: Lake) -> Remembered:
@@ -207,7 +212,7 @@ class Intake:
 
     def without_records(self, news: News, epoch: int, read: Mapping[str, str]) -> Bundle:
         """Make an epoch without records; `read` is what the commit repeats of how far the source was read."""
-        self.progress = news.progress
+        self.progress, self._blank = news.progress, BlankLines()
         if not self.sides.small:
             return self._bundle(self._no_records(), news.entries, read, epoch)
         if self._nothing is None:
@@ -241,7 +246,7 @@ class Intake:
         # A literal, as the fold reads it of late records only; for every record of the log it would compile anew.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock, properties = self._clock_and_properties(entries, read, epoch, duplicates)
-        return Bundle(clock, properties, good, stamped, records, self.progress, duplicates, files)
+        return Bundle(clock, properties, good, stamped, records, self.progress, duplicates, files, self._blank)
 
     def _clock_and_properties(
         self, entries: Entries, read: Mapping[str, str], epoch: int, duplicates: int

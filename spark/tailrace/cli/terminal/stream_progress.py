@@ -41,6 +41,7 @@ class Tally:
     records: int = 0
     rejected: int = 0
     duplicates: int = 0
+    blank: int = 0
     panes: int = 0
     retractions: int = 0
     late: int = 0
@@ -56,6 +57,7 @@ class Tally:
         self.records += report.landed.records
         self.rejected += report.landed.rejected
         self.duplicates += report.landed.duplicates
+        self.blank += report.landed.blank
         self.last = report.epoch
         for name, folded in report.folded.items():
             self.panes += folded.panes
@@ -143,6 +145,7 @@ class StreamProgress:
             *([] if report.recovered else [counted(report.landed.records, "record")]),
             *([f"{report.landed.rejected:,} rejected"] if report.landed.rejected else []),
             *([counted(report.landed.duplicates, "duplicate")] if report.landed.duplicates else []),
+            *([counted(report.landed.blank, "blank line")] if report.landed.blank else []),
             counted(panes, "pane"),
             *([f"{late:,} late"] if late else []),
             f"watermark {time_text(self.tally.watermark)}" + _held_back(report),

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -24,6 +24,7 @@ from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import logged
 from tailrace.engines.spark.executions.execution import free
+from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
 from tailrace.engines.spark.executions.preparation import prepare
 from tailrace.engines.spark.follower import Follower
@@ -82,11 +83,11 @@ class ClusterSession:
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self.small:
             return self._bring(self.spark.sql(text), counts)
-        seen = Observation()
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
         every = F.count(F.lit(1)).alias(_ALL)
-        relation = self._once(self.spark.sql(text).observe(seen, *items, every).localCheckpoint())
-        found = seen.get
+        counted = ObservedCounts(self.spark.sql(text), *items, every)
+        relation = self._once(counted.rows.localCheckpoint())
+        found = counted.read()
         if found.pop(_ALL) > SMALL:
             return Counted(relation, found)
         brought = self._bring(self.spark.table(relation), counts)

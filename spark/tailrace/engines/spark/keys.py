@@ -15,7 +15,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -27,6 +27,7 @@ from tailrace.engines.python.keys import KeyStep
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.execution import free, schema_of
+from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.per_key import BUCKET, as_pair, bucketed
 from tailrace.engines.spark.executions.preparation import queried, viewed
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
@@ -177,13 +178,14 @@ class SparkKeys:
         return ComputedThere(rows, replace(stepped.state, held=(*stepped.state.held, rows)))
 
     def write(self, stepped: ComputedThere, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        seen, kind = Observation(), F.col("kind")
+        kind = F.col("kind")
         kinds = (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
-        rows = stepped.rows.observe(seen, *(F.count_if(kind == one).alias(one) for one in kinds))
+        counts = ObservedCounts(stepped.rows, *(F.count_if(kind == one).alias(one) for one in kinds))
+        rows = counts.rows
         if self.computation.productions == "weak":
             rows = rows.where(kind != PRODUCTION)
         append(rows, branch, properties)
-        return EpochCounts.of_keys(seen.get)
+        return EpochCounts.of_keys(counts.read())
 
     def onward(self, state: KeysThere) -> int:
         """Return the bound, in microseconds, of the readers' watermark after an epoch (`computation_step.onward`).

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.map_side import MapSide, SteppedMap
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.spark.branch_rows import append
+from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.preparation import prepare, queried
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
@@ -44,10 +45,12 @@ class SparkMap(MapSide[DataFrame]):
         return rows.unionAll(queried(self.spark, bad, lambda view: map_rows.of_rejected(self.map, view, clock)))
 
     def write(self, stepped: SteppedMap[DataFrame], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        seen, kinds = Observation(), {"productions": PRODUCTION, "rejected": REJECTED}
-        counted = (F.count_if(F.col("kind") == kind).alias(name) for name, kind in kinds.items())
-        append(stepped.rows.observe(seen, *counted), branch, properties)
-        return EpochCounts(**seen.get)
+        kinds = {"productions": PRODUCTION, "rejected": REJECTED}
+        counts = ObservedCounts(
+            stepped.rows, *(F.count_if(F.col("kind") == kind).alias(name) for name, kind in kinds.items())
+        )
+        append(counts.rows, branch, properties)
+        return EpochCounts(**counts.read())
 
     def passed(self, stepped: SteppedMap[DataFrame]) -> DataFrame:
         return queried(self.spark, stepped.rows, lambda view: productions(self.map, view))

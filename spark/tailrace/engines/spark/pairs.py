@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.choose import EngineChoice
@@ -13,6 +13,7 @@ from tailrace.engines.join_side import JoinKept, JoinSide, SteppedJoin, Streamed
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.cluster import ClusterSession
+from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.preparation import queried, viewed
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
@@ -65,10 +66,12 @@ class SparkJoin(JoinSide[DataFrame]):
         return SteppedJoin(rows, JoinKept(clock, state.generation))
 
     def write(self, stepped: SteppedJoin[DataFrame], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        seen, kinds = Observation(), {"productions": PRODUCTION, "late": LATE}
-        counted = (F.count_if(F.col("kind") == kind).alias(name) for name, kind in kinds.items())
-        append(stepped.rows.observe(seen, *counted), branch, properties)
-        return EpochCounts(**seen.get)
+        kinds = {"productions": PRODUCTION, "late": LATE}
+        counts = ObservedCounts(
+            stepped.rows, *(F.count_if(F.col("kind") == kind).alias(name) for name, kind in kinds.items())
+        )
+        append(counts.rows, branch, properties)
+        return EpochCounts(**counts.read())
 
     def passed(self, stepped: SteppedJoin[DataFrame]) -> DataFrame:
         return queried(self.spark, stepped.rows, lambda view: productions(self.join, view))

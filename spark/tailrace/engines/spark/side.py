@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.choose import EngineChoice
@@ -14,6 +14,7 @@ from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, OpenWindows, Stepped
+from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.preparation import changed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
@@ -59,17 +60,16 @@ class SparkSide:
         return self.execution.step(state, consumed, clock)
 
     def write(self, stepped: Stepped, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        seen = Observation()
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
-        rows = stepped.rows.observe(
-            seen,
+        counts = ObservedCounts(
+            stepped.rows,
             *(F.count_if(pane & ~taken & (F.col("timing") == timing)).alias(timing) for timing in FIRED),
             F.count_if(pane & taken).alias("retractions"),
             *(F.count_if(late & (F.col("reason") == reason)).alias(reason) for reason in REASONS),
             F.count_if(F.col("kind") == REJECTED).alias("rejected"),
         )
-        append(rows, branch, properties)
-        found = seen.get
+        append(counts.rows, branch, properties)
+        found = counts.read()
         timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
         return EpochCounts(found["retractions"], found["rejected"], timings, reasons, stepped.open())
 

@@ -155,6 +155,7 @@ def epoch_data(report: EpochReport) -> dict[str, Any]:
         "records": report.landed.records,
         "rejected": report.landed.rejected,
         "duplicates": report.landed.duplicates,
+        "blank_lines": report.landed.blank,
         "recovered": report.recovered,
         "seconds": round(report.seconds, 3),
         "phases": {name: round(seconds, 3) for name, seconds in report.phases.items()},

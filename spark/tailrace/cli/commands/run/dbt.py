@@ -68,7 +68,7 @@ def _pinned(settings: Settings, arguments: Sequence[str], epoch: int) -> list[st
     from tailrace.lake.read.epoch_reading import pinned_texts
 
     pinned, told = pinned_texts(Lake(settings), epoch), list(arguments)
-    given: dict[str, Any] = {}
+    given: Any = {}
     if "--vars" in told:
         import yaml
 

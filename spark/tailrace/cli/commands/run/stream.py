@@ -335,6 +335,7 @@ def _summary_text(tally: Tally, seconds: float) -> str:
     parts += [f"{tally.late:,} late"] if tally.late else []
     parts += [f"{tally.rejected:,} rejected"] if tally.rejected else []
     parts += [counted(tally.duplicates, "duplicate")] if tally.duplicates else []
+    parts += [counted(tally.blank, "blank line")] if tally.blank else []
     parts.append(f"watermark {time_text(tally.watermark)}")
     return "; ".join(parts)
 
@@ -349,6 +350,7 @@ def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
         "records": tally.records,
         "rejected": tally.rejected,
         "duplicates": tally.duplicates,
+        "blank_lines": tally.blank,
         "panes": tally.panes,
         "retractions": tally.retractions,
         "late": tally.late,

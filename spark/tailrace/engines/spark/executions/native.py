@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -25,6 +25,7 @@ from tailrace.engines.spark.executions.execution import (
     checkpointed,
     schema_of,
 )
+from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.preparation import queried
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
@@ -57,10 +58,9 @@ class Native(SparkExecution):
         prepared.records.createOrReplaceTempView(self._views["bundle"])
         watermark = state.clock.watermark if state.clock else BEGINNING
         self._clock_view(state, Clock(-1, watermark, 0))
-        seen = Observation()
-        frame = self.spark.sql(self._partials).observe(seen, F.min("window_end").alias("closest"))
-        partials, found = frame.localCheckpoint(), seen.get
-        return Consumed(partials, **found, prepared=prepared)
+        observed = ObservedCounts(self.spark.sql(self._partials), F.min("window_end").alias("closest"))
+        partials = observed.rows.localCheckpoint()
+        return Consumed(partials, **observed.read(), prepared=prepared)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, as two texts of SQL."""
