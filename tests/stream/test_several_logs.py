@@ -198,6 +198,24 @@ def test_X2_logs_that_were_landed_apart_go_on_together_and_apart_again(place: Pl
         assert replay(place.lake, definition).ok
 
 
+def test_X2_on_spark_an_epoch_may_have_nothing_of_one_of_the_logs(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    place = Place(plain, settings.model_copy(update={"engine": "spark"}), tmp_path / "landing")
+    counted = replace(COUNTED, log=replace(BOTH, of=(VIEWS, replace(CLICKS, record_id=("at", "ad")))))
+    for log, second in (("views", 1), ("clicks", 2), ("clicks", 3)):
+        place.land(log, {"at": at(second), "ad": "a"} | ({"cents": 5} if log == "clicks" else {}))
+    place.drain([counted])
+    for second in (20, 200):
+        place.land("views", {"at": at(second), "ad": "a"})
+    place.land("clicks", {"at": at(3), "ad": "a", "cents": 5}, {"at": at(200), "ad": "a", "cents": 7})
+    place.drain([counted])
+    assert [place.lake.head(log).number("epoch") for log in ("views", "clicks")] == [3, 3]
+    assert everything(place) == (3, 3, 0)
+    assert place.answers() >= {("a", "views", BEGAN, 2, None), ("a", "clicks", BEGAN, 2, 10)}
+    assert audit(place.lake, counted).ok
+
+
 def test_T3_a_folder_without_a_file_is_waited_for_until_it_is_idle(place: Place) -> None:
     idle = replace(VIEWS, disorder=seconds(0), watermark=BoundedDisorder(seconds(5), idle=seconds(1)))
     counted = replace(COUNTED, log=Union(name="ads", of=(idle, CLICKS)))
