@@ -48,15 +48,22 @@ def definition(variant: str) -> Computation:
     return replace(found, once=None) if variant == "alone" else found
 
 
+LOGS = ("searches", "clicks")
+
+
+def sources(folder: Path, per_epoch: int | None = None) -> dict[str, Files]:
+    """The folders of both logs."""
+    return {log: Files(str(folder / log), "json", per_epoch) for log in LOGS}
+
+
 def drain(task: Task) -> Outcome:
     """A backlog, a minute's records an epoch; the seconds of each epoch."""
     spark, lake, reports = open_session(task.settings), Lake(task.settings), list[EpochReport]()
     made = searches(rate=BACKLOG, length=LENGTH, seed=1, first=FIRST)
     for _ in land(_until(made, LENGTH), task.home / "landing", every=MINUTE, instants=("at", "known")):
         pass
-    stream = Stream(
-        spark, lake, [definition(task.variant)], Files(str(task.home / "landing"), "json", 1), watch=reports.append
-    )
+    landing = sources(task.home / "landing", 1)
+    stream = Stream(spark, lake, [definition(task.variant)], landing, watch=reports.append)
     stream.start(once=True)
     stream.wait()
     stream.close()
@@ -71,12 +78,13 @@ def _until(made: Sequence[Delivery], length: int) -> list[Delivery]:
 
 
 class Writer(threading.Thread):
-    """Writes the log as it becomes known; `written` says when each file was there, by its name."""
+    """Writes both logs as they become known; `written` says when each file was there, by its log and its name."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
-        self.folder, self.written = folder, dict[str, float]()
-        folder.mkdir(parents=True)
+        self.folder, self.written = folder, dict[tuple[str, str], float]()
+        for log in LOGS:
+            (folder / log).mkdir(parents=True)
 
     def run(self) -> None:
         length = (WARMING + MEASURED) * SECOND
@@ -84,7 +92,7 @@ class Writer(threading.Thread):
         started = time.perf_counter()
         wait = lambda end: time.sleep(max(0.0, started + (end - FIRST) / SECOND - time.perf_counter()))  # noqa: E731
         for file in land(made, self.folder, every=EVERY, instants=("at", "known"), wait=wait):
-            self.written[file.name] = time.perf_counter()
+            self.written[file.parent.name, file.name] = time.perf_counter()
 
 
 def latency(task: Task) -> Outcome:
@@ -95,7 +103,7 @@ def latency(task: Task) -> Outcome:
     def watch(report: EpochReport) -> None:
         ended[report.epoch] = time.perf_counter()
 
-    stream = Stream(spark, lake, [definition(task.variant)], Files(str(writer.folder), "json"), watch=watch)
+    stream = Stream(spark, lake, [definition(task.variant)], sources(writer.folder), watch=watch)
     writer.start()
     while not writer.written:
         time.sleep(0.01)
@@ -108,11 +116,10 @@ def latency(task: Task) -> Outcome:
     stream.stop()
     stream.close()
     rows = spark.sql(
-        "SELECT p.epoch, c._source AS click, q._source AS query FROM photon__ledger p "
-        "JOIN searches c ON c.kind = 'click' AND c.click_id = p.click_id "
-        "JOIN searches q ON q.kind = 'query' AND q.query_id = c.query_id WHERE p.kind = 'production'"
+        "SELECT p.epoch, c._source AS clicks, q._source AS searches FROM photon__ledger p JOIN clicks c "
+        "ON c.click_id = p.click_id JOIN searches q ON q.query_id = c.query_id WHERE p.kind = 'production'"
     ).collect()
-    both = [(row["epoch"], max(writer.written[Path(row[side]).name] for side in ("click", "query"))) for row in rows]
+    both = [(row["epoch"], max(writer.written[log, Path(row[log]).name] for log in LOGS)) for row in rows]
     warm = min(writer.written.values()) + WARMING
     seconds = [ended[epoch] - at for epoch, at in both if at >= warm]
     return Outcome(seconds, facts={"epochs": len(ended), "joined": len(rows)})

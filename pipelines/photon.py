@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from searches import searches
+from searches import searches_and_clicks
 
 from tailrace import Computation, Context, Field, Match, Once, Timer, hours
 
@@ -18,7 +18,7 @@ class Photon(Computation):
 
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
         query = context.state
-        if record["kind"] == "query":
+        if record["log"] == "searches":
             query.term = record["term"]
             context.set_timer("forget", record["at"] + 2 * self.waits)
             waiting = [context.timer(click) for click in query.clicks] if query.term else []
@@ -44,4 +44,4 @@ class Photon(Computation):
 
 
 once = Once("joined_clicks", by="click_id", keep=Match("outcome", "==", "joined"))
-photon = Photon(name="photon", log=searches, key="query_id", allowed_lateness=hours(1), once=once)
+photon = Photon(name="photon", log=searches_and_clicks, key="query_id", allowed_lateness=hours(1), once=once)

@@ -1,13 +1,22 @@
-"""The log of a search engine: what is asked, and which ads are clicked on, each told in its own time."""
+"""The two logs of a search engine: what is asked, and which ads are clicked on, each told in its own time."""
 
-from tailrace import Log, minutes
+from tailrace import Log, Union, minutes
 
+times = {"at": "timestamp", "known": "timestamp"}
 searches = Log(
     name="searches",
-    columns={"event_id": "string", "kind": "string", "query_id": "string", "click_id": "string", "term": "string"}
-    | {"ad": "string", "at": "timestamp", "known": "timestamp"},
+    columns={"query_id": "string", "term": "string"} | times,
     event_time="at",
     arrival_time="known",
     disorder=minutes(2),
-    record_id="event_id",
+    record_id="query_id",
 )
+clicks = Log(
+    name="clicks",
+    columns={"click_id": "string", "query_id": "string", "ad": "string"} | times,
+    event_time="at",
+    arrival_time="known",
+    disorder=minutes(2),
+    record_id="click_id",
+)
+searches_and_clicks = Union(name="searches_and_clicks", of=(searches, clicks))

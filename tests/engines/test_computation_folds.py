@@ -23,19 +23,19 @@ from tailrace.settings import Settings
 from tests.support.clicks import CLICKS, START, VISITS
 from tests.support.folding_here import SECOND, Folded, clicks
 from tests.support.groups import LINKS, Groups, by_hand
-from tests.support.searching import HASTY, Epochs, epochs, log
+from tests.support.searching import HASTY, Epochs, epochs, made
 
 
 def test_X2_a_restart_at_every_epoch_leaves_the_ledger_of_the_reference(settings: Settings) -> None:
-    one, made = Folded(settings, VISITS), []
+    one, landed = Folded(settings, VISITS), []
     for epoch in range(6):
         clock = Clock(epoch, instant(START) + 80 * (epoch + 1) * SECOND, epoch)
-        made.append(([{**row, "_epoch": epoch, "_offset": n} for n, row in enumerate(clicks(epoch))], clock))
+        landed.append(([{**row, "_epoch": epoch, "_offset": n} for n, row in enumerate(clicks(epoch))], clock))
         one.epoch(clicks(epoch), clock)
         if epoch % 2:
             one.fold.close()
             one.anew()
-    run = fold_chain(VISITS, made)[-1]
+    run = fold_chain(VISITS, landed)[-1]
     assert run.late
     told = Counter(
         (row["who"], row["epoch"], row["clicks"], instant(row["event_time"])) for row in one.rows("production")
@@ -106,7 +106,7 @@ def test_a_computation_that_fails_commits_nothing_of_the_epoch(settings: Setting
 
 
 def regions(settings: Settings) -> tuple[Folded, Folded, Epochs, Epochs]:
-    records = log(3)
+    records = made(3)
     here, there = (Folded(settings.model_copy(update={"namespace": name}), HASTY) for name in ("eu", "us"))
     return here, there, epochs(records, Random(1)), epochs(records, Random(2))
 
@@ -125,18 +125,17 @@ def test_X6_two_regions_claim_as_the_reference_does_and_one_that_died_in_between
     chance, deaths = Random(4), 0
     while left or others:
         one, some = (here, left) if left and (chance.random() < 0.5 or not others) else (there, others)
-        records, clock = some.pop(0)
-        placed = [{**row, "_epoch": clock.epoch, "_source": None, "_offset": n} for n, row in enumerate(records)]
-        fold_chain(HASTY, [(placed, clock)], runs[one])
+        epoch = some.pop(0)
+        fold_chain(HASTY, [epoch], runs[one])
         if chance.random() < 0.3:
             with monkeypatch.context() as patched:
                 # What was claimed is published, the epoch is not.
                 patched.setattr(Lease, "commit", dies)
                 with pytest.raises(RuntimeError, match="it dies here"):
-                    one.epoch(records, clock)
+                    one.cut(epoch)
             one.anew()
             deaths += 1
-        one.epoch(records, clock)
+        one.cut(epoch)
     assert deaths > 3
     for one in (here, there):
         (run,) = runs[one]
@@ -156,15 +155,15 @@ def test_X6_what_two_claim_at_the_same_time_counts_once(settings: Settings, monk
         """The other has an epoch between the look at the registry and the claims."""
         found = start(registry)
         if registry is here.registry and others:
-            there.epoch(*others.pop(0))
+            there.cut(others.pop(0))
             met.append(registry.branch.base != registry.lake.head(registry.table).snapshot)
         return found
 
     monkeypatch.setattr(Registry, "start", overtaken)
-    for records, clock in left:
-        here.epoch(records, clock)
-    for records, clock in others:
-        there.epoch(records, clock)
+    for epoch in left:
+        here.cut(epoch)
+    for epoch in others:
+        there.cut(epoch)
     assert sum(met) > 3, "it was overtaken"
     assert set((joined(here) + joined(there)).values()) == {1}
     here.clean()

@@ -22,7 +22,7 @@ from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
 from tests.support.answered import as_by_hand
-from tests.support.applications import APPLICATIONS, RECORDS, file, once
+from tests.support.applications import APPLICATIONS, RECORDS, file, once, sources, stretch
 from tests.support.depth import deep
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.ledgers import as_ever
@@ -49,18 +49,22 @@ def test_X2_the_answers_of_a_stream_killed_at_many_moments_are_those_of_plain_sq
     names = STREAMS[records]
     made, hint = RECORDS[records].made(), f"seed {SEED}"
     # Some files for each kill, and some for what is left.
-    every = max(1, (made[-2].known - made[0].known) // (4 * (KILLS + 1)))
-    files = list(land(made, tmp_path / "all", every=every, instants=RECORDS[records].instants))
-    folder.mkdir()
-    env = environment(settings)
-    command = [sys.executable, "-m", "tailrace.cli.main", "stream", *map(file, names), "--from", str(folder), "--json"]
+    every = stretch(made, 4 * (KILLS + 1))
+    whole = tmp_path / "all"
+    files = list(land(made, whole, every=every, instants=RECORDS[records].instants))
+    logs = load_any(file(names[0])).sources
+    given = {name: Path(source.folder) for name, source in sources(logs, folder).items()}
+    for one in given.values():
+        one.mkdir(parents=True)
+    env, words = environment(settings), [word for name, one in given.items() for word in ("--from", f"{name}={one}")]
+    command = [sys.executable, "-m", "tailrace.cli.main", "stream", *map(file, names), *words, "--json"]
     left = iter(files)
     for _ in range(KILLS):
         for one in islice(left, len(files) // (KILLS + 1)):
-            one.rename(folder / one.name)
+            one.rename(folder / one.relative_to(whole))
         assert run_and_kill([*command, "--per-epoch", "1"], env, chance, 6), hint
     for one in left:
-        one.rename(folder / one.name)
+        one.rename(folder / one.relative_to(whole))
     # What is left is drained in larger epochs, which takes less time and must not matter.
     done = subprocess.run(
         [*command, "--per-epoch", "8", "--once"], env=env, capture_output=True, text=True, check=False
@@ -69,8 +73,8 @@ def test_X2_the_answers_of_a_stream_killed_at_many_moments_are_those_of_plain_sq
     lake = Lake(settings)
     for name in names:
         definition = load_any(file(name))
-        log = definition.log.sources[0]
-        assert plain.table(log.name).count() == len(once(log, made)), hint
+        for log in logs:
+            assert plain.table(log.name).count() == len(once(log, made)), hint
         if isinstance(definition, Computation):
             as_ever(plain, lake, [definition])
             found = audit_computation(lake, definition)

@@ -16,19 +16,11 @@ from tests.support.clicks import VISITS
 from tests.support.depth import deep
 from tests.support.folding_here import Folded, searched, visited
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
-from tests.support.searching import HASTY, Epochs
+from tests.support.searching import HASTY
 
 
 def command(which: str, count: int, region: str = "") -> list[str]:
     return [sys.executable, "-m", "tests.support.folding_here", which, str(count), region]
-
-
-def numbered(made: Epochs) -> Epochs:
-    """The epochs with the places that their records have in the log."""
-    return [
-        ([{**row, "_epoch": clock.epoch, "_source": None, "_offset": n} for n, row in enumerate(records)], clock)
-        for records, clock in made
-    ]
 
 
 def ends(line: list[str], settings: Settings, chance: random.Random) -> int:
@@ -44,7 +36,7 @@ def ends(line: list[str], settings: Settings, chance: random.Random) -> int:
 def test_X2_a_computation_killed_at_many_moments_ends_as_if_it_never_was(settings: Settings) -> None:
     count = 16 * KILLS
     assert ends(command("visits", count), settings, random.Random(SEED)) * 2 >= KILLS, f"seed {SEED}"
-    one, run = Folded(settings, VISITS), fold_chain(VISITS, numbered(visited(count)))[-1]
+    one, run = Folded(settings, VISITS), fold_chain(VISITS, visited(count))[-1]
     told = Counter((row["who"], row["epoch"], row["clicks"], row["source_offset"]) for row in one.rows("production"))
     assert told == Counter((*p.key, p.epoch, p.values["clicks"], p.place) for p in run.productions), f"seed {SEED}"
     late = Counter((row["source_epoch"], row["source_offset"], row["behind"]) for row in one.rows("late"))
@@ -67,7 +59,7 @@ def test_X6_two_regions_that_claim_at_once_one_of_them_killed_join_every_click_o
         joined = {
             kind: Counter(row["click_id"] for row in one.rows(kind) if row["outcome"] == "joined") for kind in KINDS
         }
-        alone = fold_chain(HASTY, numbered(searched(count, region)))[-1]
+        alone = fold_chain(HASTY, searched(count, region))[-1]
         by_itself = Counter(p.values["click_id"] for p in alone.productions if p.values["outcome"] == "joined")
         # What the others claim changes nothing but what counts.
         assert joined["production"] + joined["claimed"] == by_itself, f"seed {SEED}"

@@ -18,6 +18,7 @@ from tests.support.depth import deep
 from tests.support.dying import POINT
 from tests.support.killing import KILLS, SEED, environment, run_and_kill
 from tests.support.regions import DEFINITION, Region, made, otherwise
+from tests.support.searching import LOGS
 
 TABLES = ("joined_clicks", "photon__ledger")
 POINTS = [
@@ -28,8 +29,9 @@ POINTS = [
 
 
 def command(region: Region, *more: str, module: str = "tailrace.cli.main") -> list[str]:
-    source = ["--from", str(region.folder), "--format", "json", "--json"]
-    return [sys.executable, "-m", module, "stream", f"{DEFINITION}:photon", *source, *more]
+    sources = [word for log in LOGS for word in ("--from", f"{log}={region.folder / log}")]
+    line = [sys.executable, "-m", module, "stream", f"{DEFINITION}:photon", *sources]
+    return [*line, "--format", "json", "--json", *more]
 
 
 @deep

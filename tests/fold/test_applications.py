@@ -1,4 +1,4 @@
-"""The definitions of the use cases on real tables: streamed, backfilled, and beside plain SQL over the log (L1)."""
+"""The definitions of the use cases on real tables: streamed, backfilled, and beside plain SQL over the logs (L1)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.generate.delivery_files import land
-from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
+from tailrace.model.definition.chain import chain
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tests.support.answered import as_by_hand
-from tests.support.applications import APPLICATIONS, RECORDS, once
+from tests.support.applications import APPLICATIONS, RECORDS, once, sources, stretch
 from tests.support.depth import deep
 
 
@@ -27,16 +27,16 @@ def test_L1_a_stream_and_then_a_backfill_say_what_plain_sql_says(
     applications, source = [APPLICATIONS[name] for name in names], RECORDS[records]
     lake, folder = Lake(settings), tmp_path / "landing"
     made = source.made(share=0.3)
-    every = (made[-2].known - made[0].known) // 4
-    list(land(made, folder, every=every, instants=source.instants))
-    stream = Stream(plain, lake, [one.pipeline for one in applications], Files(str(folder), "json", per_epoch=1))
+    list(land(made, folder, every=stretch(made, 4), instants=source.instants))
+    logs = applications[0].pipeline.sources
+    stream = Stream(plain, lake, [one.pipeline for one in applications], sources(logs, folder, per_epoch=1))
     try:
         stream.start(once=True)
         stream.wait()
     finally:
         stream.close()
-    log = applications[0].pipeline.sources[0]
-    assert plain.table(log.name).count() == len(once(log, made))
+    for log in logs:
+        assert plain.table(log.name).count() == len(once(log, made))
     for application in applications:
         as_by_hand(plain, lake, application)
-    assert plain.sql(f"SELECT 1 FROM {applications[-1].pipeline.stages[0].name}__ledger WHERE kind = 'late'").count()
+    assert plain.sql(f"SELECT 1 FROM {chain(applications[-1].pipeline)[0].name}__ledger WHERE kind = 'late'").count()

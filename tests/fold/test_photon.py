@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from tailrace import Union
 from tailrace.generate.delivery import MINUTE, Delivery, in_order
-from tailrace.ingest.sources import Files
 from tailrace.lake.change.registry import shared
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.schema.contracts import PRODUCTION
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 def regions(
     settings: Settings, folder: Path, log: list[Delivery], engines: tuple[str, str] = ("duckdb", "spark")
 ) -> tuple[Region, Region]:
-    """Two regions, each on an engine of its own, and with the records of its log in an order of its own."""
+    """Two regions, each on an engine of its own, and with the records of its logs in an order of its own."""
     logs = {"eu": log, "us": otherwise(log, Random(1))}
     named = [settings.model_copy(update={"namespace": n, "engine": e}) for n, e in zip(logs, engines, strict=True)]
     eu, us = (Region(one, folder / one.namespace, logs[one.namespace]) for one in named)
@@ -38,8 +38,7 @@ def regions(
 
 def drain(region: Region, per_epoch: int = 4) -> list[EpochReport]:
     reports: list[EpochReport] = []
-    source = Files(str(region.folder), "json", per_epoch)
-    stream = Stream(region.spark, region.lake, [PHOTON], source, watch=reports.append)
+    stream = Stream(region.spark, region.lake, [PHOTON], region.sources(per_epoch), watch=reports.append)
     try:
         stream.start(once=True)
         stream.wait()
@@ -122,13 +121,14 @@ def test_X2_what_was_claimed_and_not_yet_counted_counts_when_the_epoch_is_folded
 def test_what_comes_twice_in_one_log_counts_once_in_an_epoch_and_over_epochs(
     settings: Settings, tmp_path: Path, engine: str
 ) -> None:
-    # Without its ids, the log has what was brought twice.
-    twice, log = replace(PHOTON, log=replace(PHOTON.log, record_id=())), made(5, rate=3)
-    clicks = [one for one in log if one.record["kind"] == "click"][:40]
+    # Without their ids, the logs have what was brought twice.
+    parts = tuple(replace(part, record_id=()) for part in PHOTON.log.parts)
+    twice, log = replace(PHOTON, log=Union(name=PHOTON.log.name, of=parts)), made(5, rate=3)
+    clicks = [one for one in log if one.log == "clicks"][:40]
     again = [replace(one, known=one.known + (number % 2) * 5 * MINUTE) for number, one in enumerate(clicks)]
     region, _ = regions(settings, tmp_path, in_order([*log, *again]), (engine, engine))
     region.lands()
-    stream = Stream(region.spark, region.lake, [twice], Files(str(region.folder), "json", 3))
+    stream = Stream(region.spark, region.lake, [twice], region.sources(3))
     stream.start(once=True)
     stream.wait()
     stream.close()

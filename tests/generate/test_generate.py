@@ -99,13 +99,10 @@ def test_files_of_a_live_log_wait_for_their_time(tmp_path: Path) -> None:
 def test_clicks_come_before_and_after_their_queries_and_without_any_and_twice() -> None:
     made = searches(rate=5, length=60 * MINUTE, seed=5, first=FIRST)
     assert [one.known for one in made] == sorted(one.known for one in made)
-    records = [one.record for one in made]
-    queries = {one["query_id"]: one for one in records if one["kind"] == "query"}
-    clicks = {one["click_id"]: one for one in records if one["kind"] == "click"}
-    assert 0.9 < len(records) / (5 * 3600) < 1.1
-    ids = [one["event_id"] for one in records]
-    assert set(ids) == {*queries, *clicks}
-    assert 0.01 < 1 - len(set(ids)) / len(ids) < 0.03
+    queries = {one.record["query_id"]: one.record for one in made if one.log == "searches"}
+    clicks = {one.record["click_id"]: one.record for one in made if one.log == "clicks"}
+    assert 0.9 < len(made) / (5 * 3600) < 1.1
+    assert 0.01 < 1 - (len(queries) + len(clicks)) / len(made) < 0.03
     whose = [(one, queries.get(one["query_id"])) for one in clicks.values()]
     assert all(query is None or query["at"] < click["at"] for click, query in whose)
     orphans = sum(query is None for _, query in whose)
@@ -113,6 +110,24 @@ def test_clicks_come_before_and_after_their_queries_and_without_any_and_twice() 
     late = sum(query is not None and click["at"] > query["at"] + 10 * MINUTE for click, query in whose)
     assert min(orphans, early, late) > 0
     assert max(orphans, late) < 0.03 * len(clicks)
-    assert all(
-        (one["term"] is None, one["ad"] is None) == (one["kind"] == "click", one["kind"] == "query") for one in records
-    )
+    assert {tuple(one) for one in queries.values()} == {("query_id", "term", "at", "known")}
+    assert {tuple(one) for one in clicks.values()} == {("click_id", "query_id", "ad", "at", "known")}
+
+
+def test_two_logs_land_in_a_folder_each_of_which_a_file_holds_the_same_stretch_of_time(tmp_path: Path) -> None:
+    words = ["generate", "searches", "--to", str(tmp_path), "--rate", "1", "--minutes", "5", "--json"]
+    told = json.loads(CliRunner().invoke(app, words).stdout)
+    files = list(tmp_path.rglob("*.json"))
+    assert told["files"] == len(files)
+    landed = dict.fromkeys(("searches", "clicks"), 0)
+    for file in files:
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        landed[file.parent.name] += len(lines)
+        assert {("click_id" in line) for line in lines} == {file.parent.name == "clicks"}
+        assert all(line["known"][:16].replace("-", "").replace(":", "") <= file.stem[:13] for line in lines)
+    assert sum(landed.values()) == told["records"]
+    assert min(landed.values()) > 0
+    times: dict[str, set[float]] = {}
+    for file in files:
+        times.setdefault(file.name, set()).add(file.stat().st_mtime)
+    assert {len(one) for one in times.values()} == {1}

@@ -1,11 +1,12 @@
-"""The definitions in `pipelines/` say what plain SQL says of their log, however it came (L1), in pure Python.
+"""The definitions in `pipelines/` say what plain SQL says of their logs, however they came (L1), in pure Python.
 
 The SQL is run by DuckDB, which knows nothing of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC
 from random import Random
 
@@ -13,11 +14,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from tailrace import Pipeline
+from tailrace import Join, Log
 from tailrace.generate.delivery import HOUR
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.definition.chain import chain
 from tailrace.model.samples.sample_records import Epochs, epochs
+from tailrace.model.step.chain_fold import Input, fold_chain
 from tailrace.model.step.reference import backfilled, fold_stages
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import Answers as Folded
@@ -25,14 +28,14 @@ from tailrace.model.windows.panes import answers
 from tests.support.applications import APPLICATIONS, RECORDS, Answers, Application, once
 
 
-def queried(application: Application, records: Sequence[Record]) -> Answers:
-    """What plain SQL says of some records."""
-    happened = application.pipeline.sources[0].event_time
-    given = [{**record, "happened": record[happened]} for record in records]
+def queried(application: Application, records: Mapping[str, Sequence[Record]]) -> Answers:
+    """What plain SQL says of some records of each log, by its name."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("CREATE MACRO unix_micros(moment) AS epoch_us(moment)")
-        connection.register("records", pa.Table.from_pylist(given))
+        for view, log in application.views.items():
+            given = [{**record, "happened": record[log.event_time]} for record in records[log.name]]
+            connection.register(view, pa.Table.from_pylist(given))
         rows = connection.sql(f"SELECT {application.columns} FROM ({application.by_hand})").fetchall()
     found = application.by_place(rows)
     return {(*key, start.replace(tzinfo=start.tzinfo or UTC)): values for (*key, start), values in found.items()}
@@ -44,11 +47,11 @@ def told(application: Application, found: Folded) -> Answers:
     return application.by_place(rows)
 
 
-def in_any_order(pipeline: Pipeline, records: Sequence[Record], chance: Random) -> Epochs:
+def in_any_order(log: Log, lateness: int, records: Sequence[Record], chance: Random) -> Epochs:
     """Records in any order, in epochs of any size, with a watermark that has nothing to do with them."""
-    times = sorted(instant(record[pipeline.sources[0].event_time]) for record in records)
+    times = sorted(instant(record[log.event_time]) for record in records)
     # The last one is of days later. A watermark that ends where no window takes any of the others makes some late.
-    first, span = times[0], 2 * (times[-2] - times[0] + pipeline.stages[0].lateness)
+    first, span = times[0], 2 * (times[-2] - times[0] + lateness)
     left, found, now, reached = chance.sample(records, len(records)), Epochs(), first, 0.0
     while left:
         size, now = chance.choice([1, len(records) // 30, len(records) // 6]), now + chance.randrange(HOUR // 2)
@@ -58,25 +61,77 @@ def in_any_order(pipeline: Pipeline, records: Sequence[Record], chance: Random) 
     return [*found, ([], Clock(len(found), END_OF_TIME, now + HOUR))]
 
 
-@pytest.mark.parametrize(("order", "seed"), [("as it came", 2), ("any order", 2), ("any order", 3)])
-@pytest.mark.parametrize("name", APPLICATIONS)
+ORDERS = pytest.mark.parametrize(("order", "seed"), [("as it came", 2), ("any order", 2), ("any order", 3)])
+
+
+@ORDERS
+@pytest.mark.parametrize("name", [one.name for one in APPLICATIONS.values() if len(one.views) == 1])
 def test_L1_the_answers_are_those_of_plain_sql_less_what_was_late_and_of_a_backfill_those_of_all(
     name: str, order: str, seed: int
 ) -> None:
     application, chance = APPLICATIONS[name], Random(seed)
     pipeline = application.pipeline
-    records = once(pipeline.sources[0], RECORDS[application.records].made(0.15, seed))
+    (log,) = pipeline.sources
+    records = once(log, RECORDS[application.records].made(0.15, seed))
     if order == "as it came":
-        cut = epochs(pipeline.sources[0], records, per_epoch=chance.choice([100, 250]))
+        cut = epochs(log, records, per_epoch=chance.choice([100, 250]))
     else:
-        cut = in_any_order(pipeline, records, chance)
+        cut = in_any_order(log, pipeline.stages[0].lateness, records, chance)
     runs = fold_stages(pipeline, cut)
     late = {id(one.record) for one in runs[0].late}
     assert not any(run.late for run in runs[1:]), "a later stage waits for what is corrected"
     if order == "any order":
         assert len(records) * 0.02 < len(late) < len(records) * 0.98, "some are too late, and some are not"
     in_time = [record for record in records if id(record) not in late]
-    assert told(application, answers(runs[-1].panes)) == queried(application, in_time)
-    everything = queried(application, records)
+    assert told(application, answers(runs[-1].panes)) == queried(application, {log.name: in_time})
+    everything = queried(application, {log.name: records})
     assert everything
     assert told(application, backfilled(pipeline, records, BEGINNING, END_OF_TIME)) == everything
+
+
+def together(logs: Mapping[str, Epochs]) -> list[Mapping[str, Input]]:
+    """The epochs of several logs as cuts over all of them; a log that has come to its end has no records any more."""
+    found: list[Mapping[str, Input]] = []
+    for epoch in range(max(map(len, logs.values()))):
+        parts = {name: of[epoch] if epoch < len(of) else ([], of[-1][1]) for name, of in logs.items()}
+        found.append({name: (records, replace(clock, epoch=epoch)) for name, (records, clock) in parts.items()})
+    return found
+
+
+@ORDERS
+def test_L1_the_answers_over_a_join_are_those_of_plain_sql_less_what_was_late_and_of_all_at_once_those_of_all(
+    order: str, seed: int
+) -> None:
+    application, chance = APPLICATIONS["log_join"], Random(seed)
+    pipeline, made = application.pipeline, RECORDS[application.records].made(0.15, seed)
+    (join, _) = chain(pipeline)
+    assert isinstance(join, Join)
+    records = {
+        log.name: [one | {"_source": log.name, "_offset": place} for place, one in enumerate(once(log, made))]
+        for log in pipeline.sources
+    }
+    size = chance.choice([100, 250])
+    runs = fold_chain(
+        pipeline,
+        together(
+            {
+                log.name: epochs(log, records[log.name], per_epoch=size)
+                if order == "as it came"
+                else in_any_order(log, join.lateness, records[log.name], chance)
+                for log in pipeline.sources
+            }
+        ),
+    )
+    late = {one.record.place[1:] for one in runs[0].late_sides}
+    assert not runs[1].late, "it waits for the clicks whose query may come"
+    count = sum(map(len, records.values()))
+    if order == "any order":
+        assert count * 0.02 < len(late) < count * 0.98, "some are too late, and some are not"
+    in_time = {
+        name: [one for one in of if (one["_source"], one["_offset"]) not in late] for name, of in records.items()
+    }
+    assert told(application, answers(runs[-1].panes)) == queried(application, in_time)
+    everything = queried(application, records)
+    assert any(key[0] is None for key in everything)
+    whole = fold_chain(pipeline, [{name: (of, Clock(0, END_OF_TIME, 0)) for name, of in records.items()}])
+    assert told(application, answers(whole[-1].panes)) == everything

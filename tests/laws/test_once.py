@@ -22,7 +22,7 @@ from tailrace.model.samples.visits import example
 from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.computation_state import KeysState, Record
 from tests.support.computing import kept
-from tests.support.searching import HASTY, PHOTON, epochs, log
+from tests.support.searching import HASTY, LOGS, PHOTON, epochs, made, number_of
 
 
 def joined(run: ChainRun) -> Counter[str]:
@@ -32,7 +32,7 @@ def joined(run: ChainRun) -> Counter[str]:
 def adds_up(run: ChainRun, clicks: set[str]) -> None:
     """Every click was joined here, or elsewhere, or is in the ledger as late or unjoinable; each of them once."""
     told = [one.values["click_id"] for one in (*run.productions, *run.claimed)]
-    told += [one.record["click_id"] for one in run.late if one.record["kind"] == "click"]
+    told += [one.record["click_id"] for one in run.late if one.record["log"] == "clicks"]
     assert Counter(told) == Counter(clicks)
     assert all(one.values["outcome"] == "joined" for one in run.claimed)
 
@@ -40,8 +40,8 @@ def adds_up(run: ChainRun, clicks: set[str]) -> None:
 @tried(max_examples=25)
 @given(seed=st.integers(0, 10**6), regions=st.integers(1, 3))
 def test_X6_every_click_is_joined_once_whatever_region_does_it_or_is_accounted_for(seed: int, regions: int) -> None:
-    chance, records = Random(seed), log(seed % 5)
-    clicks = {one["click_id"] for one in records if one["kind"] == "click"}
+    chance, records = Random(seed), made(seed % 5)
+    clicks = {one["id"] for one in records if one["log"] == "clicks"}
     registry: dict[Id, str] = {}
     runs = [[ChainRun(KeysState(), claims=Claims(registry, f"region {number}"))] for number in range(regions)]
     left = [epochs(records, chance) for _ in runs]
@@ -50,7 +50,7 @@ def test_X6_every_click_is_joined_once_whatever_region_does_it_or_is_accounted_f
     while any(left):
         # One is down until the others are done, but for what it did at first.
         others = any(one for number, one in enumerate(left) if number != dead)
-        waits = dead if others and left[dead] and left[dead][0][1].epoch >= 2 else None
+        waits = dead if others and left[dead] and number_of(left[dead][0]) >= 2 else None
         up = [number for number, one in enumerate(left) if one and number != waits]
         number = chance.choice(up)
         fold_chain(HASTY, [left[number].pop(0)], runs[number])
@@ -67,16 +67,17 @@ def test_X6_every_click_is_joined_once_whatever_region_does_it_or_is_accounted_f
 @tried(max_examples=10)
 @given(seed=st.integers(0, 10**6))
 def test_L1_alone_it_is_the_plain_join_of_what_came_in_time(seed: int) -> None:
-    records = log(seed % 7)
+    records = made(seed % 7)
     (run,) = fold_chain(PHOTON, epochs(records, Random(seed)))
-    late = {one.record["event_id"] for one in run.late}
-    asked = {one["query_id"]: one["term"] for one in records if one["kind"] == "query" and one["event_id"] not in late}
+    late = {one.record["click_id"] or one.record["query_id"] for one in run.late}
+    in_time = [one for one in records if one["id"] not in late]
+    asked = {one["query_id"]: one["term"] for one in in_time if one["log"] == "searches"}
     plain = {
         (one["click_id"], one["ad"], asked.get(one["query_id"]), instant(one["at"]))
-        for one in records
-        if one["kind"] == "click" and one["event_id"] not in late
+        for one in in_time
+        if one["log"] == "clicks"
     }
-    # Within the log's few minutes no click waits too long.
+    # Within the logs' few minutes no click waits too long.
     found = {(*(one.values[name] for name in ("click_id", "ad", "term")), one.at) for one in run.productions}
     assert found == plain
     assert {one.values["outcome"] for one in run.productions if one.values["term"] is None} <= {"unjoinable"}
@@ -85,14 +86,17 @@ def test_L1_alone_it_is_the_plain_join_of_what_came_in_time(seed: int) -> None:
 
 def test_a_click_waits_for_its_query_and_no_longer_than_it_should() -> None:
     at = moment(1_700_000_000_000_000)
-    none = dict.fromkeys(PHOTON.log.columns) | {"_source": "log", "_offset": 0}
-    click = none | {"kind": "click", "event_id": "c", "click_id": "c", "query_id": "q", "ad": "tea", "at": at}
-    query = none | {"kind": "query", "event_id": "q", "query_id": "q", "term": "boots", "at": at}
+    click = {"click_id": "c", "query_id": "q", "ad": "tea", "at": at}
+    query = {"query_id": "q", "term": "boots", "at": at}
     start = instant(at)
 
     def told(*cuts: tuple[list[Mapping[str, Any]], int]) -> list[tuple[int, str]]:
-        made = [(bundle, Clock(epoch, start + after * 60_000_000, 0)) for epoch, (bundle, after) in enumerate(cuts)]
-        return [(one.epoch, one.values["outcome"]) for one in fold_chain(PHOTON, made)[-1].productions]
+        clocks = [Clock(epoch, start + after * 60_000_000, 0) for epoch, (_, after) in enumerate(cuts)]
+        found = [
+            {log: ([one for one in bundle if ("ad" in one) == (log == "clicks")], clock) for log in LOGS}
+            for (bundle, _), clock in zip(cuts, clocks, strict=True)
+        ]
+        return [(one.epoch, one.values["outcome"]) for one in fold_chain(PHOTON, found)[-1].productions]
 
     assert told(([click], 0), ([], 59), ([query], 59)) == [(2, "joined")]
     assert told(([click], 0), ([], 60), ([query], 60)) == [(1, "unjoinable")]

@@ -1,12 +1,12 @@
-"""The definitions in `pipelines/`, each beside plain SQL over its log: what a good engineer would write by hand.
+"""The definitions in `pipelines/`, each beside plain SQL over its logs: what a good engineer would write by hand.
 
 The SQL is one text for Spark and DuckDB. `records` stands for the log, each record once, its event time as `happened`:
-`at` is a word of DuckDB's own.
+`at` is a word of DuckDB's own. Of several logs each is `records_of_` and its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from tailrace import Log, Pipeline
 from tailrace.generate import flights
 from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
 from tailrace.generate.made_up_logs import LOGS
+from tailrace.ingest.sources import Files
 from tailrace.model.base.time import instant, moment
 from tailrace.plan.loader import load
 
@@ -43,6 +44,12 @@ class Application:
     @property
     def pipeline(self) -> Pipeline:
         return load(file(self.name))
+
+    @property
+    def views(self) -> Mapping[str, Log]:
+        """The logs by the names that they have in the SQL."""
+        logs = self.pipeline.sources
+        return {"records" if len(logs) == 1 else f"records_of_{log.name}": log for log in logs}
 
     @property
     def columns(self) -> str:
@@ -108,21 +115,13 @@ _CASES = (
                PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY watched) AS median,
                PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY watched) AS p90
         FROM records GROUP BY video, DATE_TRUNC('hour', happened)"""),
-    # What has one id belongs together until ten minutes go by without any of it, and is of the hour in which it began.
+    # A click without its query is of no term. A pair happened when the later of the two did.
     Application("log_join", "searches", """
-        WITH begun AS (
-            SELECT *, COALESCE(happened >= LAG(happened) OVER one + INTERVAL 10 MINUTES, TRUE) AS begins
-            FROM records WINDOW one AS (PARTITION BY query_id ORDER BY happened)
-        ), numbered AS (
-            SELECT *, COUNT_IF(begins) OVER (PARTITION BY query_id ORDER BY happened) AS part FROM begun
-        ), parts AS (
-            SELECT query_id, part, MIN(happened) AS happened FROM numbered GROUP BY query_id, part
-        )
-        SELECT q.term, c.ad, DATE_TRUNC('hour', p.happened) AS window_start, COUNT(*) AS clicks,
+        SELECT q.term, c.ad, DATE_TRUNC('hour', GREATEST(q.happened, c.happened)) AS window_start, COUNT(*) AS clicks,
                AVG(FLOOR((UNIX_MICROS(c.happened) - UNIX_MICROS(q.happened)) / 1000000)) AS mean_after
-        FROM numbered AS c JOIN parts AS p ON c.query_id = p.query_id AND c.part = p.part
-        LEFT JOIN numbered AS q ON c.query_id = q.query_id AND c.part = q.part AND q.kind = 'query'
-        WHERE c.kind = 'click' GROUP BY q.term, c.ad, DATE_TRUNC('hour', p.happened)"""),
+        FROM records_of_clicks AS c LEFT JOIN records_of_searches AS q ON c.query_id = q.query_id
+        AND c.happened >= q.happened - INTERVAL 2 MINUTES AND c.happened <= q.happened + INTERVAL 10 MINUTES
+        GROUP BY q.term, c.ad, DATE_TRUNC('hour', GREATEST(q.happened, c.happened))"""),
     Application("flights", "flights", """
         SELECT origin, DATE_TRUNC('hour', happened) AS window_start, COUNT(*) AS flights, COUNT(delay) AS departures,
                AVG(delay) AS mean_delay
@@ -134,7 +133,7 @@ APPLICATIONS: Mapping[str, Application] = {one.name: one for one in _CASES}
 
 @dataclass(frozen=True)
 class Records:
-    """What a source brings: `given` says which records of about a share of the time from `first` to `last`.
+    """What the sources bring: `given` says which records of about a share of the time from `first` to `last`.
 
     `instants` are the columns that are instants, the event time among them.
     """
@@ -145,11 +144,18 @@ class Records:
     given: Callable[[float, int], list[Delivery]]
 
     def made(self, share: float = 1.0, seed: int = 5) -> list[Delivery]:
-        """The records in the order in which they become known, and one of days later: its watermark passes them all."""
+        """The records in the order in which they become known, and of each log one of days later.
+
+        The watermark of that passes all others.
+        """
         found = self.given(share, seed)
+        latest = {one.log: one for one in found}
+        return [*found, *(self._later(one) for one in latest.values())]
+
+    def _later(self, one: Delivery) -> Delivery:
         later: dict[str, object] = dict.fromkeys(self.instants, self.last + 3 * DAY)
-        later |= {name: "last" for name in ("view_id", "event_id", "flight_id") if name in found[-1].record}
-        return [*found, Delivery(self.last + 3 * DAY, {**found[-1].record, **later})]
+        later |= {name: "last" for name in ("view_id", "query_id", "click_id", "flight_id") if name in one.record}
+        return Delivery(self.last + 3 * DAY, {**one.record, **later}, one.log)
 
 
 def _generated(log: str, rate: float, length: int) -> Records:
@@ -187,10 +193,23 @@ RECORDS: Mapping[str, Records] = {
 
 
 def once(log: Log, deliveries: Iterable[Delivery]) -> list[dict[str, Any]]:
-    """The records that are in the log: each once, as it came first (rule X5), its instants as Python has them."""
+    """The records that are in a log: each once, as it came first (rule X5), its instants as Python has them."""
     instants = [name for name, type in log.columns.items() if type == "timestamp"]
     kept: dict[tuple[Any, ...], dict[str, Any]] = {}
     for place, one in enumerate(deliveries):
-        record = {name: moment(value) if name in instants else value for name, value in one.record.items()}
-        kept.setdefault(tuple(record[name] for name in log.id_columns) or (place,), record)
+        if one.log in (None, log.name):
+            record = {name: moment(value) if name in instants else value for name, value in one.record.items()}
+            kept.setdefault(tuple(record[name] for name in log.id_columns) or (place,), record)
     return list(kept.values())
+
+
+def stretch(made: Sequence[Delivery], files: int) -> int:
+    """How long the time of a file is where so many have what there is before the last instant, in microseconds."""
+    known = [one.known for one in made if one.known < made[-1].known]
+    return max(1, (known[-1] - known[0]) // files)
+
+
+def sources(logs: Sequence[Log], folder: Path, per_epoch: int | None = None) -> Mapping[str, Files]:
+    """The folder of a log, or the folders of several inside of it, as the sources of a stream."""
+    folders = {log.name: folder if len(logs) == 1 else folder / log.name for log in logs}
+    return {name: Files(str(one), "json", per_epoch) for name, one in folders.items()}

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace import Computation
 from tailrace.engines.choose import Engine
 from tailrace.fold.computation_fold import ComputationFold
@@ -15,15 +17,16 @@ from tailrace.fold.fold_engines import Sides
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.registry import Registry
-from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.epoch_properties import clock_properties, recorded
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment
+from tailrace.model.logs.derived_logs import Union
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
 from tests.support.clicks import START, VISITS
 from tests.support.native import arrow_bundle
-from tests.support.searching import HASTY, Epochs, epochs, log
+from tests.support.searching import HASTY, Epoch, Epochs, epochs, made, number_of, part
 
 SECOND = 1_000_000
 
@@ -33,11 +36,12 @@ def no_spark() -> Any:
 
 
 class Folded:
-    """A computation's ledger and its log, folded epoch by epoch; each fold is one as a restarted process makes it."""
+    """A computation's ledger and its logs, folded epoch by epoch; each fold is one as a restarted process makes it."""
 
     def __init__(self, settings: Settings, computation: Computation) -> None:
         self.lake, self.computation = Lake(settings), computation
-        self.lake.ensure(log_contract(computation.log), {"epoch": "-1"})
+        for log in computation.sources:
+            self.lake.ensure(log_contract(log), {"epoch": "-1"})
         self.sides = Sides(no_spark, self.lake)
         self.fold = self.anew()
 
@@ -50,19 +54,40 @@ class Folded:
         return self.fold
 
     def _again(self, epoch: int) -> PassedEpoch:
-        bundle = self.sides.logged(self.computation.log, epoch - 1, epoch)
-        return PassedEpoch.of(bundle, recorded(self.lake, self.computation.log.name)[epoch].clock)
+        return self._read(
+            {
+                log.name: PassedEpoch.of(
+                    self.sides.logged(log, epoch - 1, epoch), recorded(self.lake, log.name)[epoch].clock
+                )
+                for log in self.computation.sources
+            }
+        )
+
+    def _read(self, landed: Mapping[str, PassedEpoch]) -> PassedEpoch:
+        """The epoch as the computation reads it, of that of each log."""
+        log = self.computation.log
+        if isinstance(log, Union):
+            return self.sides.together(log, {side: landed[one.name] for side, one in log.sides.items()})
+        return landed[log.name]
 
     def epoch(self, records: Sequence[Mapping[str, Any]], clock: Clock) -> None:
-        """Land an epoch that the log does not have yet, and fold it."""
-        name = self.computation.log.name
-        bundle = arrow_bundle(self.computation.log, records, clock.epoch)
-        head = self.lake.head(name)
-        if head.number("epoch") < clock.epoch:
-            said = {"epoch": clock.epoch, "watermark": clock.watermark, "processing_time": clock.processing_time}
-            files = FileChange(tuple(self.lake.written(name, bundle)))
-            self.lake.change(name, files, {one: str(value) for one, value in said.items()}, head.snapshot)
-        self.fold.stage(PassedEpoch.of(bundle, clock), Phases())
+        """Land an epoch of the one log that there is, and fold it."""
+        self.cut({self.computation.log.name: (records, clock)})
+
+    def cut(self, epoch: Epoch) -> None:
+        """Land what the logs do not have yet of an epoch, and fold it."""
+        landed = {}
+        for log in self.computation.sources:
+            records, clock = epoch[log.name]
+            bundle = arrow_bundle(log, records, clock.epoch)
+            source = pa.array([log.name] * bundle.num_rows, pa.string())
+            bundle = bundle.set_column(bundle.column_names.index("_source"), "_source", source)
+            head = self.lake.head(log.name)
+            if head.number("epoch") < clock.epoch:
+                files = FileChange(tuple(self.lake.written(log.name, bundle)))
+                self.lake.change(log.name, files, clock_properties(clock), head.snapshot)
+            landed[log.name] = PassedEpoch.of(bundle, clock)
+        self.fold.stage(self._read(landed), Phases())
         assert self.fold.publish()
 
     def rows(self, kind: str) -> list[dict[str, Any]]:
@@ -88,23 +113,26 @@ def clicks(epoch: int) -> list[dict[str, Any]]:
 
 def visited(count: int) -> Epochs:
     """So many epochs of clicks, and one at the end of time."""
-    made = [(clicks(epoch), Clock(epoch, instant(START) + 80 * (epoch + 1) * SECOND, epoch)) for epoch in range(count)]
-    return [*made, ([], Clock(count, END_OF_TIME, count))]
+    name = VISITS.log.name
+    found: Epochs = [
+        {name: part(name, clicks(epoch), Clock(epoch, instant(START) + 80 * (epoch + 1) * SECOND, epoch))}
+        for epoch in range(count)
+    ]
+    return [*found, {name: part(name, (), Clock(count, END_OF_TIME, count))}]
 
 
 def searched(count: int, region: str) -> Epochs:
-    """About so many epochs of searches, as a region reads them."""
-    return epochs(log(3, 10 * count * SECOND), Random(region))
+    """About so many epochs of searches and clicks, as a region reads them."""
+    return epochs(made(3, 10 * count * SECOND), Random(region))
 
 
 def main(which: str, count: int, region: str) -> None:
     """Go on from where the ledger is, and print each epoch that is in it."""
     one = Folded(Settings(), VISITS if which == "visits" else HASTY)
-    made = visited(count) if which == "visits" else searched(count, region)
-    for records, clock in made:
-        if clock.epoch > one.fold.epoch:
-            one.epoch(records, clock)
-            print(clock.epoch, flush=True)
+    for epoch in visited(count) if which == "visits" else searched(count, region):
+        if number_of(epoch) > one.fold.epoch:
+            one.cut(epoch)
+            print(number_of(epoch), flush=True)
     one.fold.close()
 
 

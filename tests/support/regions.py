@@ -1,9 +1,11 @@
-"""Regions that join the clicks of one search engine: each with its copy of the log, and one registry for all."""
+"""Regions that join the clicks of one search engine: each with its copy of the logs, and one registry for all."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from random import Random
 
@@ -13,10 +15,12 @@ from tailrace import Computation
 from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
 from tailrace.generate.delivery_files import land
 from tailrace.generate.searches import searches
+from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
+from tests.support.searching import LOGS
 from tests.support.sessions import session
 
 FIRST = 1_767_225_600_000_000
@@ -29,22 +33,25 @@ PHOTON = _FOUND
 
 
 def made(seed: int, *, rate: float = 1, length: int = 5 * MINUTE) -> list[Delivery]:
-    """What the search engine brings, and a day later one query, which takes the watermark past all of it."""
+    """What the search engine brings, and of each log a record of a day later, whose watermark passes the rest."""
     found = searches(rate=rate, length=length, seed=seed, first=FIRST)
     last = FIRST + 24 * HOUR
-    query = dict.fromkeys(found[0].record) | {"kind": "query", "event_id": "end", "query_id": "end", "term": "end"}
-    return [*found, Delivery(last, query | {"at": last, "known": last})]
+    ends = {
+        "searches": {"query_id": "end", "term": "end"},
+        "clicks": {"click_id": "end", "query_id": "end", "ad": "end"},
+    }
+    return [*found, *(Delivery(last, one | {"at": last, "known": last}, log) for log, one in ends.items())]
 
 
 def otherwise(deliveries: list[Delivery], chance: Random) -> list[Delivery]:
-    """Deliver a log as another region has it: each record becomes known at another time, up to two minutes later."""
+    """Deliver the logs as another region has them: each record becomes known at another time, up to 2 minutes later."""
     moved = [(one, one.known + chance.randrange(2 * MINUTE)) for one in deliveries]
-    return in_order(Delivery(known, {**one.record, "known": known}) for one, known in moved)
+    return in_order(Delivery(known, {**one.record, "known": known}, one.log) for one, known in moved)
 
 
 @dataclass
 class Region:
-    """One region: a namespace with its tables, and the folder that its copy of the log lands in."""
+    """One region: a namespace with its tables, and the folder that its copies of the logs land in, each in its own."""
 
     settings: Settings
     folder: Path
@@ -53,15 +60,21 @@ class Region:
 
     def __post_init__(self, deliveries: list[Delivery]) -> None:
         self.spark, self.lake = session(self.settings), Lake(self.settings)
-        self.folder.mkdir()
+        for log in LOGS:
+            (self.folder / log).mkdir(parents=True)
         aside = self.folder.with_name(f"{self.folder.name} to come")
-        self.left = list(land(deliveries, aside, every=MINUTE, instants=("at", "known")))
+        files = land(deliveries, aside, every=MINUTE, instants=("at", "known"))
+        self.left = [list(some) for _, some in groupby(files, key=lambda file: file.name)]
 
     def lands(self, count: int | None = None) -> None:
-        """So many files more land, or all that are left."""
-        for file in self.left[:count]:
-            file.rename(self.folder / file.name)
+        """What became known in so many more minutes lands, or all that is left."""
+        for file in (file for some in self.left[:count] for file in some):
+            file.rename(self.folder / file.parent.name / file.name)
         del self.left[:count]
+
+    def sources(self, per_epoch: int) -> Mapping[str, Files]:
+        """The folders as the sources of a stream, by their logs."""
+        return {log: Files(str(self.folder / log), "json", per_epoch) for log in LOGS}
 
     @property
     def joined(self) -> Counter[str]:
@@ -76,15 +89,15 @@ class Region:
     def told(self) -> Counter[str]:
         """The clicks of its ledger, each as often as it is there: those that came too late, too."""
         late = self.spark.sql(
-            "SELECT log.click_id FROM searches log JOIN photon__ledger late ON late.kind = 'late' "
+            "SELECT log.click_id FROM clicks log JOIN photon__ledger late ON late.kind = 'late' "
             "AND late.source_epoch = log._epoch AND late.source_partition = log._source "
-            "AND late.source_offset = log._offset WHERE log.kind = 'click'"
+            "AND late.source_offset = log._offset"
         )
         return self._clicks("kind IN ('production', 'claimed')") + Counter(row[0] for row in late.collect())
 
     def adds_up(self) -> None:
         """Each click of its log is joined, another's, unjoinable or late, once; nothing waits; the audit is clean."""
-        clicks = self.spark.sql("SELECT click_id FROM searches WHERE kind = 'click'").collect()
+        clicks = self.spark.sql("SELECT click_id FROM clicks").collect()
         assert self.told() == Counter(row[0] for row in clicks)
         found = audit_computation(self.lake, PHOTON)
         assert found.ok, [check for check in found.checks if not check.ok]
@@ -92,14 +105,14 @@ class Region:
 
     def plain(self) -> Counter[str]:
         """The clicks whose query is in its log, less what came too late, by SQL."""
-        text = """
-            WITH late AS (SELECT source_epoch, source_partition, source_offset FROM photon__ledger WHERE kind = 'late'),
-            taken AS (
-                SELECT log.* FROM searches log LEFT ANTI JOIN late ON late.source_epoch = log._epoch
-                AND late.source_partition = log._source AND late.source_offset = log._offset
-            )
-            SELECT clicks.click_id FROM taken clicks JOIN taken queries USING (query_id)
-            WHERE clicks.kind = 'click' AND queries.kind = 'query'"""
+        in_time = (
+            f"(SELECT log.* FROM {log} log LEFT ANTI JOIN photon__ledger late ON late.kind = 'late' "
+            "AND late.source_epoch = log._epoch AND late.source_partition = log._source "
+            "AND late.source_offset = log._offset)"
+            for log in LOGS
+        )
+        asked, clicked = in_time
+        text = f"SELECT clicked.click_id FROM {clicked} clicked JOIN {asked} asked USING (query_id)"
         return Counter(row[0] for row in self.spark.sql(text).collect())
 
     def _clicks(self, where: str) -> Counter[str]:

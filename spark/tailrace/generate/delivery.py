@@ -15,10 +15,14 @@ MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 
 @dataclass(frozen=True)
 class Delivery:
-    """A record that a source brings at `known`, in microseconds; instants in it are in microseconds, too."""
+    """A record that a source brings at `known`, in microseconds; instants in it are in microseconds, too.
+
+    `log` names the log that it is of, where there are several.
+    """
 
     known: int
     record: Mapping[str, Any]
+    log: str | None = None
 
 
 def in_order(deliveries: Iterable[Delivery]) -> list[Delivery]:

@@ -28,26 +28,33 @@ def land(
 ) -> Iterator[Path]:
     """Write deliveries into a folder, in their order, a file for each `every` microseconds of known time.
 
-    `instants` names the columns that are instants, which become text. The bytes depend on the deliveries alone. A file
-    appears whole; it is named after the stretch of time that it holds. `wait` is called with the end of each stretch
-    (microseconds) before its file appears, so that the caller can let real time pass.
+    Deliveries of several logs go into a folder for each, inside of it, which has the log's name. `instants` names the
+    columns that are instants, which become text. The bytes depend on the deliveries alone. A file appears whole; it is
+    named after the stretch of time that it holds. `wait` is called with the end of each stretch (microseconds) before
+    its files appear, so that the caller can let real time pass.
 
     Spark orders files by their modification times, and ignores files a week older than the newest. Without `wait` the
     modification times are therefore set: they advance by one second for each minute of known time.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folders = {one.log: folder / (one.log or "") for one in deliveries} or {None: folder}
+    for one in folders.values():
+        one.mkdir(parents=True, exist_ok=True)
     for number, some in groupby(deliveries, key=lambda one: one.known // every):
-        lines = [json.dumps(_written(one, instants), separators=(",", ":")) for one in some]
+        lines: dict[str | None, list[str]] = {}
+        for delivery in some:
+            line = json.dumps(_written(delivery, instants), separators=(",", ":"))
+            lines.setdefault(delivery.log, []).append(line)
         name = text(number * every).replace("-", "").replace(":", "")
-        file, aside = folder / f"{name}.json", folder / f".{name}.json.writing"
         if wait is not None:
             wait((number + 1) * every)
-        aside.write_text("\n".join(lines) + "\n")
-        if wait is None:
-            landed = _LANDED + number * every / _MINUTE
-            os.utime(aside, (landed, landed))
-        aside.replace(file)
-        yield file
+        for log, those in lines.items():
+            file, aside = folders[log] / f"{name}.json", folders[log] / f".{name}.json.writing"
+            aside.write_text("\n".join(those) + "\n")
+            if wait is None:
+                landed = _LANDED + number * every / _MINUTE
+                os.utime(aside, (landed, landed))
+            aside.replace(file)
+            yield file
 
 
 def _written(delivery: Delivery, instants: Sequence[str]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Generator(Protocol):
 
 @dataclass(frozen=True)
 class Generated:
-    """A log that can be made up. `instants` names its columns that are instants."""
+    """A log that can be made up, or several at once. `instants` names the columns that are instants."""
 
     made: Generator
     instants: Sequence[str]

@@ -28,17 +28,16 @@ CLICKS = CLICKED / (1 - MORE)
 def searches(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Make up about `rate` records a second: queries asked within `length` microseconds from `first` on, and clicks.
 
-    A record is of the `kind` "query", with its `query_id` and `term`, or of the kind "click", with its `click_id`, the
-    `query_id` of the query that it belongs to and the `ad`; the columns of the other kind are null. `event_id` is the
-    query's or click's own id; logs of different times have no id in common. `at` is when it happened (the event time),
-    `known` when it became known. Most clicks come within a minute of their query, a few more than ten minutes after it.
-    Clicks after the end, and records known after it, are included.
+    A record is of log "searches", a query with its `query_id` and `term`, or of log "clicks", with its `click_id`, the
+    `query_id` of the query that it belongs to and the `ad`. Logs of different times have no id in common. `at` is when
+    it happened (the event time), `known` when it became known. Most clicks come within a minute of their query, a few
+    more than ten minutes after it. Clicks after the end, and records known after it, are included.
 
     >>> made = searches(rate=50, length=60_000_000, seed=1, first=0)
     >>> made == searches(rate=50, length=60_000_000, seed=1, first=0)
     True
-    >>> asked = {one.record["query_id"]: one.known for one in made if one.record["kind"] == "query"}
-    >>> clicks = [one for one in made if one.record["kind"] == "click"]
+    >>> asked = {one.record["query_id"]: one.known for one in made if one.log == "searches"}
+    >>> clicks = [one for one in made if one.log == "clicks"]
     >>> any(one.known < asked.get(one.record["query_id"], 0) for one in clicks)
     True
     """
@@ -46,32 +45,27 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
     made: list[Delivery] = []
     for at in arrivals(chance, rate / (1 + CLICKS), first, first + length):
         query_id, term = f"query-{at}", popular.drawn(chance)
-        record = _record(kind="query", query_id=query_id, term=f"term-{term:03}", at=at)
+        record = {"query_id": query_id, "term": f"term-{term:03}", "at": at}
         slow = chance.uniform(1, 10) * MINUTE if chance.random() < SLOW else 0
         if chance.random() >= LOST:
-            made += _deliveries(chance, record, slow)
+            made += _deliveries(chance, "searches", record, slow)
         clicked, clicks = at, 0
         more = chance.random() < CLICKED
         while more:
             clicked += int(chance.lognormvariate(3.0, 1.2) * SECOND)
             ad = f"ad-{(term * 7 + ads.drawn(chance)) % ADS:02}"
-            record = _record(kind="click", query_id=query_id, click_id=f"click-{at}-{clicks}", ad=ad, at=clicked)
+            record = {"click_id": f"click-{at}-{clicks}", "query_id": query_id, "ad": ad, "at": clicked}
             offline = chance.uniform(0.2, 5) * HOUR if chance.random() < OFFLINE else 0
-            made += _deliveries(chance, record, offline)
+            made += _deliveries(chance, "clicks", record, offline)
             clicks += 1
             more = chance.random() < MORE
     return in_order(made)
 
 
-def _record(**values: Any) -> dict[str, Any]:
-    columns = ("kind", "query_id", "click_id", "term", "ad", "at")
-    return {"event_id": values.get("click_id", values["query_id"])} | {name: values.get(name) for name in columns}
-
-
-def _deliveries(chance: Random, record: dict[str, Any], late: float) -> Iterator[Delivery]:
+def _deliveries(chance: Random, log: str, record: dict[str, Any], late: float) -> Iterator[Delivery]:
     """Yield a record as it becomes known, about a second and `late` microseconds after it happened; at times twice."""
     known = record["at"] + int(late) + int(chance.expovariate(1.0) * SECOND)
     record = record | {"known": known}
-    yield Delivery(known, record)
+    yield Delivery(known, record, log)
     if chance.random() < AGAIN:
-        yield Delivery(known + int(chance.uniform(1, 300) * SECOND), record)
+        yield Delivery(known + int(chance.uniform(1, 300) * SECOND), record, log)

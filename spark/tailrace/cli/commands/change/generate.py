@@ -41,7 +41,8 @@ def generate(
     """Write a made-up log into a folder: some things become known late, some twice.
 
     The same arguments give the same bytes. The records become known in the order of the files; those that become known
-    after the end are there, too. With --live it takes as long as it says, and then some for who is late.
+    after the end are there, too. Logs that belong together have a folder each. With --live it takes as long as it says,
+    and then some for who is late.
     """
     output = Output(json)
     if log not in LOGS:
@@ -56,7 +57,7 @@ def generate(
     for file in land(made, to, every=stretch, instants=LOGS[log].instants, wait=_passing(output) if live else None):
         files += 1
         if live:
-            output.say(f"{file.name} has landed")
+            output.say(f"{file.relative_to(to)} has landed")
     ends = text(made[-1].known) if made else text(first)
     if json:
         output.data({"log": log, "records": len(made), "files": files, "until": ends})
