@@ -188,7 +188,7 @@ def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
 def _read(pipeline: Pipeline) -> Stage:
     log, earlier = pipeline.log, pipeline.earlier
     if isinstance(log, Productions):
-        why = "the production rows that the computation before it writes, or makes for it in the same epoch"
+        why = "the production rows that the definition before it writes, or makes for it in the same epoch"
         return Take(_native(why), log.name, dict(log.columns), "the event time that it was produced with")
     if earlier is not None:
         at = {
@@ -222,7 +222,7 @@ def _prepare(pipeline: Pipeline) -> Prepare:
 def _watermark(pipeline: Pipeline) -> AdvanceWatermark:
     log, earlier, strategy = pipeline.log, pipeline.earlier, pipeline.log.strategy
     if isinstance(log, Productions):
-        driver = Choice(Execution.DRIVER, "one number an epoch, which the computation before it gives on")
+        driver = Choice(Execution.DRIVER, "one number an epoch, which the definition before it gives on")
         held = "the oldest event time that a pending timer holds"
         return AdvanceWatermark(driver, f"that of {log.name}", earlier=log.name, held=held)
     if earlier is not None:

@@ -125,8 +125,8 @@ class Intake:
         self._blank = BlankLines()
         if self.sides.takes(self.source, files, read, self.landing.log.head.properties):
             return self._in_process(self._rows(batch, files), files, read, epoch)
-        if not self._brings(batch, files):
-            # What counts the records is left out of Spark's plan where it finds that there are none.
+        if isinstance(self.source, Files) and not files:
+            # The epoch is of what other logs have: of this one there is nothing to read.
             nothing = self._no_records()
             return self._bundle(nothing, self._advanced(nothing, files, read), read, epoch)
         frame, source = self._frame(batch, files), self.source
@@ -140,10 +140,6 @@ class Intake:
         unique = self._remembered.unique(records)
         self._remembered.add(unique.ids, epoch, self.progress.now)
         return self._bundle(unique.frame, entries, read, epoch, unique.duplicates, len(files))
-
-    def _brings(self, batch: DataFrame, files: Sequence[str]) -> bool:
-        """Tell whether the source has anything in a micro-batch, which may be for what others have in it."""
-        return bool(files) if isinstance(self.source, Files) else not (self.shared and batch.isEmpty())
 
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Read a micro-batch's records by Spark."""
