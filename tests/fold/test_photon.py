@@ -57,10 +57,10 @@ def test_X6_two_regions_join_every_click_once_and_one_that_was_down_catches_up(
     drain(us, 1)
     # One is down, and the other goes on with everything.
     us.lands()
-    drain(us)
+    drain(us, 20)
     before = eu.joined
     eu.lands()
-    reports = drain(eu)
+    reports = drain(eu, 20)
     assert before <= eu.joined
     assert sum(report.folded["photon"].claimed for report in reports) > 20
     for one in (eu, us):

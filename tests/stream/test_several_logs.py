@@ -43,6 +43,7 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.stream.set_aside import unreachable
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
+from tests.support.depth import deep
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 VIEWS = Log(name="views", columns={"at": "timestamp", "ad": "string"}, event_time="at", disorder=seconds(5))
@@ -198,6 +199,7 @@ def test_X2_logs_that_were_landed_apart_go_on_together_and_apart_again(place: Pl
         assert replay(place.lake, definition).ok
 
 
+@deep
 def test_X2_on_spark_an_epoch_may_have_nothing_of_one_of_the_logs(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
