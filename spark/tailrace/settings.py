@@ -131,10 +131,9 @@ class Settings(BaseSettings):
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The Kafka brokers, `host:port,host:port`."""
     kafka_security: Literal["plaintext", "tls", "iam"] = "plaintext"
-
-    source_failure: Literal["stop", "go_on"] = "stop"
-    """What a stream of several logs does as one's source fails: stop, or go on with the others until it is back."""
     """The security of connections to brokers: none, TLS, or TLS and signing in with IAM, as MSK has it."""
+    source_failure: Literal["stop", "go_on"] = "stop"
+    """Whether a stream of several logs stops as one's source fails, or goes on with the others until it is back."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     """The port at which a stream serves its metrics; 0 is any free port. None: they are not served."""
     metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"

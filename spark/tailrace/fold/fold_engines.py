@@ -173,7 +173,7 @@ class Sides:
 
 
 _KEPT: dict[type, str] = {Computation: "keys are kept", Join: "records are kept"}
-"""What the state of a definition counts."""
+"""The words for the number in the state of a definition, where it is not windows that are open."""
 
 _PACKED = 6
 """The factor by which the content of a Parquet file may be larger in memory than the file."""

@@ -17,7 +17,7 @@ from tailrace.model.logs.log import Log
 
 
 class Recordings:
-    """What the commits of logs and ledgers say of their epochs; a table is read when it is first asked for."""
+    """Looks up the commits of epochs in logs and ledgers; a table is read when it is first asked for."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake, self._found = lake, dict[str, dict[int, EpochCommit]]()

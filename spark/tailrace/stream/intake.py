@@ -83,9 +83,10 @@ class Entries:
 
 @dataclass(frozen=True)
 class News:
-    """What is new of a log without a record: its progress, the control tables' entries, and whether that is a reason.
+    """The state of a log that no record came to: its progress, and the entries of the control tables.
 
-    It is a reason for an epoch where the watermark moves on, a signal came, or a log that others wait for goes idle.
+    `reason` says whether it calls for an epoch: the watermark moves on, a signal came, or a log that others wait for
+    goes idle.
     """
 
     progress: Progress

@@ -12,10 +12,12 @@ from tailrace.engines.batch import log_records
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Head, Lake
+from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import CLOCK, times_of
 from tailrace.lake.commit.lease import LENDER, TOKEN
+from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.filters import at_most
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
@@ -95,6 +97,18 @@ class Audited:
         )
         if log.id_columns:
             yield self._again(log, rows)
+
+    def counted(self, relations: Mapping[str, str]) -> dict[str, int]:
+        """Count the rows of relations by one query, and the epochs."""
+        items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
+        (counts,) = self.session.rows(Query(f"SELECT {items}"))
+        return {"epochs": self.epoch + 1, **counts}
+
+    def repairs(self) -> list[Run]:
+        """List the backfills that were committed."""
+        runs = Runs(self.lake, self.definition)
+        found = runs.all() if self.lake.has(runs.table) else []
+        return [run for run in found if run.status == "committed" and run.kind == "backfill"]
 
     def rejected_by_sources(self) -> Relation:
         """Write the query, in brackets, of the records that were rejected as they were read, of all logs."""

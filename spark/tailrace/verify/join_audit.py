@@ -9,9 +9,7 @@ from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.pins import pinned
-from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import LATE, PRODUCTION
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
@@ -49,9 +47,7 @@ class _JoinAudit(Audited):
         self.join = join
         self.log = session.view(all_of(log_records.streamed(session, join.log, self.epoch)))
         self.rows = session.view(all_of(session.table(self.ledger, snapshot=self.head.snapshot)))
-        self.entries = {
-            side: session.materialized(join_rows.entries(join, self.log, side)) for side in SIDES
-        }  # fmt: skip
+        self.entries = {side: session.materialized(join_rows.entries(join, self.log, side)) for side in SIDES}
         self.current = session.materialized(join_output.current(join, self.rows))
 
     def run(self) -> Audit:
@@ -72,13 +68,11 @@ class _JoinAudit(Audited):
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "late": f"{self.rows} WHERE kind = '{LATE}'",
         }
-        items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
-        (counts,) = self.session.rows(Query(f"SELECT {items}"))
-        return {"epochs": self.epoch + 1, **counts}
+        return self.counted(relations)
 
     def _late(self, counts: dict[str, int]) -> Check:
         """Check that each late row points at a record of the log, and that none is there twice."""
-        found = doubled = 0
+        found = 0
         for side in SIDES:
             place = zip(join_rows.JOIN_PLACE[side], PLACE, strict=True)
             same = [f"l.{ours} <=> e.{theirs}" for ours, theirs in place]
@@ -106,7 +100,7 @@ class _JoinAudit(Audited):
             for side, rows in self.entries.items()
         }
         batch = join_output.output(self.join, join_rows.finished(self.join, less, self.watermark))
-        runs = self._repairs()
+        runs = self.repairs()
         if not runs:
             return batch
         # A late record that came after every run is in no run's pairs.
@@ -123,8 +117,3 @@ class _JoinAudit(Audited):
             f"({at} >= {run.first}L AND {at} < {run.last}L AND {later} <= {run.log_epoch}L)" for run in runs
         )
         return Query(f"SELECT * FROM ({batch}) WHERE NOT ({in_run}) UNION ALL SELECT * FROM ({mended}) WHERE {in_run}")
-
-    def _repairs(self) -> list[Run]:
-        runs = Runs(self.lake, self.join)
-        found = runs.all() if self.lake.has(runs.table) else []
-        return [run for run in found if run.status == "committed" and run.kind == "backfill"]

@@ -85,9 +85,7 @@ class _MapAudit(Audited):
             # Steps may make several records of one, and reject only some of these.
             "rejected_by_it": f"(SELECT DISTINCT {place} FROM {self.rows} x WHERE kind = '{REJECTED}' AND NOT {gave})",
         }
-        items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
-        (counts,) = self.session.rows(Query(f"SELECT {items}"))
-        return {"epochs": self.epoch + 1, **counts}
+        return self.counted(relations)
 
     def _each_record(self, counts: dict[str, int]) -> Check:
         """Check that every record of the log gave rows, was left out by the definition, or was rejected."""

@@ -19,7 +19,6 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.readers import STAMP
-from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
@@ -73,7 +72,7 @@ class _Audit(Audited):
         super().__init__(session, pipeline)
         self.pipeline, self.first = pipeline, pipeline.stages[0]
         self.answering = answering(session, pipeline)
-        self.repairs = [run for run in self._runs() if run.status == "committed" and run.kind == "backfill"]
+        self.repaired = self.repairs()
 
     def run(self) -> Audit:
         follower = self.session.follower(self.pipeline, "audit")
@@ -94,10 +93,6 @@ class _Audit(Audited):
             *([self._panes_give_answers()] if self.lake.has(self.pipeline.name) else []),
         ]
         return Audit(counts, tuple(checks), self.session.choice)
-
-    def _runs(self) -> list[Run]:
-        runs = Runs(self.lake, self.pipeline)
-        return runs.all() if self.lake.has(runs.table) else []
 
     def _views(self) -> None:
         """Make views of the log, the ledger's kinds of rows and the answers up to the audited epoch."""
@@ -125,9 +120,7 @@ class _Audit(Audited):
         }
         if self.first.keep is not None:
             relations["left_out"] = f"({self.answering.first.left_out(self.log)})"
-        items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
-        (counts,) = self.session.rows(Query(f"SELECT {items}"))
-        return {"epochs": self.epoch + 1, **counts}
+        return self.counted(relations)
 
     def _late_are_records(self, counts: dict[str, int]) -> Check:
         """Check that each late row points at a record of the log, and that no record is late twice for one window."""
@@ -197,7 +190,7 @@ class _Audit(Audited):
 
     def _mended(self, within: Callable[[Run], Condition]) -> Condition:
         """Write the condition by which no backfill has computed a late row's window since the row was late."""
-        ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repairs]
+        ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repaired]
         return Condition(f"NOT ({' OR '.join(ranges)})") if ranges else ALWAYS
 
     def _covered(self) -> dict[int, Condition]:
@@ -206,7 +199,7 @@ class _Audit(Audited):
         A window that several backfills have computed is under the backfill of the highest generation.
         """
         within, conditions, above = _within("window_end"), dict[int, list[str]](), list[str]()
-        for run in sorted(self.repairs, key=lambda run: -run.generation):
+        for run in sorted(self.repaired, key=lambda run: -run.generation):
             own = " AND ".join([within(run), *(f"NOT {range_}" for range_ in above)])
             conditions.setdefault(run.log_epoch or 0, []).append(f"({own})")
             above.append(within(run))

@@ -56,9 +56,9 @@ def has_answers(table: str, tables: Iterable[str]) -> bool:
 
 @dataclass(frozen=True)
 class PinnedTexts:
-    """What stands after FROM to read each table as it was after an epoch, in Spark's dialect.
+    """The relations by which Spark reads each table as it was after an epoch: `SELECT * FROM` one of them.
 
-    `missing` says of tables why they cannot be read so.
+    `texts` has them by the tables' names; `missing` says of other tables why they cannot be read so.
     """
 
     texts: Mapping[str, str]
@@ -66,7 +66,7 @@ class PinnedTexts:
 
 
 def pinned_texts(lake: Lake, epoch: int) -> PinnedTexts:
-    """Write what stands after FROM to read each table of the namespace as it was after an epoch.
+    """Write the relations by which Spark reads each table of the namespace as it was after an epoch.
 
     Tables that have no epochs are not among them.
     """

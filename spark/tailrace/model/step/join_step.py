@@ -33,7 +33,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class JoinState:
-    """What is kept between two epochs: the last clock, and the records that may have a partner yet."""
+    """The state of a join between two epochs: the last clock, and the records that may have a partner yet."""
 
     clock: Clock | None = None
     kept: tuple[Kept, ...] = ()
