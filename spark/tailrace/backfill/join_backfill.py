@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tailrace.backfill.range_run import ClosedRun, folded_head
+from tailrace.backfill.range_run import RowsRun, folded_head
 from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.run_engine import here_first, session_for
@@ -17,18 +17,14 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.commit.answers_merge import Unfollowed
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.range_replacement import COUNTS
-from tailrace.lake.schema.contracts import PRODUCTION
-from tailrace.lake.schema.filters import Filter, before, equal, every, since
+from tailrace.lake.schema.filters import Filter
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.join import SIDES, Join
-from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
-from tailrace.sql.terms import Condition, Query
+from tailrace.sql.terms import Query
 
 
 def backfill_join(
@@ -73,21 +69,15 @@ def read(lake: Lake, join: Join, first: int, last: int) -> list[tuple[str, Filte
     return log_records.read(lake, join.log, epoch, *_reached(join, first, last))
 
 
-class JoinRun(ClosedRun):
+class JoinRun(RowsRun):
     """The run of a join over a range of event time."""
 
     def __init__(self, session: Session, join: Join, first: int, last: int, pinned: Head) -> None:
-        super().__init__(session, join, first, last)
-        self.join, self.pinned, self.ledger = join, pinned, ledger_name(join.name)
+        super().__init__(session, join, first, last, pinned)
+        self.join = join
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         self.session.write(join_output.corrected(self.join, found.different, as_of(run, pinned)), branch, properties)
-
-    def published(self, found: Found, snapshot: int) -> None:
-        """Do nothing: a join has no table of answers that follows its ledger."""
-
-    def _followed(self, owner: str) -> Unfollowed:
-        return Unfollowed(self.lake, self.join.name)
 
     def _computed(self, epoch: int) -> Found:
         session, join = self.session, self.join
@@ -96,22 +86,9 @@ class JoinRun(ClosedRun):
         found = join_output.output(join, join_rows.finished(join, entries, self.pinned.number("watermark", BEGINNING)))
         within = self._within()
         computed = Query(f"SELECT * FROM ({found}) WHERE {within}")
-        where = every(equal("kind", PRODUCTION), *self._bounds())
-        stood = join_output.current(join, session.table(self.ledger, where), within)
+        stood = join_output.current(join, session.table(self.ledger, self._in_ledger()), within)
         held = Query(f"SELECT * EXCEPT (epoch) FROM ({stood}) WHERE epoch <= {epoch}L")
-        kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
-        counts = {name: Condition(f"change {kind}") for name, kind in kinds.items()}
-        counted = session.counted(join_output.differences(join, computed, held), counts)
-        return Found(counted.relation, counted.counts)
-
-    def _bounds(self) -> list[Filter]:
-        found = [] if self.first <= BEGINNING else [since(PANE_TIME, self.first)]
-        return found + ([] if self.last >= END_OF_TIME else [before(PANE_TIME, self.last)])
-
-    def _within(self) -> Condition:
-        terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.stamp(self.first)}"]
-        terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.stamp(self.last)}"]
-        return Condition(" AND ".join(terms) or "true")
+        return self._counted(join_output.differences(join, computed, held))
 
 
 def _reached(join: Join, first: int, last: int) -> tuple[int | None, int | None]:

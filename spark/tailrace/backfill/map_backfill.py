@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tailrace.backfill.range_run import ClosedRun, folded_head
+from tailrace.backfill.range_run import RowsRun, folded_head
 from tailrace.backfill.result import Backfilled, Found, as_of
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import mapped
@@ -17,15 +17,12 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.commit.answers_merge import Unfollowed
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.range_replacement import COUNTS
-from tailrace.lake.schema.contracts import PRODUCTION
-from tailrace.lake.schema.filters import Filter, before, equal, every, since
+from tailrace.lake.schema.filters import Filter
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.map import Map
-from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Condition, Query
 
@@ -61,34 +58,24 @@ def read(lake: Lake, definition: Map, first: int, last: int) -> list[tuple[str, 
     return log_records.read(lake, definition.log, epoch, *_bounds(first, last))
 
 
-class MapRun(ClosedRun):
+class MapRun(RowsRun):
     """The run of a map over a range of event time."""
 
     def __init__(self, session: Session, definition: Map, first: int, last: int, pinned: Head) -> None:
-        super().__init__(session, definition, first, last)
-        self.map, self.pinned, self.ledger = definition, pinned, ledger_name(definition.name)
+        super().__init__(session, definition, first, last, pinned)
+        self.map = definition
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         self.session.write(map_rows.corrected(self.map, found.different, as_of(run, pinned)), branch, properties)
 
-    def published(self, found: Found, snapshot: int) -> None:
-        """Do nothing: a map has no table of answers that follows its ledger."""
-
-    def _followed(self, owner: str) -> Unfollowed:
-        return Unfollowed(self.lake, self.map.name)
-
     def _computed(self, epoch: int) -> Found:
         first, last = _bounds(self.first, self.last)
         computed = mapped(self.session, self.map, log_records.records(self.session, self.map.log, epoch, first, last))
-        bounds = [] if first is None else [since(PANE_TIME, first)]
-        bounds += [] if last is None else [before(PANE_TIME, last)]
-        where = every(equal("kind", PRODUCTION), *bounds)
+        where = self._in_ledger()
         if not any(True for _ in self.lake.table(self.ledger).scan(row_filter=where).plan_files()):
             return self._new(computed)
-        terms = [f"source_epoch <= {epoch}L"]
-        terms += [] if first is None else [f"{PANE_TIME} >= {log_records.stamp(first)}"]
-        terms += [] if last is None else [f"{PANE_TIME} < {log_records.stamp(last)}"]
-        held = map_rows.current(self.map, self.session.table(self.ledger, where), Condition(" AND ".join(terms)))
+        within = Condition(f"source_epoch <= {epoch}L AND {self._within()}")
+        held = map_rows.current(self.map, self.session.table(self.ledger, where), within)
         return self._counted(map_rows.differences(self.map, computed, held))
 
     def _new(self, computed: Query) -> Found:
@@ -99,11 +86,6 @@ class MapRun(ClosedRun):
         # Counting in the process reads only the columns that the condition needs; the others are read when written.
         relation = self.session.view(text)
         return Found(relation, dict.fromkeys(COUNTS, 0) | {"changed": self.session.count(relation)})
-
-    def _counted(self, text: Query) -> Found:
-        kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
-        counted = self.session.counted(text, {name: Condition(f"change {kind}") for name, kind in kinds.items()})
-        return Found(counted.relation, counted.counts)
 
 
 def _bounds(first: int, last: int) -> tuple[int | None, int | None]:

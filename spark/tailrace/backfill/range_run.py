@@ -10,17 +10,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from tailrace.backfill.result import Backfilled, BackfillError, Found, draft, ended
+from tailrace.engines.batch import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.commit.answers_merge import Follows
+from tailrace.lake.commit.answers_merge import Follows, Unfollowed
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.range_replacement import EndedRun, Replacing
+from tailrace.lake.commit.range_replacement import COUNTS, EndedRun, Replacing
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import Filter, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Ranged, Windowless
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PANE_TIME
+from tailrace.sql.terms import ALWAYS, Condition, Query
 
 
 class RangeRun(ABC):
@@ -103,6 +109,37 @@ class ClosedRun(RangeRun):
     @abstractmethod
     def _computed(self, epoch: int) -> Found:
         """Compute the differences between the log up to an epoch and the ledger."""
+
+
+class RowsRun(ClosedRun):
+    """A run of a definition without windows, whose rows stand in its ledger alone."""
+
+    def __init__(self, session: Session, definition: Windowless, first: int, last: int, pinned: Head) -> None:
+        super().__init__(session, definition, first, last)
+        self.pinned, self.ledger = pinned, ledger_name(definition.name)
+
+    def published(self, found: Found, snapshot: int) -> None:
+        """Do nothing: there is no table of answers that follows the ledger."""
+
+    def _followed(self, owner: str) -> Follows:
+        return Unfollowed(self.lake, self.definition.name)
+
+    def _in_ledger(self) -> Filter:
+        """Return the filter of the ledger's files that hold rows of the range."""
+        bounds = [] if self.first <= BEGINNING else [since(PANE_TIME, self.first)]
+        bounds += [] if self.last >= END_OF_TIME else [before(PANE_TIME, self.last)]
+        return every(equal("kind", PRODUCTION), *bounds)
+
+    def _within(self) -> Condition:
+        """Write the condition on the event times of the range."""
+        terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.stamp(self.first)}"]
+        terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.stamp(self.last)}"]
+        return Condition(" AND ".join(terms)) if terms else ALWAYS
+
+    def _counted(self, differences: Query) -> Found:
+        kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
+        counted = self.session.counted(differences, {name: Condition(f"change {kind}") for name, kind in kinds.items()})
+        return Found(counted.relation, counted.counts)
 
 
 def folded_head(lake: Lake, definition: Ranged) -> Head:

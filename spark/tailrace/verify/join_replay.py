@@ -6,22 +6,17 @@ none can come; a late one is late by the watermark before its own epoch. So one 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import pyarrow as pa
 
 from tailrace.engines.batch import log_records
-from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import recorded
-from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import LATE, PRODUCTION
-from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.join import JOIN_WINDOW, LEFT, RIGHT, SIDES, Join
@@ -31,9 +26,8 @@ from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.results import join_output
 from tailrace.sql.terms import Query, Relation, all_of, bracketed, quoted
 from tailrace.verify.audit_checks import SHOWN, in_common
-from tailrace.verify.map_replay import RowsReplayed
-from tailrace.verify.recorded_epochs import ReplayError
 from tailrace.verify.row_diff import RowCount
+from tailrace.verify.rows_replay import Compared, RowsReplayed, replayed_rows
 
 
 def replay_join(lake: Lake, join: Join, first: int | None = None, last: int | None = None) -> RowsReplayed:
@@ -42,22 +36,7 @@ def replay_join(lake: Lake, join: Join, first: int | None = None, last: int | No
     Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another
     definition's.
     """
-    check_definition(lake, join)
-    ledger = ledger_name(join.name)
-    head = lake.head(ledger)
-    latest = head.number("epoch")
-    begin, end = 0 if first is None else first, latest if last is None else last
-    if begin > end or end > latest:
-        raise ReplayError(f"{ledger} has epochs 0 to {latest}: there are none from {begin} to {end}")
-
-    def run(lake: Lake) -> RowsReplayed:
-        started = time.perf_counter()
-        reads = [*log_records.read(lake, join.log, end), (ledger, EVERYTHING)]
-        with session_for(lake, join, "replay", reads) as session, pinned(lake, {ledger: head.snapshot}):
-            counts, differ = _compared(session, join, session.table(ledger, snapshot=head.snapshot), begin, end)
-            return RowsReplayed(begin, end, latest, counts, differ, time.perf_counter() - started, session.choice)
-
-    return here_first(lake, run)
+    return replayed_rows(lake, join, first, last, partial(_compared, join=join))
 
 
 @dataclass(frozen=True)
@@ -68,9 +47,7 @@ class _Judged:
     late: Mapping[str, Relation]
 
 
-def _compared(
-    session: Session, join: Join, ledger: Relation, first: int, last: int
-) -> tuple[dict[str, RowCount], tuple[Mapping[str, Any], ...]]:
+def _compared(session: Session, ledger: Relation, first: int, last: int, join: Join) -> Compared:
     clocks = _clocks(session, join, last)
     judged = _judged(session, join, clocks, last)
     within = f"epoch BETWEEN {first}L AND {last}L"

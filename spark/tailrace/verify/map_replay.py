@@ -6,51 +6,21 @@ with the ledger's rows of the same record.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import taken
-from tailrace.engines.batch.run_engine import here_first, session_for
-from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
-from tailrace.lake.schema.filters import EVERYTHING
-from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.map import Map
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Query, Relation, quoted
 from tailrace.verify.audit_checks import in_common
-from tailrace.verify.recorded_epochs import ReplayError
 from tailrace.verify.row_diff import SHOWN, RowCount
-
-
-@dataclass(frozen=True)
-class RowsReplayed:
-    """The result of a replay of the epochs `first` to `last`: counts by the ledger's kinds of rows.
-
-    `latest` is the last epoch of the ledger, `quoted` are a few rows that differ.
-    """
-
-    first: int
-    last: int
-    latest: int
-    counts: Mapping[str, RowCount]
-    quoted: tuple[Mapping[str, Any], ...]
-    seconds: float
-    engine: EngineChoice
-
-    @property
-    def ok(self) -> bool:
-        """Whether the replay gave exactly the ledger's rows."""
-        return all(count.ledger == count.replay == count.same for count in self.counts.values())
+from tailrace.verify.rows_replay import Compared, RowsReplayed, replayed_rows
 
 
 def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int | None = None) -> RowsReplayed:
@@ -59,31 +29,10 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
     Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another
     definition's.
     """
-    check_definition(lake, definition)
-    ledger = ledger_name(definition.name)
-    head = lake.head(ledger)
-    latest = head.number("epoch")
-    begin, end = 0 if first is None else first, latest if last is None else last
-    if begin > end or end > latest:
-        raise ReplayError(f"{ledger} has epochs 0 to {latest}: there are none from {begin} to {end}")
-
-    def run(lake: Lake) -> RowsReplayed:
-        started = time.perf_counter()
-        reads = [*log_records.read(lake, definition.log, end), (ledger, EVERYTHING)]
-        with (
-            session_for(lake, definition, "replay", reads) as session,
-            pinned(lake, {ledger: head.snapshot}),
-        ):
-            counts, differ = _compared(session, definition, session.table(ledger, snapshot=head.snapshot), begin, end)
-            seconds = time.perf_counter() - started
-            return RowsReplayed(begin, end, latest, counts, differ, seconds, session.choice)
-
-    return here_first(lake, run)
+    return replayed_rows(lake, definition, first, last, partial(_compared, definition=definition))
 
 
-def _compared(
-    session: Session, definition: Map, ledger: Relation, first: int, last: int
-) -> tuple[dict[str, RowCount], tuple[Mapping[str, Any], ...]]:
+def _compared(session: Session, ledger: Relation, first: int, last: int, definition: Map) -> Compared:
     within = f"epoch BETWEEN {first}L AND {last}L"
     streamed = log_records.streamed(session, definition.log, last)
     records = session.materialized(Query(f"SELECT * FROM {streamed} WHERE _epoch >= {first}L"))

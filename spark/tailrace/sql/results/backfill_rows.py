@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tailrace.lake.schema.contracts import PANE, ledger_contract, spark_type
+from tailrace.lake.schema.contracts import PANE, PRODUCTION, ledger_contract, spark_type
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.query_shapes import filled
 from tailrace.sql.terms import Query, Relation, quoted
@@ -19,6 +20,34 @@ class BackfillVersion:
     epoch: int
     watermark: int
     processing_time: int
+
+
+_SIDES = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
+"""What is taken back of differences, and what is given: the prefix of its columns, `retraction`, and which rows."""
+
+
+def production_rows(
+    types: Mapping[str, str], own: Iterable[str], results: Iterable[str], view: Relation, written: BackfillVersion
+) -> Query:
+    """Write the SQL of the ledger rows of differences: retractions of held rows, and the computed rows.
+
+    `types` are the ledger's, `own` the columns of `view` that both sides have in common, `results` those with an `old_`
+    and a `new_` one.
+    """
+    common = {
+        "kind": f"'{PRODUCTION}'",
+        "generation": f"{written.generation}L",
+        "epoch": f"{written.epoch}L",
+        "processing_time": f"TIMESTAMP_MICROS({written.processing_time}L)",
+        "writer": "'backfill'",
+        **{name: name for name in own},
+    }
+    names, texts = list(results), []
+    for which, retraction, holds in _SIDES:
+        values = {name: quoted(f"{which}_{name}") for name in names}
+        row = filled(types, common | values | {"retraction": retraction})
+        texts.append(f"SELECT {row} FROM {view} WHERE {holds}")
+    return Query(" UNION ALL ".join(texts))
 
 
 def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion) -> Query:
@@ -41,8 +70,7 @@ def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion) -> Q
         **{name: quoted(name) for name in pipeline.key},
     }
     texts = []
-    sides = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
-    for which, retraction, holds in sides:
+    for which, retraction, holds in _SIDES:
         values = common | {"retraction": retraction}
         values |= {name: quoted(f"{which}_{name}") for name in pipeline.results}
         if "answer" in types:

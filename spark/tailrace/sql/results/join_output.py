@@ -9,9 +9,9 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.model.definition.join import JOIN_WINDOW, SIDES, Join
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.epoch.join_rows import JOIN_PLACE, row_types
-from tailrace.sql.query_shapes import equal_in, filled
+from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.stage_records import pair_place
-from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.results.backfill_rows import BackfillVersion, production_rows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
 
 
@@ -67,20 +67,7 @@ def differences(join: Join, computed: Query, held: Query) -> Query:
 
 def corrected(join: Join, view: Relation, written: BackfillVersion) -> Query:
     """Write the SQL of the ledger rows of differences: retractions of held pairs, and the computed pairs."""
-    own = {
-        "kind": f"'{PRODUCTION}'",
-        "generation": f"{written.generation}L",
-        "epoch": f"{written.epoch}L",
-        "processing_time": f"TIMESTAMP_MICROS({written.processing_time}L)",
-        "writer": "'backfill'",
-        **{name: name for name in identity(join)},
-    }
-    texts = []
-    for which, retraction, holds in (("old", "true", "('changed', 'gone')"), ("new", "false", "('changed', 'new')")):
-        values = {name: quoted(f"{which}_{name}") for name in _values(join)}
-        row = filled(row_types(join), own | values | {"retraction": retraction})
-        texts.append(f"SELECT {row} FROM {view} WHERE change IN {holds}")
-    return Query(" UNION ALL ".join(texts))
+    return production_rows(row_types(join), identity(join), _values(join), view, written)
 
 
 def _values(join: Join) -> list[str]:

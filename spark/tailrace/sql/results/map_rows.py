@@ -16,7 +16,7 @@ from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.query_shapes import equal_in, filled
 from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.records.selections import FAILED, selected
-from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.results.backfill_rows import BackfillVersion, production_rows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
@@ -129,23 +129,14 @@ def new(definition: Map, computed: Query) -> Query:
 
 def corrected(definition: Map, view: Relation, written: BackfillVersion) -> Query:
     """Write the SQL of the ledger rows of differences: retractions of held rows, and the computed rows."""
-    own = {
-        "kind": f"'{PRODUCTION}'",
-        "generation": f"{written.generation}L",
-        "epoch": f"{written.epoch}L",
-        "processing_time": f"TIMESTAMP_MICROS({written.processing_time}L)",
-        "writer": "'backfill'",
-        **{name: name for name in (PANE_TIME, *PLACE)},
-    }
-    texts = []
-    for which, retraction, holds in (("old", "true", "('changed', 'gone')"), ("new", "false", "('changed', 'new')")):
-        values = {name: quoted(f"{which}_{name}") for name in definition.results}
-        row = _row(definition, own | values | {"retraction": retraction})
-        texts.append(f"SELECT {row} FROM {view} WHERE change IN {holds}")
-    return Query(" UNION ALL ".join(texts))
+    return production_rows(_types(definition), (PANE_TIME, *PLACE), definition.results, view, written)
 
 
 def _row(definition: Map, values: Mapping[str, str]) -> str:
     """Write the select-list of a ledger row; null where there is no value."""
-    types = {name: spark_type(column.shape) for name, column in map_contract(definition).columns.items()}
-    return filled(types, values)
+    return filled(_types(definition), values)
+
+
+def _types(definition: Map) -> dict[str, str]:
+    """List the columns of the ledger and their types."""
+    return {name: spark_type(column.shape) for name, column in map_contract(definition).columns.items()}

@@ -12,7 +12,7 @@ from tailrace.cli.terminal.formats import span
 
 if TYPE_CHECKING:
     from tailrace.model.definition.chain import Windowless
-    from tailrace.verify.map_replay import RowsReplayed
+    from tailrace.verify.rows_replay import RowsReplayed
 
 
 def show(output: Output, definition: Windowless, replayed: RowsReplayed) -> None:
