@@ -8,7 +8,9 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pytest
 
 from tailrace import Log, Union, seconds
 from tailrace.fold.fold_group import FoldGroup
@@ -70,7 +72,11 @@ class Logs:
     def fold(self, *definitions: Definition) -> None:
         group = FoldGroup(no_spark, self.lake, definitions)
         group.catch_up(last_epoch(self.lake, group.logs), lambda *_: None)
+        database = group.sides.database
         group.close()
+        # A process that opens one stream after the other keeps nothing of those that it closed.
+        with pytest.raises(duckdb.ConnectionException):
+            database.execute("SELECT 1")
 
     def together(self, union: Union = ADS) -> Iterable[tuple[list[dict[str, Any]], Clock]]:
         """The epochs as the reference has them: the union's records, at the watermark of both logs."""

@@ -70,6 +70,11 @@ class Sides:
         """The DuckDB database of this process, opened when it is first needed."""
         return connect(self.lake.settings)
 
+    def close(self) -> None:
+        """Close the database, and with it every connection to it."""
+        if (opened := self.__dict__.pop("database", None)) is not None:
+            opened.close()
+
     @property
     def small(self) -> bool:
         """Whether DuckDB takes an epoch without records, which is as small as one can be."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -58,9 +58,8 @@ class FoldGroup(Sequence[Fold]):
         *,
         follow_every: int | None = None,
         landing: Lease | None = None,
-        sides: Sides | None = None,
     ) -> None:
-        self.sides = sides or Sides(spark, lake)
+        self.sides = Sides(spark, lake)
         self.lake, self.landing = lake, landing
         self.logs = landed_logs(definitions)
         stages = _stages(definitions)
@@ -189,10 +188,11 @@ class FoldGroup(Sequence[Fold]):
         self._following.settle()
 
     def close(self) -> None:
-        """Bring the answers up with the ledgers, and close the folds."""
-        self._following.close()
-        for fold in self:
-            self.ask(fold, fold.close)
+        """Bring the answers up with the ledgers, and close the folds and their database."""
+        with closing(self.sides):
+            self._following.close()
+            for fold in self:
+                self.ask(fold, fold.close)
 
     def leap(self, last: int) -> None:
         """Fold what the log has up to `last` and a ledger lacks in one step, with the clock of `last`.

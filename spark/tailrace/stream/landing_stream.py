@@ -31,7 +31,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tailrace.engines.spark.executions.execution import lost_with_an_executor
 from tailrace.fold.fold import EpochResult, Fold, Phases
-from tailrace.fold.fold_engines import Sides
 from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
@@ -95,13 +94,10 @@ class Stream:
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
         # A fold that is lost while the log is still ours was taken over by another process.
-        self.sides = Sides(spark, lake)
-        self.folds = FoldGroup(
-            spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log, sides=self.sides
-        )
+        self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
         stages = [fold.definition for fold in self.folds]
         self._signals = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
-        self.cutter.open(self.sides, signals=self._signals)
+        self.cutter.open(self.folds.sides, signals=self._signals)
         self._started = self._ended = self._looked = time.perf_counter()
 
     @property
@@ -235,7 +231,7 @@ class Stream:
         self.cutter.active = tuple(logs)
         landings = {name: self.cutter.landings[name] for name in logs}
         renew_checkpoint(self.spark, self.checkpoint, landings, self.sources)
-        self.cutter.open(self.sides, signals=self._signals)
+        self.cutter.open(self.folds.sides, signals=self._signals)
         self._begin()
 
     def _epoch(self, batch: DataFrame, batch_id: int) -> None:
