@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +19,19 @@ from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb.query import asked
 from tailrace.engines.spark.query import by_spark
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.key_history import history
 from tailrace.lake.read.query_views import QueryError, by_duckdb
+from tailrace.model.base.time import END_OF_TIME, instant
+from tailrace.model.step.step import WindowsState, step
+from tailrace.model.windows.panes import Pane, settled_indexes
 from tailrace.settings import Settings
 from tests.support import small_lake
+from tests.support.several import PATIENT, Logs, Part, random_epochs
 
 QUERIES = [
     "select city, rides, mean_price, window_start from hourly_rides order by city, window_start",
     "select city, count(*) as n, sum(rides) as r from hourly_rides__panes where not retraction group by 1 order by 1",
+    "select city, timing, settled_index from hourly_rides__panes order by city, settled_index nulls first, timing",
     "with late as (select * from hourly_rides__late) select reason, behind, event_time from late",
     "select count(*) as open from hourly_rides__state where not gone",
     "select l.kind, a.rides from hourly_rides__ledger l join hourly_rides a using (city, window_start) order by all",
@@ -50,8 +58,37 @@ def test_both_engines_give_the_same_rows(plain: SparkSession, settings: Settings
         assert found[0]
 
 
+def test_M4_a_pane_says_which_of_its_windows_it_is(settings: Settings) -> None:
+    logs = Logs(Lake(settings))
+    for parts in random_epochs(Random(7), 12):
+        logs.land(parts)
+    logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    logs.fold(PATIENT)
+    state, fired = WindowsState(), list[Pane]()
+    for records, clock in logs.together():
+        state, panes, _, _ = step(PATIENT, state, records, clock)
+        fired += panes
+    places = settled_indexes(((p.key, p.window, p.version.generation), p.timing.value, p.retraction) for p in fired)
+    expected = Counter(
+        (p.key, p.window.start, p.version.index, p.timing.value, p.is_last, place)
+        for p, place in zip(fired, places, strict=True)
+    )
+    query = "select ad, window_start, pane_index, timing, is_last, settled_index from patient__panes"
+    found = asked(logs.lake, query)
+    assert isinstance(found, tuple)
+    rows = [tuple(row.values()) for row in found[0].to_pylist()]
+    assert Counter(((ad,), instant(start), *said) for ad, start, *said in rows) == expected
+    assert {(timing, last, place) for _, _, _, timing, last, place in expected} > {
+        ("early", False, None), ("early", None, None), ("on_time", False, 0), ("late", False, 1), ("late", True, 1)
+    }  # fmt: skip
+    of_one_key = history(logs.lake, PATIENT, ("a",))
+    assert Counter(
+        (("a",), p.window.start, p.version.index, p.timing, p.is_last, p.settled_index) for p in of_one_key.panes
+    ) == Counter({said: times for said, times in expected.items() if said[0] == ("a",)})
+
+
 ALIKE = [
-    *QUERIES[:4],
+    *QUERIES[:5],
     "select l.kind, a.rides from hourly_rides__ledger l join hourly_rides a using (city, window_start) order by 1, 2",
     "select count(*), sum(rides), max(city), avg(mean_price), count_if(rides > 2) as many from hourly_rides",
     "select city, rides + 1 as more, case when rides > 2 then 'many' end as m from hourly_rides order by m, city, more",

@@ -58,7 +58,7 @@ def _row(pipeline: Pipeline, row: dict[str, Any]) -> tuple[Any, ...]:
     place = (_exact(row[name] for name in pipeline.key), row["window_start"], row["window_end"])
     if row["kind"] == "late":
         return ("late", *place, row["epoch"], row["event_time"], row["behind"], row["reason"])
-    version = (row["generation"], row["epoch"], row["pane_index"], row["retraction"], row["timing"])
+    version = (row["generation"], row["epoch"], row["pane_index"], row["retraction"], row["timing"], row["is_last"])
     answer = tuple(row["answer"].values()) if row.get("answer") else ()
     times = (row["watermark"], row["processing_time"])
     return ("pane", *place, *version, *times, _exact(row[name] for name in pipeline.what), _exact(answer))

@@ -62,7 +62,8 @@ def canonical(pane: Pane) -> tuple[Any, ...]:
     """A pane as a tuple that hashes and equals that of an equal pane: to compare panes as a multiset."""
     values = tuple((name, *_plain(pane.values[name]), *_plain(pane.answer[name])) for name in sorted(pane.values))
     version, retraction = tuple(pane.version), pane.retraction
-    return (pane.key, pane.window, version, retraction, pane.timing, pane.watermark, pane.processing_time, values)
+    times = (pane.watermark, pane.processing_time)
+    return (pane.key, pane.window, version, retraction, pane.timing, pane.is_last, *times, values)
 
 
 def _plain(value: Any) -> tuple[str, Any]:
@@ -206,6 +207,8 @@ def panes_hold_together(pipeline: Pipeline, panes: Iterable[Pane]) -> None:
         else:
             if place in gone:
                 raise Broken(f"V3: a window that merged away came back:\n  {told(pane)}")
+            if before.is_last and not (pane.retraction and pipeline.where.merges):
+                raise Broken(f"M4: a pane comes after its window's last:\n  {told(before)}\n  {told(pane)}")
             pair = before.retraction and not pane.retraction and before.version == pane.version
             if before.retraction and not pair:
                 raise Broken(f"V1: a retraction is followed by its own pane or by nothing:\n  {told(pane)}")
@@ -294,6 +297,24 @@ def timings_are_right(pipeline: Pipeline, epochs: Epochs, panes: Iterable[Pane],
                 if new and pane.timing is not Timing.EARLY and pane.timing is not expected:
                     raise Broken(f"M4: {sum(new)} of its {len(new)} new records came in time:\n  {told(pane)}")
         before = clock.watermark
+
+
+def lasts_are_told(pipeline: Pipeline, epochs: Epochs, panes: Iterable[Pane]) -> None:
+    """M4: a window's latest pane is its last where its epoch closes the window, or where its trigger finishes."""
+    clocks = [clock for _, clock in epochs]
+    before = dict(zip((clock.epoch for clock in clocks), [BEGINNING, *(c.watermark for c in clocks)], strict=False))
+    after = {clock.epoch: clock.watermark for clock in clocks}
+    latest = {(pane.key, pane.window): pane for pane in panes}
+    for pane in latest.values():
+        closes = min(END_OF_TIME, pane.window.end + pipeline.lateness)
+        closing = before[pane.version.epoch] < closes <= after[pane.version.epoch]
+        if pane.retraction:
+            if pane.is_last is not None:
+                raise Broken(f"M4: a retraction says that it is the last:\n  {told(pane)}")
+        elif closing and not pane.is_last:
+            raise Broken(f"M4: the window closes, and its latest pane is not the last:\n  {told(pane)}")
+        elif pane.is_last and not closing and not pipeline.when.finishes:
+            raise Broken(f"M4: the last pane of a window that does not close:\n  {told(pane)}")
 
 
 def backfill_is_batch(pipeline: Pipeline, records: Sequence[Record], cuts: Iterable[int] = ()) -> None:
@@ -387,4 +408,5 @@ def holds_for_fold(pipeline: Pipeline, epochs: Epochs) -> ReferenceRun:
     panes_hold_together(pipeline, panes)
     lateness_is_right(pipeline, epochs, late)
     timings_are_right(pipeline, epochs, panes, late)
+    lasts_are_told(pipeline, epochs, panes)
     return run

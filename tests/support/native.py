@@ -158,6 +158,7 @@ def said_by_reference(
                 *pane.version,
                 pane.retraction,
                 pane.timing.value,
+                pane.is_last,
                 pane.watermark,
                 pane.processing_time,
                 _exact(pane.values.values()),
@@ -202,7 +203,8 @@ def _pane_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
     span = (row["window_start"], row["window_end"])
     version = (row["generation"], row["epoch"], row["pane_index"])
     times = (row["watermark"], row["processing_time"])
-    return ("pane", key, *span, *version, row["retraction"], row["timing"], *times, _exact(values), _exact(answer))
+    said = (row["retraction"], row["timing"], row["is_last"])
+    return ("pane", key, *span, *version, *said, *times, _exact(values), _exact(answer))
 
 
 def _late_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from tailrace import Log, Union, seconds
+from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Union, minutes, seconds
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
@@ -32,6 +32,10 @@ CLICKS = Log(
     disorder=seconds(5),
 )  # fmt: skip
 ADS = Union(name="ads", of=(VIEWS, CLICKS))
+PATIENT = Pipeline(
+    name="patient", log=ADS, key="ad", what={"n": Count()}, where=Fixed(minutes(1)), how=RETRACTING,
+    when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)), allowed_lateness=minutes(2),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,12 @@ def compared(
 ) -> tuple[dict[str, RowCount], tuple[RowDifference, ...]]:
     """Count the rows that two relations of ledger rows have in common, by kind, and find the first differences.
 
-    The writer of a row is not compared. Retractions count as a kind of their own.
+    The writer of a row is not compared. Retractions count as a kind of their own. Where panes of the ledger do not say
+    whether they are the last, as they were written before ledgers had that column, it is not compared.
     """
     columns = _comparable(pipeline)
+    if _says_no_last(session, ledger):
+        del columns["is_last"]
     items = ", ".join(f"{term} AS {quoted(name)}" for name, term in columns.items())
     sides = ((ledger, "1L AS _ledger, 0L AS _replay"), (replayed, "0L AS _ledger, 1L AS _replay"))
     both = " UNION ALL ".join(f"SELECT {items}, {side} FROM {rows}" for rows, side in sides)
@@ -83,6 +86,15 @@ def compared(
 _VERSION = ("generation", "pane_index")
 _SOURCE = ("source_partition", "source_offset")
 _SIDES = ("_ledger", "_replay")
+
+
+def _says_no_last(session: Session, ledger: Relation) -> bool:
+    """Tell whether a pane of the ledger does not say whether it is its window's last."""
+    panes = f"FROM {ledger} WHERE kind = '{PANE}' AND NOT retraction"
+    some = session.rows(Query(f"SELECT * {panes} LIMIT 1"))
+    if some and "is_last" not in some[0]:
+        return True
+    return bool(some and session.rows(Query(f"SELECT epoch {panes} AND is_last IS NULL LIMIT 1")))
 
 
 def _comparable(pipeline: Pipeline) -> dict[str, str]:

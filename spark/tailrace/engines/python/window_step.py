@@ -122,7 +122,7 @@ class PythonStep:
         version = {"generation": pane.version.generation, "pane_index": pane.version.index}
         row = self._ledger_row(PANE, pane.key, pane.window, **version, timing=pane.timing.value, writer=pane.writer)
         row |= {"retraction": pane.retraction, "watermark": pane.watermark, **pane.values, "answer": pane.answer}
-        row |= {"event_time": pane.timestamp}
+        row |= {"event_time": pane.timestamp, "is_last": pane.is_last}
         return row | ({"pending": pane.parts} if self._rules.discards and not pane.retraction else {})
 
     def _late(self, late: Late) -> Row:

@@ -24,7 +24,7 @@ def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = No
     """
     try:
         _check(spark, query)
-        views, snapshots = reading(lake, query, epoch)
+        views, snapshots = reading(lake, query, epoch, quote="`")
         for table, snapshot in snapshots.items():
             rows = f"SELECT * FROM {lake.spark_name(table)} VERSION AS OF {snapshot}"
             spark.sql(rows).createOrReplaceTempView(table)

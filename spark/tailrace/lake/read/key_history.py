@@ -6,7 +6,7 @@ Read from the ledger without a JVM; the filters use the files' statistics. Insta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.base.types import INTEGERS, decimal_parts
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.windows.panes import Version
+from tailrace.model.windows.panes import Version, settled_indexes
 from tailrace.model.windows.windows import Window
 
 KeyValue: TypeAlias = "str | bool | int | Decimal | date | datetime | None"
@@ -42,6 +42,8 @@ class LedgerPane:
     processing_time: int
     watermark: int
     writer: str
+    is_last: bool | None = None
+    settled_index: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
     if at is not None and not pipeline.where.merges and any(instant(row["window_start"]) == at for row in rows):
         rows = [row for row in rows if instant(row["window_start"]) == at]
     panes = sorted((_pane(pipeline, row) for row in rows if row["kind"] == PANE), key=_order)
+    places = settled_indexes(((one.window, one.version.generation), one.timing, one.retraction) for one in panes)
+    panes = [replace(one, settled_index=place) for one, place in zip(panes, places, strict=True)]
     late = sorted((_late(row) for row in rows if row["kind"] == LATE), key=lambda one: (one.epoch, one.event_time))
     head = head_of(ledger)
     return History(tuple(key), tuple(panes), tuple(late), head.number("watermark", BEGINNING), head.number("epoch"))
@@ -150,6 +154,7 @@ def _pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
         processing_time=instant(row["processing_time"]),
         watermark=instant(row["watermark"]),
         writer=row["writer"],
+        is_last=row.get("is_last"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
@@ -14,6 +14,7 @@ import pyarrow as pa
 from tailrace.lake.catalog.backends import endpoint
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.epoch_reading import answers_by_panes, has_answers, pinned_snapshots
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import CLAIMED, LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import LEDGER
@@ -36,12 +37,12 @@ class Reading(NamedTuple):
     snapshots: dict[str, int]
 
 
-def reading(lake: Lake, query: str, epoch: int | None = None) -> Reading:
+def reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') -> Reading:
     """Find how a query reads the tables that it names: as they are now, or as of an epoch of their logs.
 
-    Raises `EpochError` where a table has no snapshot of the epoch.
+    `quote` is what the engine has around a name. Raises `EpochError` where a table has no snapshot of the epoch.
     """
-    texts = _views(lake, query)
+    texts = _views(lake, query, quote)
     if epoch is None:
         return Reading(texts, {})
     there = tables(lake)
@@ -53,7 +54,7 @@ def reading(lake: Lake, query: str, epoch: int | None = None) -> Reading:
     return Reading(texts, pinned_snapshots(lake, named, epoch))
 
 
-def _views(lake: Lake, query: str) -> dict[str, str]:
+def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
     """Find the views of a ledger's rows that a query names, each with the SQL that selects the rows."""
     texts = {}
     for table in tables(lake):
@@ -61,11 +62,26 @@ def _views(lake: Lake, query: str) -> dict[str, str]:
             for name, kind in KINDS.items():
                 view = f"{table.removesuffix(LEDGER)}__{name}"
                 if _named(view, query):
-                    texts[view] = f"SELECT * FROM {table} WHERE kind = '{kind}'"
+                    columns = lake.table(table).schema().column_names if kind == PANE else []
+                    items = ", ".join(["*", *_settled_index(columns, quote)])
+                    texts[view] = f"SELECT {items} FROM {table} WHERE kind = '{kind}'"
             view = f"{table.removesuffix(LEDGER)}__{ROWS}"
             if _named(view, query):
                 texts[view] = _standing(table, lake.table(table).schema().column_names)
     return texts
+
+
+def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
+    """Write a pane's place among those of its window that are not early, as `settled_indexes` of the model has it.
+
+    A query that does not name it does not compute it. `columns` are the ledger's.
+    """
+    if "pane_index" in columns:
+        key = [f"{quote}{name}{quote}" for name in columns[1 : columns.index(SPAN[0])]]
+        window = f"PARTITION BY {', '.join([*key, *SPAN])}, generation ORDER BY epoch, pane_index"
+        counts = "NOT retraction AND timing <> 'early'"
+        place = f"COUNT(CASE WHEN {counts} THEN 1 END) OVER ({window}) - 1"
+        yield f"CASE WHEN {counts} THEN {place} END AS settled_index"
 
 
 def _standing(ledger: str, columns: Collection[str]) -> str:

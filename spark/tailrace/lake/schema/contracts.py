@@ -178,6 +178,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "pane_index": Column("bigint", "pane: its place among the window's; partial: how many have fired"),
         "timing": Column("string", "pane: early, on_time, late or correction"),
         "retraction": Column("boolean", "pane: whether it takes the window's answer back"),
+        "is_last": Column("boolean", "pane of a stream: whether no other of its window comes after it"),
         "watermark": Column("timestamp", "pane: the watermark it fired at; late: the one it was judged by"),
         "processing_time": Column("timestamp", "the epoch's processing time"),
         "writer": Column("string", "pane: stream or backfill"),

@@ -13,15 +13,15 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 RESERVED = frozenset({
     "kind", "window_start", "window_end", "generation", "epoch", "pane_index", "timing", "retraction", "watermark",
     "processing_time", "writer", "answer", "fired", "pending", "trigger", "predecessors", "gone", "fresh",
-    "fresh_on_time", "waiting_since", "panes", "settled", "arrived", "latest", "event_time", "behind", "reason",
-    "source_partition", "source_offset", "when",
+    "fresh_on_time", "waiting_since", "panes", "settled", "settled_index", "is_last", "arrived", "latest",
+    "event_time", "behind", "reason", "source_partition", "source_offset", "when",
 })
 # fmt: on
 """Column names that the tables of a pipeline use themselves."""
 
 # fmt: off
 RESERVED_KEYS = RESERVED | {
-    "absorbed", "alike", "answered", "apart", "at", "before", "change", "closing", "computed", "entry", "fires",
+    "absorbed", "alike", "answered", "apart", "at", "before", "change", "closing", "computed", "ends", "entry", "fires",
     "held", "island", "merged_away", "new_generation", "now", "open", "refused", "remains", "right", "told", "touched",
     "watermark_after", "watermark_before", "wrong",
 }

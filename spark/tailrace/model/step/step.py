@@ -9,7 +9,7 @@ the paper's element-at-a-time model (Dataflow Model, 2.2 to 2.4).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tailrace.model.base.algebra import Scalars, Term
@@ -204,7 +204,7 @@ class _Step:
         """Ask the triggers of a key's windows at each phase, then fire last panes; return the windows afterwards."""
         after = {}
         for window, row in sorted(windows.items()):
-            at, fired, moved = self._at(window.end), False, row
+            at, fired, moved, before = self._at(window.end), False, row, len(self.panes)
             for phase in Phase:
                 fired = False
                 if at.open and self._advances(moved, window.end, phase):
@@ -212,6 +212,8 @@ class _Step:
             if self.rules.closes(moved, at.closing, fired):
                 moved, _ = self._moved(key, window, moved, None)
             after[window] = moved
+            if len(self.panes) > before and not self.panes[-1].retraction and self.rules.ends(moved, at.closing):
+                self.panes[-1] = replace(self.panes[-1], is_last=True)
         return after
 
     def _advances(self, row: Row, end: int, phase: Phase) -> bool:
@@ -266,7 +268,10 @@ class _Step:
         total = results if answer is values else self.rules.results(answer)
         times = (watermark, self.times.now)
         stamp = None if self.pipeline.stamp is None else answer[self.pipeline.stamp]
-        pane = Pane(key, window, results, total, timing, retraction, version, *times, timestamp=stamp, parts=values)
+        pane = Pane(
+            key, window, results, total, timing, retraction, version, *times, timestamp=stamp, parts=values,
+            is_last=None if retraction else False,
+        )  # fmt: skip
         self.panes.append(pane)
 
     def _too_late(self, record: Record, key: Key, window: Window, reason: str) -> None:

@@ -185,6 +185,10 @@ class Transition:
             return o.every(closing, fresh)
         return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
+    def ends(self, row: Row, closing: Term) -> Term:
+        """Tell whether no pane of a window comes after the epoch: it closes, or its trigger has finished (rule M4)."""
+        return self.o.some(closing, self.done(row)) if self.pipeline.finishing == "close" else closing
+
     def changes_without_records(self, row: Row, end: Term, times: Times) -> Term:
         """Tell whether an epoch without records for a window changes it: a pane fires, or it leaves the state."""
         o, open_ = self.o, self.open(end, times)

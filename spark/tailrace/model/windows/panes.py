@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -87,6 +87,11 @@ class Pane:
     """The answer's event time, in microseconds; None stands for the window's last microsecond."""
     parts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The accumulator from which `values` are computed."""
+    is_last: bool | None = None
+    """Whether no pane of the window comes after it: the window closes in its epoch, or its trigger has finished.
+
+    None of a retraction and of a correction, as a backfill may correct a window once more.
+    """
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,24 @@ class Rejected:
     reason: str
     epoch: int
     returned: bool = False
+
+
+def settled_indexes(panes: Iterable[tuple[Hashable, str, bool]]) -> Iterator[int | None]:
+    """Yield each pane's place among those of its window that are not early; None for an early one and a retraction.
+
+    A pane is given by its place (key, window and generation), its timing, and whether it is a retraction, in order.
+
+    >>> fired = [("w", "early", False), ("w", "on_time", False), ("w", "late", True), ("w", "late", False)]
+    >>> list(settled_indexes(fired))
+    [None, 0, None, 1]
+    """
+    counts: dict[Hashable, int] = {}
+    for place, timing, retraction in panes:
+        if retraction or timing == Timing.EARLY.value:
+            yield None
+        else:
+            counts[place] = counts.get(place, -1) + 1
+            yield counts[place]
 
 
 Answers = dict[tuple[Key, Window], Mapping[str, Any]]

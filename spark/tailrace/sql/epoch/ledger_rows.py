@@ -257,7 +257,8 @@ class Rows:
             if self.rules.retracts or self.pipeline.earlier is not None:
                 taken = shared | {"retraction": "true"} | self._results(f"{letter}_before_")
                 yield f"{letter}_takes", taken | self._stamped(f"{letter}_before_")
-            pane = shared | {"retraction": "false"} | self._stamped(f"{letter}_total_")
+            pane = shared | {"retraction": "false", "is_last": self._is_last(letter)}
+            pane |= self._stamped(f"{letter}_total_")
             if self.rules.discards:
                 answer = self._results(f"{letter}_total_")
                 pane |= self._results(f"{letter}_delta_")
@@ -266,6 +267,14 @@ class Rows:
             else:
                 pane |= self._results(f"{letter}_total_")
             yield f"{letter}_emits", pane
+
+    def _is_last(self, letter: str) -> str:
+        """Write whether a pane of this phase is its window's last: the window ends, and fires in no later phase."""
+        later = [after for after in phases(self.pipeline) if after > letter]
+        fires = [f"{after}_emits" for after in later]
+        if self.pipeline.earlier is not None:
+            fires += [f"{after}_takes" for after in later]
+        return " AND NOT ".join(["ends", *fires])
 
     def _taken_back(self) -> str:
         """Write the array of the retractions of windows that merged into one that fires now (rule V3)."""

@@ -69,7 +69,8 @@ def transitions(pipeline: Pipeline, met: Query) -> Query:
     for letter in phases(pipeline):
         _fire(rules, chain, state, letter, PHASES[letter])
     touched = " OR ".join(["(arrived > 0L", *(f"{letter}_advances" for letter in phases(pipeline))]) + ")"
-    chain.add({"touched": touched, "remains": f"(NOT {rules.out_of_reach(_END, 'watermark_after')})"})
+    after: Row = {"touched": touched, "remains": f"(NOT {rules.out_of_reach(_END, 'watermark_after')})"}
+    chain.add(after | {"ends": rules.ends(state, "closing")})
     return chain.text
 
 

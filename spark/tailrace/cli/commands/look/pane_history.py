@@ -110,7 +110,7 @@ def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OneWindow 
         before, after = columns.of(pane)
         made.add_row(
             *before,
-            Text(pane.timing.replace("_", " "), style=_STYLES.get(pane.timing, "")),
+            Text(pane.timing.replace("_", " ") + (", last" if pane.is_last else ""), _STYLES.get(pane.timing, "")),
             sign,
             *(value_shown(value) for value in pane.values.values()),
             *after,
@@ -213,6 +213,8 @@ def _data(pipeline: Pipeline, history: History) -> dict[str, Any]:
                 "generation": pane.version.generation,
                 "epoch": pane.version.epoch,
                 "index": pane.version.index,
+                "settled_index": pane.settled_index,
+                "last": pane.is_last,
                 "timing": pane.timing,
                 "retraction": pane.retraction,
                 "values": dict(pane.values),

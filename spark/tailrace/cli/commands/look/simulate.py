@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
+from tailrace.model.windows.panes import settled_indexes
 from tailrace.model.windows.windows import Window
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ def _data(trial: Simulation, sample: sample_records.Sample, key: Key | None) -> 
         "records": len(sample.records) - _again(trial, sample),
         "duplicates": _again(trial, sample),
         "epochs": len(trial.epochs),
-        "panes": [_pane(pane) for pane in trial.run.panes if key is None or pane.key == key],
+        "panes": _panes(pane for pane in trial.run.panes if key is None or pane.key == key),
         "late": [
             {
                 "stage": stage.name,
@@ -335,19 +336,27 @@ def _data(trial: Simulation, sample: sample_records.Sample, key: Key | None) -> 
         "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
         + [{"epoch": bad.epoch, "reason": bad.reason} for run in trial.runs for bad in run.rejected],
         "earlier": [
-            {"pipeline": stage.name, "panes": [_pane(pane) for pane in run.panes]}
+            {"pipeline": stage.name, "panes": _panes(run.panes)}
             for stage, run in zip(trial.pipeline.stages[:-1], trial.runs[:-1], strict=True)
         ],
         "open_windows": sum(map(len, trial.run.state.windows.values())),
     }
 
 
-def _pane(pane: Pane) -> dict[str, Any]:
+def _panes(panes: Iterable[Pane]) -> list[dict[str, Any]]:
+    fired = list(panes)
+    places = (((one.key, one.window, one.version.generation), one.timing.value, one.retraction) for one in fired)
+    return [_pane(one, place) for one, place in zip(fired, settled_indexes(places), strict=True)]
+
+
+def _pane(pane: Pane, settled_index: int | None) -> dict[str, Any]:
     return {
         "key": list(pane.key),
         "window": _ends(pane.window),
         "epoch": pane.version.epoch,
         "index": pane.version.index,
+        "settled_index": settled_index,
+        "last": pane.is_last,
         "timing": pane.timing.value,
         "retraction": pane.retraction,
         "values": dict(pane.values),
