@@ -26,7 +26,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, Each, RecordError, SparkColumns, SparkFrame
-from tailrace.model.logs.derived_logs import Union
+from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, Injected, ObservedLag
 from tailrace.model.triggers.combinators import (
@@ -76,6 +76,7 @@ __all__ = [
     "AnyValue",
     "ApproxDistinct",
     "ApproxQuantile",
+    "Arrivals",
     "AtPercentile",
     "AtWatermark",
     "BoundedDisorder",

@@ -179,6 +179,22 @@ def test_open_leaves_the_windows_open(definition: Path, sample: Path) -> None:
     assert simulated(definition, sample)["open_windows"] == 0
 
 
+def test_by_arrival_a_sample_has_the_windows_of_the_time_at_which_it_comes(definition: Path, sample: Path) -> None:
+    text = (
+        definition.read_text()
+        .replace("log=log", "log=Arrivals(of=log)")
+        .replace("Fixed(minutes(1))", "Fixed(hours(1))")
+    )
+    definition.write_text(text)
+    panes = simulated(definition, sample, "--key", "a", "--per-epoch", 4)["panes"]
+    # No record says when it came, so it came at its event time, or with the one before it that is later.
+    assert [(one["timing"], one["settled_index"], one["last"], one["values"]) for one in panes] == [
+        ("early", None, False, {"total": "5.75", "sales": 3}),
+        ("on_time", None, None, {"total": "5.75", "sales": 3}),
+        ("on_time", 0, True, {"total": "5.75", "sales": 3}),
+    ]
+
+
 @pytest.mark.slow
 def test_the_plot_is_a_page_and_a_picture(definition: Path, sample: Path, tmp_path: Path) -> None:
     page, picture = tmp_path / "out" / "plot.html", tmp_path / "out" / "plot.png"

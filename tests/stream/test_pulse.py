@@ -10,7 +10,20 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace import AfterCount, AfterDelay, AfterWatermark, Count, Fixed, Log, Pipeline, hours, minutes, seconds
+from tailrace import (
+    AfterCount,
+    AfterDelay,
+    AfterWatermark,
+    Arrivals,
+    Count,
+    Fixed,
+    Log,
+    Pipeline,
+    Sessions,
+    hours,
+    minutes,
+    seconds,
+)
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.signal_tables import Completions
@@ -102,6 +115,28 @@ def test_T4_a_delay_goes_by_and_a_window_is_said_to_be_complete_with_no_record_t
     others = counted("others", CLICKS)
     case.drain(others)
     assert case.panes("others") == case.panes("counted")
+
+
+def test_T4_a_window_of_processing_time_is_over_when_it_is_with_no_record_to_show_for_it(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    plain.sql("SET TIME ZONE 'UTC'")
+    pipeline = Pipeline(
+        name="sittings", log=Arrivals(of=CLICKS), key="who", what={"n": Count()}, where=Sessions(seconds(2))
+    )
+    running = case.stream(pipeline)
+    running.start()
+    case.land("first.json", 1, 1, 2)
+    case.until(running, ["on_time"], "sittings")
+    # No window is open any more, so time alone makes no further epoch.
+    assert not running.wait(3)
+    running.stop()
+    running.close()
+    assert [(epoch, timing, n) for epoch, _, timing, n in case.panes("sittings")] == [(1, "on_time", 3)]
+    assert len(case.reports) == 2
+    found = audit(case.lake, pipeline)
+    assert found.ok, [check for check in found.checks if not check.ok]
 
 
 def instant_of(hour: int, minute: int = 0) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -53,6 +53,8 @@ class Logs:
 
     lake: Lake
     epochs: list[Mapping[str, Part | None]] = field(default_factory=list)
+    now: Callable[[int], int] = int
+    """The processing time of an epoch, in microseconds."""
 
     def __post_init__(self) -> None:
         for log in (VIEWS, CLICKS):
@@ -69,7 +71,9 @@ class Logs:
             source = pa.array([f"{log.name}.json"] * rows.num_rows, pa.string())
             rows = rows.set_column(rows.column_names.index("_source"), "_source", source)
             files = self.lake.written(log.name, rows)
-            said = clock_properties(Clock(epoch, part.watermark, epoch)) | ({IDLE: "true"} if part.idle else {})
+            said = clock_properties(Clock(epoch, part.watermark, self.now(epoch))) | (
+                {IDLE: "true"} if part.idle else {}
+            )
             self.lake.change(log.name, FileChange(tuple(files)), said, self.lake.head(log.name).snapshot)
         self.epochs.append(parts)
 
@@ -96,7 +100,7 @@ class Logs:
                     records += union.records(named[name], rows)
             waited = [part.watermark for part in latest.values() if not part.idle]
             reached = max(reached, min(waited, default=BEGINNING))
-            yield records, Clock(epoch, reached, epoch)
+            yield records, Clock(epoch, reached, self.now(epoch))
 
 
 def view(second: int, ad: str) -> dict[str, Any]:

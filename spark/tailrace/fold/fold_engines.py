@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from tailrace.engines.batch.arrivals import epoch_times
 from tailrace.engines.batch.log_records import streamed
 from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
@@ -45,7 +47,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Union
+from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import least
 from tailrace.sql.records.selections import needs_spark
@@ -109,6 +111,21 @@ class Sides:
         now = max(one.clock.processing_time for one in epochs)
         bundle = self._united(union, {side: one.bundle for side, one in passed.items()})
         return PassedEpoch(bundle, Clock(epochs[0].clock.epoch, onward, now, signals), onward)
+
+    def arrived(self, log: Arrivals, passed: PassedEpoch, times: Mapping[int, int] | None = None) -> PassedEpoch:
+        """Make an epoch of a log by arrival of that of the log; `times` has the processing times of several epochs."""
+        now = passed.clock.processing_time
+        at = times or {passed.clock.epoch: now}
+        bundle = passed.bundle
+        if isinstance(bundle, pa.Table):
+            epochs = bundle["_epoch"].combine_chunks().dictionary_encode()
+            arrivals = pa.array([at[epoch] for epoch in epochs.dictionary.to_pylist()], pa.timestamp("us", "UTC"))
+            bundle = bundle.append_column(log.event_time, arrivals.take(epochs.indices))
+        else:
+            held = self.spark.createDataFrame(epoch_times(at)).hint("broadcast")
+            moments = held.selectExpr("epoch AS _epoch", f"TIMESTAMP_MICROS(at) AS {log.event_time}")
+            bundle = bundle.join(moments, "_epoch")
+        return PassedEpoch(bundle, replace(passed.clock, watermark=now), now)
 
     def _united(self, union: Union, bundles: Mapping[str, Bundled]) -> Bundled:
         with ExitStack() as views:

@@ -30,7 +30,7 @@ from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, Windowless, before, chain, keeping_answers
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 
 Found = TypeVar("Found")
@@ -103,6 +103,8 @@ class FoldGroup(Sequence[Fold]):
         def read(log: Log) -> PassedEpoch:
             if isinstance(log, Panes | Productions):
                 return self._by_name[log.of.name].passed_on()
+            if isinstance(log, Arrivals):
+                return self.sides.arrived(log, landed[log.of.name])
             return landed[log.name]
 
         return fold.stage(self._passed(fold.definition.log, read), phases)

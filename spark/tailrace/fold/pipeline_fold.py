@@ -241,7 +241,7 @@ class PipelineFold(LedgerFold):
         This is when the trigger should be asked again, no more: the step says whether it fires then.
         """
         periods, delays = self.pipeline.when.periods(), self.pipeline.when.delays()
-        if not (periods or delays):
+        if not (periods or delays or self.pipeline.by_arrival):
             return None
         try:
             self.lease.check()

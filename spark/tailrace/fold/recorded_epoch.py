@@ -12,7 +12,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import Log
 
 
@@ -50,6 +50,10 @@ class RecordedEpoch:
 
     def read(self, log: Log) -> PassedEpoch:
         """Return the epoch of a log that is no union."""
+        if isinstance(log, Arrivals):
+            commits = self._recordings.of(log.of.name)
+            times = {epoch: commit.clock.processing_time for epoch, commit in commits.items()}
+            return self._sides.arrived(log, self.read(log.of), times)
         if isinstance(log, Panes | Productions):
             return self._of_fold(self._folds[log.of.name])
         if log.name not in self._found:

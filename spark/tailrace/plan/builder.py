@@ -13,7 +13,7 @@ from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.definition.record_steps import Each
 from tailrace.model.definition.source_text import written
-from tailrace.model.logs.derived_logs import Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Productions, Union
 from tailrace.model.logs.log import log_names
 from tailrace.model.logs.watermark_strategies import BoundedDisorder
 from tailrace.model.step.transition import Transition
@@ -235,6 +235,9 @@ def _watermark(pipeline: Pipeline) -> AdvanceWatermark:
         driver = Choice(Execution.DRIVER, "one number an epoch, which the stage before it gives on")
         clock = f"that of {earlier.name}"
         return AdvanceWatermark(driver, clock, earlier=earlier.name, held=held or None)
+    if isinstance(log, Arrivals):
+        driver = Choice(Execution.DRIVER, "the epoch's own processing time")
+        return AdvanceWatermark(driver, "when the epoch was read", earlier="processing time")
     if isinstance(log, Union):
         driver = Choice(Execution.DRIVER, "one number an epoch, of the logs' own")
         furthest = f"the log that is furthest behind, of {log_names(log.parts)}, but for those that are idle"

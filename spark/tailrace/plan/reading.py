@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.model.definition.chain import Definition
+from tailrace.model.logs.derived_logs import Arrivals
 from tailrace.model.logs.log import Log, log_names
 
 
@@ -13,13 +14,16 @@ def reads(definition: Definition) -> str:
     >>> reads(example())
     'log clicks'
     """
-    return ", ".join(_one(part) for part in definition.log.parts)
+    when = " by arrival" if isinstance(definition.log, Arrivals) else ""
+    return ", ".join(_one(part) for part in definition.log.parts) + when
 
 
 def taken(log: Log) -> str:
     """Say how much an epoch takes of a log."""
     if len(log.parts) > 1:
         return f"{len(log.columns)} columns of the logs {log_names(log.parts)}"
+    if isinstance(log, Arrivals):
+        return f"{len(log.columns)} columns of log {log.of.name}"
     return f"{len(log.columns)} columns of log {log.name}" if log.landed else f"what {log.name} produces"
 
 

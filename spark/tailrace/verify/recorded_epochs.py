@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
+from tailrace.engines.batch.arrivals import arrived
 from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
@@ -24,7 +25,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation, NotKeptError
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import changes, productions
 from tailrace.sql.records.unions import united
@@ -135,6 +136,8 @@ class Recording:
     def _records_of(self, session: Session, log: Log, epochs: range) -> Query:
         """Write the query of the records of some epochs, and maybe of others, of a log that is no union."""
         where, table = _filter_of(log, epochs.start, epochs.stop - 1), _table_of(log)
+        if isinstance(log, Arrivals):
+            return all_of(arrived(session, log, session.log(log.of, where, self.snapshots[table])))
         if isinstance(log, Panes):
             return changes(log.of, session.table(table, where, self.snapshots[table]))
         if isinstance(log, Productions):
@@ -167,6 +170,8 @@ class Recording:
 
 def _table_of(log: Log) -> str:
     """Name the table that has a log's records."""
+    if isinstance(log, Arrivals):
+        return log.of.name
     return ledger_name(log.of.name) if isinstance(log, Panes | Productions) else log.name
 
 

@@ -1,9 +1,10 @@
-"""Write the query of a log's records up to an epoch, for any engine: a landed log's, productions, or a union's."""
+"""Write the query of a log's records up to an epoch, for any engine: a source's, productions, a union's, arrivals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tailrace.engines.batch.arrivals import arrived, brought_within
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import known_as
@@ -14,7 +15,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Windowless
 from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.join import Join
-from tailrace.model.logs.derived_logs import Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.records.unions import united
@@ -44,7 +45,8 @@ def read(
     lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None
 ) -> list[tuple[str, Filter]]:
     """Name the tables that have a log's records, and return the filter of the files to read for them of each."""
-    return [_table(lake, part, epoch, first, last) for part in log.parts]
+    parts = (log,) if isinstance(log, Arrivals) else log.parts
+    return [_table(lake, part, epoch, first, last) for part in parts]
 
 
 def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None) -> tuple[str, Filter]:
@@ -53,6 +55,8 @@ def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
     if isinstance(log, Productions):
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), at_most("epoch", epoch))
+    if isinstance(log, Arrivals):
+        return log.of.name, brought_within(lake, log, epoch, first, last)
     table = lake.table(log.name)
     # A renamed column is filtered by its present name.
     at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
@@ -72,6 +76,8 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
         sides = {side: _relation(session, part, epoch, first, last) for side, part in log.sides.items()}
         return bracketed(united(log, sides))
     table, where = _table(session.lake, log, epoch, first, last)
+    if isinstance(log, Arrivals):
+        return arrived(session, log, session.log(log.of, where))
     if not isinstance(log, Productions):
         return session.log(log, where)
     if isinstance(log.of, Windowless):
@@ -99,6 +105,8 @@ def _streamed(session: Session, log: Log, epoch: int, first: int | None) -> Rela
         return bracketed(
             united(log, {side: _streamed(session, part, epoch, first) for side, part in log.sides.items()})
         )
+    if isinstance(log, Arrivals):
+        return _relation(session, log, epoch, first, None)
     table, where = _table(session.lake, log, epoch, first, None)
     if isinstance(log, Productions):
         return bracketed(productions(log.of, session.table(table, where)))

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from tailrace.model.definition.source_text import written
-from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 
 Parts: TypeAlias = "Mapping[str, Any]"
@@ -46,6 +46,8 @@ def of_log(log: Log) -> dict[str, Any]:
     found: dict[str, Any] = {"columns": sorted(log.columns.items())}
     if isinstance(log, Panes | Productions):
         return found | {"reads": log.of.name, "of": log.of.fingerprint}
+    if isinstance(log, Arrivals):
+        return found | {"reads": "arrivals", "of": log.of.name}
     if isinstance(log, Union):
         sides = [(name, digest(tuple(sorted(of_log(one).items())))) for name, one in sorted(log.sides.items())]
         return found | {"reads": f"union by {log.tag}", "of": sides}

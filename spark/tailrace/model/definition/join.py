@@ -21,7 +21,7 @@ from tailrace.model.base.types import is_type
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.record_steps import ElementWise
 from tailrace.model.definition.source_text import written
-from tailrace.model.logs.derived_logs import Panes, Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.windows import Fixed, Global, Sliding, Window, Windowing
@@ -268,6 +268,8 @@ def join_faults(join: Join) -> Iterator[Fault]:
             yield Fault(side, log, "a log", f'write {side}=Log(name="clicks", columns=..., event_time=...)')
         elif isinstance(log, Union):
             yield Fault(side, f"the union {log.name}", "a log that is no union", "join its logs one after the other")
+        elif isinstance(log, Arrivals):
+            yield log.refused(side)
         elif isinstance(log, Panes):
             expected = "a log of which nothing is taken back"
             yield Fault(side, f"the panes of {log.name}", expected, f"join the log that {log.name} reads")

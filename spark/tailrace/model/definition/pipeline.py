@@ -25,7 +25,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, taken_through
 from tailrace.model.definition.source_text import written
 from tailrace.model.definition.validation import pipeline_faults
-from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import AtWatermark, Trigger
 from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
@@ -121,6 +121,11 @@ class Pipeline:
     def sources(self) -> tuple[Log, ...]:
         """The logs that sources fill and that the first stage reads, directly or through other definitions."""
         return self.log.sources
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether processing time closes the windows: the first stage reads `Arrivals`."""
+        return isinstance(self.stages[0].log, Arrivals)
 
     @property
     def panes(self) -> Panes[Pipeline]:

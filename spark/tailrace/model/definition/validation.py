@@ -17,7 +17,7 @@ from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.joins import Pairs
 from tailrace.model.definition.record_steps import Each, ElementWise, element_faults
 from tailrace.model.definition.source_text import length, written
-from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import Trigger, trigger_faults
 from tailrace.model.windows.panes import Accumulation, Timestamp
@@ -141,6 +141,9 @@ def map_faults(definition: DeclaredMap) -> Iterable[Fault]:
         expected = "a log of which nothing is taken back"
         remedy = f"read the log that {log.name} reads, or write the steps into a Pipeline over {log.name}.panes"
         yield Fault("log", f"the panes of {log.name}", expected, remedy)
+        return
+    if isinstance(log, Arrivals):
+        yield log.refused("log")
         return
     steps = list(_each_faults(definition))
     yield from steps

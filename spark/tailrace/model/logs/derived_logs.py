@@ -1,4 +1,4 @@
-"""Logs that are made of others: a stage's panes, the productions of a computation or a map, unions of several logs.
+"""Logs that are made of others: panes, productions, unions of several logs, and a log by when its records arrive.
 
 An epoch is one cut over all logs of a union, and its watermark is the least of theirs (rule T3; Dataflow Model, 2.1).
 So a definition over a union is folded, replayed and computed anew as one over a single log, and nothing is stored
@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tailrace.model.base.errors import DefinitionError, Fault
 from tailrace.model.base.names import name_faults
+from tailrace.model.base.time import moment
 from tailrace.model.logs.log import PANE_TIME, PLACE, Log
 
 
@@ -171,6 +172,8 @@ class Union(Log):
             if isinstance(log, Panes):
                 expected = "a log of which nothing is taken back"
                 yield Fault(path, f"the panes of {log.name}", expected, f"read the log that {log.name} reads")
+            elif isinstance(log, Arrivals):
+                yield log.refused(path)
             elif isinstance(log, Union):
                 expected = "a log that is no union"
                 yield Fault(path, f"the union {log.name}", expected, "write all of its logs into this one")
@@ -188,3 +191,67 @@ class Union(Log):
                 if known != type:
                     found, expected = f"{name}: {type}", f"{known}, as {other} has it"
                     yield Fault(f"{path}.columns", found, expected, "give it another name, for example with a Map")
+
+
+ARRIVAL = "arrival"
+"""The column of `Arrivals` with the processing time of the epoch that brought a record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals(Log):
+    """A log by when its records arrive: windows over it, sessions too, are windows of processing time.
+
+    A record has the columns of log `of`, and in column `arrival` the processing time of the epoch that brought it,
+    which is its event time here. That time is recorded with the epoch (rule T2), so replays and backfills have the
+    windows of the stream. The watermark is the processing time as well: no record is late, and a window is complete as
+    soon as it is over (Dataflow Model, 2.4: arrival times as event times, of which the watermark is perfect).
+
+    >>> clicks = Log(name="clicks", columns={"at": "timestamp", "who": "string"}, event_time="at")
+    >>> dict(Arrivals(of=clicks).columns)
+    {'at': 'timestamp', 'who': 'string', 'arrival': 'timestamp'}
+    """
+
+    of: Log
+    name: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    event_time: str = ARRIVAL
+
+    def __post_init__(self) -> None:
+        faults = list(self._faults())
+        if faults:
+            raise DefinitionError(self.name or "arrivals", faults)
+        object.__setattr__(self, "name", self.name or f"{self.of.name}_arrivals")
+        object.__setattr__(self, "columns", MappingProxyType({**self.of.columns, ARRIVAL: "timestamp"}))
+        object.__setattr__(self, "percentiles", MappingProxyType({}))
+
+    @property
+    def landed(self) -> bool:
+        return False
+
+    @property
+    def sources(self) -> tuple[Log, ...]:
+        return (self.of,)
+
+    @property
+    def parts(self) -> tuple[Log, ...]:
+        return (self.of,)
+
+    def records(self, records: Iterable[Mapping[str, Any]], now: int) -> Iterator[dict[str, Any]]:
+        """Yield the records of an epoch, whose processing time is `now` in microseconds, with their arrival."""
+        for record in records:
+            yield {**record, ARRIVAL: moment(now)}
+
+    def refused(self, path: str) -> Fault:
+        """Make the fault of a definition that has no windows, and reads this log."""
+        expected = "a log itself, as only a pipeline's windows go by arrival"
+        return Fault(path, self.name, expected, f"read {self.of.name}, or write a Pipeline over {self.name}")
+
+    def _faults(self) -> Iterable[Fault]:
+        of: object = self.of
+        if self.name:
+            yield from name_faults("log.name", self.name)
+        if not isinstance(of, Log) or not of.landed:
+            found = of.name if isinstance(of, Log) else of
+            yield Fault("log.of", found, "a log that a source fills", "write of=views, and the steps into the pipeline")
+        elif ARRIVAL in of.columns:
+            yield Fault("log.of", ARRIVAL, "a log without a column of that name", f"rename the column of {of.name}")

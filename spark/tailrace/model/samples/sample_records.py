@@ -10,7 +10,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.base.values import no_value, of_value, zoned
 from tailrace.model.base.values import number as of_number
+from tailrace.model.logs.derived_logs import Arrivals
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
@@ -88,6 +89,16 @@ def epochs(
         made.append((bundle, Clock(number, progress.watermark, now)))
     if ends:
         made.append(([], Clock(len(made), END_OF_TIME, now)))
+    return made
+
+
+def by_arrival(log: Arrivals, epochs: Epochs) -> Epochs:
+    """Turn the epochs of a log into those of its records by arrival; where input ends, time does."""
+    made = Epochs()
+    for bundle, clock in epochs:
+        now = clock.processing_time
+        reached = END_OF_TIME if clock.watermark == END_OF_TIME else now
+        made.append((list(log.records(bundle, now)), replace(clock, watermark=reached)))
     return made
 
 

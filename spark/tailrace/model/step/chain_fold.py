@@ -18,7 +18,7 @@ from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map, Mapped
 from tailrace.model.definition.once import Claims, Once
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Union
+from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.step import computation_state, computation_step, join_step, stages
 from tailrace.model.step.computation_state import Production
@@ -87,6 +87,10 @@ def fold_chain(
 
 def _read(log: Log, passed: Mapping[str, Input]) -> Input:
     """Return an epoch of a log; that of a union has the least watermark and the latest time of its logs (rule T3)."""
+    if isinstance(log, Arrivals):
+        records, clock = passed[log.of.name]
+        now = clock.processing_time
+        return list(log.records(records, now)), replace(clock, watermark=now)
     if not isinstance(log, Union):
         return passed[log.name]
     each = {side: passed[part.name] for side, part in log.sides.items()}

@@ -46,6 +46,15 @@ def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: i
     return min((at for at in (*ends, *waits) if at is not None), default=None)
 
 
+def next_end(pipeline: Pipeline, now: int) -> str:
+    """Write when the next window is over or closes after `now`, as an aggregate of the state.
+
+    It is for definitions whose windows processing time closes: those over `Arrivals`, and the stages after them.
+    """
+    closes = f"window_end + {pipeline.lateness}L"
+    return f"MIN(IF(window_end > {now}L, window_end, IF({closes} > {now}L, {closes}, NULL)))"
+
+
 def holds_back(pipeline: Pipeline) -> bool:
     """Tell whether open windows can hold a later stage's watermark at all (rule T3)."""
     return pipeline.where.merges or pipeline.stamp is not None

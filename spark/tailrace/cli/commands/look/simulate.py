@@ -20,6 +20,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Arrivals
 from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
 from tailrace.model.windows.panes import settled_indexes
@@ -109,6 +110,9 @@ def simulate(
     else:
         from tailrace.observe.plots.simulation import Simulation
 
+        read = loaded.stages[0].log
+        if isinstance(read, Arrivals):
+            epochs = sample_records.by_arrival(read, epochs)
         trial, results, say = Simulation(loaded, epochs), list(loaded.what), _show
     chosen = _key(trial.keys, key)
     if page is not None or png is not None:
