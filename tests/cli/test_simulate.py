@@ -16,6 +16,9 @@ from hypothesis import given
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
+from tailrace.generate.delivery import MINUTE
+from tailrace.generate.delivery_files import land
+from tailrace.generate.searches import searches
 from tailrace.model.base.time import instant
 from tailrace.model.samples import sample_records
 from tailrace.model.step.reference import batch, fold
@@ -193,6 +196,52 @@ def test_by_arrival_a_sample_has_the_windows_of_the_time_at_which_it_comes(defin
         ("on_time", None, None, {"total": "5.75", "sales": 3}),
         ("on_time", 0, True, {"total": "5.75", "sales": 3}),
     ]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """A folder with two logs: that of queries, and that of the clicks on what they found."""
+    made = searches(rate=0.3, length=40 * MINUTE, seed=3, first=0)
+    list(land(made, tmp_path / "engine", every=10 * MINUTE, instants=("at", "known")))
+    return tmp_path / "engine"
+
+
+@pytest.mark.parametrize("per_epoch", [1, 40, 10_000])
+def test_X6_of_two_logs_each_click_is_joined_once_in_whatever_epochs(engine: Path, per_epoch: int) -> None:
+    made = simulated("pipelines/log_join.py:clicks_of_queries", engine, "--per-epoch", per_epoch)
+    logs = {
+        log: [json.loads(line) for file in sorted((engine / log).iterdir()) for line in file.read_text().splitlines()]
+        for log in ("searches", "clicks")
+    }
+    asked = {one["query_id"]: one for one in logs["searches"]}
+    clicks = {one["click_id"]: one for one in logs["clicks"]}
+    late = sum(one["side"] == "right" for one in made["late"])
+    assert made["records"] == len(asked) + len(clicks)
+    assert made["records"] + made["duplicates"] == sum(map(len, logs.values()))
+    assert len(made["rows"]) == len(clicks) - late
+    joined = [row["values"] for row in made["rows"] if row["values"]["term"] is not None]
+    assert joined
+    assert {(row["query_id"], row["term"]) for row in joined} <= {(name, one["term"]) for name, one in asked.items()}
+    assert not late or per_epoch < 10_000
+
+
+def test_what_reads_a_join_is_folded_over_what_it_gives(engine: Path) -> None:
+    made = simulated("pipelines/log_join.py", engine, "--every", 60)
+    told: dict[tuple[Any, ...], int] = {}
+    for pane in made["panes"]:
+        told[(*pane["key"], *pane["window"])] = 0 if pane["retraction"] else pane["values"]["clicks"]
+    rows = simulated("pipelines/log_join.py:clicks_of_queries", engine, "--every", 60)["rows"]
+    assert sum(told.values()) == len(rows) - len(made["late"]) > 100
+    clicks = simulated("pipelines/photon.py", engine, "--every", 60)["productions"]
+    assert {one["values"]["outcome"] for one in clicks} == {"joined", "unjoinable"}
+
+
+def test_a_log_that_is_not_in_the_sample_is_named(engine: Path) -> None:
+    (engine / "clicks").rename(engine / "others")
+    said = simulated("pipelines/log_join.py", engine, status=2)
+    assert "nothing of log clicks in it: expected a folder with a file or a folder for each of" in " ".join(
+        said.split()
+    )
 
 
 @pytest.mark.slow

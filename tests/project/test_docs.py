@@ -165,7 +165,6 @@ def test_the_commands_of_the_pages_on_tables_run_in_their_order(tmp_path: Path) 
 
 PIPELINES = sorted((ROOT / "docs" / "pipelines").glob("*.md"))
 USE_CASES = ("ads", "flights", "log_join", "photon", "recommendations", "video_statistics", "zeitgeist")
-OF_TWO_LOGS = ("log_join", "photon")
 
 
 @pytest.mark.parametrize("page", PIPELINES, ids=lambda page: page.name)
@@ -177,8 +176,7 @@ def test_a_page_on_pipelines_shows_the_plots_that_its_commands_draw(page: Path) 
 @pytest.mark.parametrize("name", USE_CASES)
 def test_a_page_on_a_use_case_has_a_plot_how_to_read_the_answer_and_what_to_change(name: str) -> None:
     page = ROOT / "docs" / "pipelines" / f"{name}.md"
-    # A plot is of a sample, and a sample of one log.
-    assert drawn(page) or name in OF_TWO_LOGS
+    assert drawn(page)
     assert any(apart(words)[1][:2] == ["tailrace", "sql"] for words in commands(page))
     assert "To change:" in page.read_text()
 

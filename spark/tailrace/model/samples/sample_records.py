@@ -10,7 +10,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
@@ -20,11 +20,13 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.base.values import no_value, of_value, zoned
 from tailrace.model.base.values import number as of_number
-from tailrace.model.logs.derived_logs import Arrivals
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.model.step.step import Record
+
+Came = tuple[str, Record]
+"""A record, after the name of its log."""
 
 Epochs = list[tuple[Sequence[Record], Clock]]
 """Bundles with their clocks, as `reference.fold` takes them."""
@@ -39,10 +41,11 @@ class RejectedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """The records of a sample, and its rejected rows."""
+    """The records of a sample, and its rejected rows; `duplicates` is how many of the records came again (rule X5)."""
 
     records: Sequence[Record]
     rejected: Sequence[RejectedRow]
+    duplicates: int = 0
 
 
 def from_json(log: Log, lines: Iterable[str]) -> Sample:
@@ -79,26 +82,38 @@ def epochs(
 
     Law: with `ends`, no window is left open, however the records are cut into epochs.
     """
-    arrivals = list(_unique(log, _arrivals(log, records)))
-    cut = list(_by_period(arrivals, duration(every)) if every else _by_count(arrivals, per_epoch))
-    progress, now, made = Progress(), 0, Epochs()
+    cut = epochs_of_logs([(log, records)], per_epoch=per_epoch, every=every, ends=ends)
+    return [epoch[log.name] for epoch in cut]
+
+
+def epochs_of_logs(
+    samples: Sequence[tuple[Log, Sequence[Record]]],
+    *,
+    per_epoch: int = 1,
+    every: timedelta | None = None,
+    ends: bool = True,
+) -> list[Mapping[str, tuple[Sequence[Record], Clock]]]:
+    """Cut the records of several logs into epochs, as `epochs` does those of one: an epoch is one cut over all of them.
+
+    `samples` are the logs with their records. An epoch has the records and the clock of each log, by the log's name.
+    """
+    came = [(now, (log.name, one)) for log, records in samples for now, one in _unique(log, _arrivals(log, records))]
+    arrivals = sorted(came, key=lambda one: one[0])
+    cut = _by_period(arrivals, duration(every)) if every else _by_count(arrivals, per_epoch)
+    progress, now = {log.name: Progress() for log, _ in samples}, 0
+    made: list[Mapping[str, tuple[Sequence[Record], Clock]]] = []
     for number, (bundle, now) in enumerate(cut):
-        times = [instant(record[log.event_time]) for record in bundle]
-        lags = Counter(lag_bucket(now - at) for at in times)
-        progress = progress.after(log.strategy, {ALL: Seen(max(times), now, lags)}, now)
-        made.append((bundle, Clock(number, progress.watermark, now)))
+        epoch = {}
+        for log, _ in samples:
+            own = [record for name, record in bundle if name == log.name]
+            times = [instant(record[log.event_time]) for record in own]
+            lags = Counter(lag_bucket(now - at) for at in times)
+            seen = {ALL: Seen(max(times), now, lags)} if own else {}
+            progress[log.name] = progress[log.name].after(log.strategy, seen, now)
+            epoch[log.name] = own, Clock(number, progress[log.name].watermark, now)
+        made.append(epoch)
     if ends:
-        made.append(([], Clock(len(made), END_OF_TIME, now)))
-    return made
-
-
-def by_arrival(log: Arrivals, epochs: Epochs) -> Epochs:
-    """Turn the epochs of a log into those of its records by arrival; where input ends, time does."""
-    made = Epochs()
-    for bundle, clock in epochs:
-        now = clock.processing_time
-        reached = END_OF_TIME if clock.watermark == END_OF_TIME else now
-        made.append((list(log.records(bundle, now)), replace(clock, watermark=reached)))
+        made.append({log.name: ([], Clock(len(made), END_OF_TIME, now)) for log, _ in samples})
     return made
 
 
@@ -125,14 +140,14 @@ def _unique(log: Log, arrivals: Iterable[tuple[int, Record]]) -> Iterator[tuple[
             yield now, record
 
 
-def _by_count(arrivals: Sequence[tuple[int, Record]], count: int) -> Iterator[tuple[list[Record], int]]:
+def _by_count(arrivals: Sequence[tuple[int, Came]], count: int) -> Iterator[tuple[list[Came], int]]:
     for place in range(0, len(arrivals), count):
         part = arrivals[place : place + count]
         yield [record for _, record in part], part[-1][0]
 
 
-def _by_period(arrivals: Sequence[tuple[int, Record]], period: int) -> Iterator[tuple[list[Record], int]]:
-    periods: dict[int, list[Record]] = {}
+def _by_period(arrivals: Sequence[tuple[int, Came]], period: int) -> Iterator[tuple[list[Came], int]]:
+    periods: dict[int, list[Came]] = {}
     for at, record in arrivals:
         periods.setdefault(-(-at // period), []).append(record)
     for number, bundle in periods.items():

@@ -76,13 +76,46 @@ def fold_chain(
     found = list(runs) or [ChainRun(_nothing(one)) for one in whole]
     for epoch in epochs:
         passed = dict(epoch) if isinstance(epoch, Mapping) else {log.name: epoch for log in definition.sources}
-        for one, run in zip(whole, found, strict=True):
-            records, clock = _read(one.log, passed)
-            if run.state.clock is not None and not all(part.landed for part in one.log.parts):
-                clock = replace(clock, watermark=max(clock.watermark, run.state.clock.watermark))
-            made, watermark = _folded(one, run, records, clock)
-            passed[one.name] = made, replace(clock, watermark=watermark)
+        _passed(whole, found, passed)
     return found
+
+
+def epochs_read(definition: Definition, epochs: Iterable[Mapping[str, Input]]) -> list[Input]:
+    """Return the epochs as a definition reads them, once all that it reads was folded; one epoch has each log's.
+
+    >>> from tailrace.model.samples.visits import clicks, example
+    >>> epochs = [{"clicks": (clicks("a 0"), Clock(0, 7, 0))}]
+    >>> [(len(records), clock.watermark) for records, clock in epochs_read(example(), epochs)]
+    [(1, 7)]
+    """
+    *before, last = chain(definition)
+    found, runs = list[Input](), [ChainRun(_nothing(one)) for one in before]
+    for epoch in epochs:
+        passed = _passed(before, runs, dict(epoch))
+        records, clock = _read(last.log, passed)
+        if found and not all(part.landed for part in last.log.parts):
+            clock = replace(clock, watermark=max(clock.watermark, found[-1][1].watermark))
+        found.append((records, clock))
+    return found
+
+
+def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
+    """Fold a definition alone over epochs as it reads them (`epochs_read`)."""
+    run = ChainRun(_nothing(definition))
+    for records, clock in epochs:
+        _folded(definition, run, records, clock)
+    return run
+
+
+def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed: dict[str, Input]) -> dict[str, Input]:
+    """Fold an epoch into definitions, one after the other; return what is read of each, and of the logs."""
+    for one, run in zip(definitions, runs, strict=True):
+        records, clock = _read(one.log, passed)
+        if run.state.clock is not None and not all(part.landed for part in one.log.parts):
+            clock = replace(clock, watermark=max(clock.watermark, run.state.clock.watermark))
+        made, watermark = _folded(one, run, records, clock)
+        passed[one.name] = made, replace(clock, watermark=watermark)
+    return passed
 
 
 def _read(log: Log, passed: Mapping[str, Input]) -> Input:

@@ -85,17 +85,18 @@ def step(
     new = [one for one in came if not join.too_late(one.at, one.window, before)]
     together = (*state.kept, *new)
     fresh = {id(one) for one in new}
+    others = _Others(join, together)
     found = [
         _pair(join, left, right, clock.epoch)
         for left in together
         if left.side == LEFT
-        for right in together
-        if right.side == RIGHT and (id(left) in fresh or id(right) in fresh) and meet(join, left, right)
+        for right in others.of(left)
+        if (id(left) in fresh or id(right) in fresh) and meet(join, left, right)
     ]
     for one in together:
         if join.keeps(one.side) and join.complete(one.side, one.at, one.window, clock.watermark):
             was = id(one) not in fresh and join.complete(one.side, one.at, one.window, before)
-            if not was and not any(_partners(join, one, other) for other in together):
+            if not was and not any(_partners(join, one, other) for other in others.of(one)):
                 left, right = (one, None) if one.side == LEFT else (None, one)
                 found.append(_pair(join, left, right, clock.epoch))
     kept = (one for one in together if not join.closed(one.side, one.at, one.window, clock.watermark))
@@ -128,9 +129,22 @@ def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
         yield Kept(side, values, at, window, place)
 
 
+class _Others:
+    """The records of the other side that a record may belong to: those of its key and window, in their order."""
+
+    def __init__(self, join: Join, together: Iterable[Kept]) -> None:
+        self._names, self._found = tuple(join.keys), dict[Any, list[Kept]]()
+        for one in together:
+            self._found.setdefault((one.side, *self._place(one)), []).append(one)
+
+    def of(self, one: Kept) -> list[Kept]:
+        return self._found.get((RIGHT if one.side == LEFT else LEFT, *self._place(one)), [])
+
+    def _place(self, one: Kept) -> tuple[Any, ...]:
+        return (one.window, *(one.values[name] for name in self._names))
+
+
 def _partners(join: Join, one: Kept, other: Kept) -> bool:
-    if one.side == other.side:
-        return False
     left, right = (one, other) if one.side == LEFT else (other, one)
     return meet(join, left, right)
 

@@ -11,8 +11,8 @@ from functools import cached_property
 
 from tailrace.model.base.time import BEGINNING, instant, moment
 from tailrace.model.definition.computation import Computation
-from tailrace.model.samples.sample_records import Epochs, Sample
-from tailrace.model.step.chain_fold import ChainRun, fold_chain
+from tailrace.model.samples.sample_records import Epochs
+from tailrace.model.step.chain_fold import ChainRun, fold_read
 from tailrace.model.step.computation_state import LateInput, Production
 from tailrace.model.windows.panes import Key
 from tailrace.observe.plots.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
@@ -21,7 +21,7 @@ from tailrace.observe.plots.simulation import plot_value
 
 @dataclass(frozen=True)
 class Producing:
-    """A computation over a source's log, folded over epochs by the reference execution."""
+    """A computation, folded over epochs as it reads them by the reference execution."""
 
     computation: Computation
     epochs: Epochs
@@ -29,7 +29,7 @@ class Producing:
     @cached_property
     def run(self) -> ChainRun:
         """The result of the fold: the productions, and the records left out, in order."""
-        return fold_chain(self.computation, self.epochs)[-1]
+        return fold_read(self.computation, self.epochs)
 
     @property
     def keys(self) -> list[Key]:
@@ -39,15 +39,6 @@ class Producing:
     def productions(self, key: Key | None) -> list[Production]:
         """Return the productions of one key, or of all, in the order in which they were produced."""
         return [one for one in self.run.productions if key is None or one.key == key]
-
-    @property
-    def records(self) -> int:
-        """The number of records that came, each counted once."""
-        return sum(len(bundle) for bundle, _ in self.epochs)
-
-    def again(self, sample: Sample) -> int:
-        """Count the records of the sample that were dropped because they came again (rule X5)."""
-        return len(sample.records) - self.records
 
     @property
     def late(self) -> list[LateInput]:
@@ -88,8 +79,6 @@ class Producing:
 
     def _dots(self, key: Key) -> list[PlotRecord]:
         log, dots = self.computation.log, list[PlotRecord]()
-        if not log.landed:
-            return dots
         late = {id(one.record) for one in self.late}
         for bundle, clock in self.epochs:
             for record in bundle:

@@ -25,7 +25,7 @@ from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTabl
 
 @dataclass(frozen=True)
 class Simulation:
-    """A definition folded over epochs by the reference execution."""
+    """A definition folded over epochs, as its first stage reads them, by the reference execution."""
 
     pipeline: Pipeline
     epochs: Epochs

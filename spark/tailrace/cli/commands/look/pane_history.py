@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import bounds, counted, parsed, span, time_text, together
 from tailrace.cli.terminal.usage import UsageError
-from tailrace.model.base.time import text
+from tailrace.model.base.time import instant, text
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
@@ -198,6 +199,8 @@ def value_shown(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:,.6g}"
+    if isinstance(value, datetime):
+        return text(instant(value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

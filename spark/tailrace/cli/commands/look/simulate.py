@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from tailrace.cli.commands.look.simulated_sample import read_samples
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Json
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import bounds, counted, key_named, time_text, together
-from tailrace.cli.terminal.usage import LoadError, UsageError
-from tailrace.model.base.time import instant, text
+from tailrace.cli.terminal.usage import UsageError
+from tailrace.model.base.time import END_OF_TIME, instant, text
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Arrivals
-from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
+from tailrace.model.step.chain_fold import epochs_read
 from tailrace.model.windows.panes import settled_indexes
 from tailrace.model.windows.windows import Window
 
@@ -44,7 +45,11 @@ def simulate(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="DATA", help="A sample: .jsonl, .json, .csv or .parquet, or a folder of them."),
+        typer.Argument(
+            metavar="DATA",
+            help="A sample: .jsonl, .json, .csv or .parquet, or a folder of them; for several logs a folder with "
+            "a file or folder named after each.",
+        ),
     ] = None,
     per_epoch: Annotated[int, typer.Option(metavar="N", min=1, help="Records in an epoch.")] = 1,
     every: Annotated[
@@ -82,23 +87,24 @@ def simulate(
     if every is not None and every <= 0:
         raise UsageError(f"--every {every:g}: expected more than no time at all")
     loaded = load_any(definition)
-    if len(loaded.sources) > 1:
-        raise UsageError(
-            f"{loaded.name} reads the logs {log_names(loaded.sources)}, and a sample is of one: fold it with "
-            "tailrace stream --once in a lake of its own"
-        )
-    (log,) = loaded.sources
-    sample = _read(log, data)
+    read = read_samples(loaded.sources, data)
     period = timedelta(seconds=every) if every is not None else None
-    epochs = sample_records.epochs(log, sample.records, per_epoch=per_epoch, every=period, ends=not leave_open)
-    if isinstance(loaded, Join):
-        raise UsageError(f"{loaded.name} is a join of a log with itself: a sample is folded into windows or maps")
-    if isinstance(loaded, Map):
-        from tailrace.cli.commands.look import simulated_map
+    given = [(log, one.records) for log, one in read]
+    cut = sample_records.epochs_of_logs(given, per_epoch=per_epoch, every=period, ends=not leave_open)
+    came = sum(len(records) for epoch in cut for records, _ in epoch.values())
+    records = [record for _, one in read for record in one.records]
+    sample = sample_records.Sample(records, [bad for _, one in read for bad in one.rejected], len(records) - came)
+    epochs = epochs_read(loaded.stages[0] if isinstance(loaded, Pipeline) else loaded, cut)
+    if epochs and not leave_open:
+        # Where input ends, time does, for what goes by arrival as well.
+        epochs[-1] = (epochs[-1][0], replace(epochs[-1][1], watermark=END_OF_TIME))
+    if isinstance(loaded, Map | Join):
+        from tailrace.cli.commands.look import simulated_rows
 
         if page is not None or png is not None:
-            raise UsageError(f"{loaded.name} is a map, and gives a record at once: it has no panes to draw")
-        simulated_map.show(output, loaded, epochs, sample)
+            kind = "map" if isinstance(loaded, Map) else "join"
+            raise UsageError(f"{loaded.name} is a {kind}, and gives a record at once: it has no panes to draw")
+        simulated_rows.show(output, loaded, epochs, sample)
         return
     if isinstance(loaded, Computation):
         from tailrace.cli.commands.look.simulated_computation import show
@@ -110,9 +116,6 @@ def simulate(
     else:
         from tailrace.observe.plots.simulation import Simulation
 
-        read = loaded.stages[0].log
-        if isinstance(read, Arrivals):
-            epochs = sample_records.by_arrival(read, epochs)
         trial, results, say = Simulation(loaded, epochs), list(loaded.what), _show
     chosen = _key(trial.keys, key)
     if page is not None or png is not None:
@@ -125,38 +128,6 @@ def _show(output: Output, trial: Simulation, sample: sample_records.Sample, key:
         output.data(_data(trial, sample, key))
     else:
         output.text(*_lines(trial, sample, key))
-
-
-def _read(log: Log, path: Path) -> sample_records.Sample:
-    """Read a sample: a file, or the files of a folder in the order of their names."""
-    if not path.is_dir():
-        return _read_file(log, path)
-    files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
-    if not files:
-        raise LoadError(f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
-    parts = [_read_file(log, one) for one in files]
-    return sample_records.Sample(
-        [record for part in parts for record in part.records], [bad for part in parts for bad in part.rejected]
-    )
-
-
-def _read_file(log: Log, path: Path) -> sample_records.Sample:
-    if not path.is_file():
-        raise LoadError(f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
-    kind = path.suffix.lower()
-    try:
-        if kind == ".parquet":
-            import pyarrow.parquet as pq
-
-            return sample_records.from_rows(log, pq.read_table(path).to_pylist())
-        if kind not in (".jsonl", ".json", ".csv"):
-            raise LoadError(f"{path}: a sample is .jsonl, .json (one object a line), .csv or .parquet")
-        with path.open(encoding="utf-8", newline="") as lines:
-            return sample_records.from_csv(log, lines) if kind == ".csv" else sample_records.from_json(log, lines)
-    except (OSError, ValueError) as error:
-        if isinstance(error, LoadError):
-            raise
-        raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
 
 
 def _key(keys: list[Key], texts: list[str] | None) -> Key | None:
@@ -294,7 +265,7 @@ def _value(value: Any) -> str:
 
 def _counts(trial: Simulation, sample: sample_records.Sample) -> dict[str, str]:
     taken_back = sum(pane.retraction for pane in trial.run.panes)
-    again = _again(trial, sample)
+    again = sample.duplicates
     return {
         "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
         + (f", {again:,} that came again" if again else ""),
@@ -315,16 +286,11 @@ def _late(trial: Simulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
     ]
 
 
-def _again(trial: Simulation, sample: sample_records.Sample) -> int:
-    """Count the records that were dropped because they came again (rule X5)."""
-    return len(sample.records) - sum(len(bundle) for bundle, _ in trial.epochs)
-
-
 def _data(trial: Simulation, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
     return {
         "pipeline": trial.pipeline.name,
-        "records": len(sample.records) - _again(trial, sample),
-        "duplicates": _again(trial, sample),
+        "records": len(sample.records) - sample.duplicates,
+        "duplicates": sample.duplicates,
         "epochs": len(trial.epochs),
         "panes": _panes(pane for pane in trial.run.panes if key is None or pane.key == key),
         "late": [

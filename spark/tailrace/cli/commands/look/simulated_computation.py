@@ -30,7 +30,7 @@ def show(output: Output, trial: Producing, sample: sample_records.Sample, key: K
 
 
 def _lines(trial: Producing, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
-    computation, made = trial.computation, trial.productions(key)
+    computation, made, again = trial.computation, trial.productions(key), sample.duplicates
     yield Text.assemble((computation.name, "bold"), f"  {type(computation).__name__} by {', '.join(computation.key)}")
     if made:
         rows = table("epoch", "produced at", "key", "event time", *computation.produces, right=("epoch",))
@@ -50,8 +50,8 @@ def _lines(trial: Producing, sample: sample_records.Sample, key: Key | None) -> 
         yield rows
     yield facts(
         {
-            "records": f"{trial.records:,}, {counted(len(sample.rejected), 'line')} rejected"
-            + (f", {trial.again(sample):,} that came again" if trial.again(sample) else ""),
+            "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
+            + (f", {again:,} that came again" if again else ""),
             "epochs": f"{len(trial.epochs):,}",
             "produced": counted(len(made), "record"),
             "too late": counted(len(late), "record"),
@@ -63,8 +63,8 @@ def _lines(trial: Producing, sample: sample_records.Sample, key: Key | None) -> 
 def _data(trial: Producing, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
     return {
         "computation": trial.computation.name,
-        "records": trial.records,
-        "duplicates": trial.again(sample),
+        "records": len(sample.records) - sample.duplicates,
+        "duplicates": sample.duplicates,
         "epochs": len(trial.epochs),
         "productions": [
             {

@@ -1,0 +1,67 @@
+"""Read the sample that `tailrace simulate` folds: of one log a file or a folder, of several a file or folder each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailrace.cli.terminal.usage import LoadError
+from tailrace.model.logs.log import Log, log_names
+from tailrace.model.samples import sample_records
+from tailrace.model.samples.sample_records import Sample
+
+_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+
+
+def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
+    """Read a sample of each log; of several, from what is named after them in the folder `data`.
+
+    Raises `LoadError` where a log's sample is not there, or cannot be read.
+    """
+    if len(logs) == 1:
+        return [(logs[0], _read(logs[0], data))]
+    return [(log, _read(log, _place(log, logs, data))) for log in logs]
+
+
+def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
+    """Find the folder or file of a log in the folder of the sample."""
+    places = [data / log.name, *(data / f"{log.name}{suffix}" for suffix in _SUFFIXES)]
+    found = next((place for place in places if place.exists()), None)
+    if found is None:
+        raise LoadError(
+            f"{data}: nothing of log {log.name} in it: expected a folder with a file or a folder for each of "
+            f"{log_names(logs)}, such as {log.name}.jsonl"
+        )
+    return found
+
+
+def _read(log: Log, path: Path) -> Sample:
+    """Read a sample: a file, or the files of a folder in the order of their names."""
+    if not path.is_dir():
+        return _read_file(log, path)
+    files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+    if not files:
+        raise LoadError(f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+    parts = [_read_file(log, one) for one in files]
+    return Sample(
+        [record for part in parts for record in part.records], [bad for part in parts for bad in part.rejected]
+    )
+
+
+def _read_file(log: Log, path: Path) -> Sample:
+    if not path.is_file():
+        raise LoadError(f"{path}: no such file: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
+    kind = path.suffix.lower()
+    try:
+        if kind == ".parquet":
+            import pyarrow.parquet as pq
+
+            return sample_records.from_rows(log, pq.read_table(path).to_pylist())
+        if kind not in _SUFFIXES:
+            raise LoadError(f"{path}: a sample is .jsonl, .json (one object a line), .csv or .parquet")
+        with path.open(encoding="utf-8", newline="") as lines:
+            return sample_records.from_csv(log, lines) if kind == ".csv" else sample_records.from_json(log, lines)
+    except (OSError, ValueError) as error:
+        if isinstance(error, LoadError):
+            raise
+        raise LoadError(f"{path}: cannot be read as {kind[1:]}: {error}") from error
