@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.generate.delivery import MINUTE
 from tailrace.generate.delivery_files import land
+from tailrace.generate.nexmark import auctions
 from tailrace.generate.searches import searches
 from tailrace.model.base.time import instant
 from tailrace.model.samples import sample_records
@@ -234,6 +235,15 @@ def test_what_reads_a_join_is_folded_over_what_it_gives(engine: Path) -> None:
     assert sum(told.values()) == len(rows) - len(made["late"]) > 100
     clicks = simulated("pipelines/photon.py", engine, "--every", 60)["productions"]
     assert {one["values"]["outcome"] for one in clicks} == {"joined", "unjoinable"}
+
+
+def test_answers_of_all_of_time_are_drawn_when_they_become_known(tmp_path: Path) -> None:
+    made = auctions(rate=30, length=MINUTE, seed=1, first=0)
+    list(land(made, tmp_path / "house", every=MINUTE, instants=("date_time", "expires")))
+    page = tmp_path / "prices.html"
+    told = simulated("pipelines/final_prices.py", tmp_path / "house", "--every", 20, "--open", "--html", page)
+    assert {one["last"] for one in told["panes"]} == {False}
+    assert "prices_of_categories, simulated" in page.read_text()
 
 
 def test_a_log_that_is_not_in_the_sample_is_named(engine: Path) -> None:

@@ -23,9 +23,18 @@ from tailrace.lake.schema.contracts import LATE, REJECTED, answer_contract
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.step import Record
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tests.support.nexmark import generated, needs_published, published, published_answer, published_windows
+from tests.support.nexmark import (
+    KINDS,
+    PUBLISHED,
+    generated,
+    needs_published,
+    published,
+    published_answer,
+    published_windows,
+)
 
 DISORDER = 3.9
 """Seconds out of order within which no record is too late."""
@@ -106,6 +115,39 @@ def test_streams_and_backfills_answer_what_plain_sql_answers(
         for _, runs in backfill_stages(lake, again, instant(made[0]["date_time"]) - 10**8, END_OF_TIME):
             assert sum(run.changed for run in runs) > 0
         assert differences(expected[one.name], answer(plain, one, "_again")) == ([], []), f"{one.name} as a backfill"
+
+
+AUCTIONS = {
+    "q3": ("nearby_sellers", "SELECT name, city, state, item FROM nearby_sellers__ledger WHERE kind = 'production'"),
+    "q4": ("final_prices", "SELECT category, mean_price FROM prices_of_categories"),
+    "q8": ("new_sellers", "SELECT id, name, window_start FROM new_sellers"),
+}
+"""The definitions over three logs in `pipelines/`, by the query that they are, each with how its answer is read."""
+
+
+@needs_published
+def test_joins_of_three_logs_answer_what_is_published(plain: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    chance, sources = Random(8), {}
+    for kind in KINDS:
+        lines = (PUBLISHED / f"{kind}.jsonl").read_text().splitlines()
+        chance.shuffle(lines)
+        folder = tmp_path / f"{kind}s"
+        folder.mkdir()
+        half = chance.randrange(1, len(lines))
+        end = {"date_time": "2015-07-15T01:00:00.000Z"} | ({} if kind == "bid" else {"id": -1})
+        for number, part in enumerate((lines[:half], [*lines[half:], json.dumps(end)])):
+            file = folder / f"{number}.json"
+            file.write_text("\n".join(part) + "\n")
+            os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+        sources[f"{kind}s"] = Files(str(folder), per_epoch=1)
+    lake = Lake(settings)
+    stream = Stream(plain, lake, [load_any(f"pipelines/{name}.py") for name, _ in AUCTIONS.values()], sources)
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+    for name, (_, text) in AUCTIONS.items():
+        found = [tuple(row.values()) for row in plain.sql(text).toArrow().to_pylist()]
+        assert differences(published_answer(query(name)), found) == ([], []), name
 
 
 def test_a_definition_under_another_name_means_the_same() -> None:

@@ -17,7 +17,7 @@ from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.model.definition.chain import Definition
 
 FOLDER = Path("iceberg_schemas")
-LOGS = ("ad_views", "queries", "searches")
+LOGS = ("ad_views", "auctions", "queries", "searches")
 """Files that hold a log alone, for others to read."""
 
 DEFINITIONS = sorted(path for path in Path("pipelines").glob("*.py") if path.stem not in LOGS)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tailrace.generate.ads import ads
 from tailrace.generate.delivery import Delivery
-from tailrace.generate.nexmark import nexmark
+from tailrace.generate.nexmark import auctions, nexmark
 from tailrace.generate.queries import queries
 from tailrace.generate.searches import searches
 
@@ -30,6 +30,7 @@ class Generated:
 
 LOGS: Mapping[str, Generated] = {
     "ads": Generated(ads, ("at", "known")),
+    "auctions": Generated(auctions, ("date_time", "expires")),
     "nexmark": Generated(nexmark, ("date_time", "expires")),
     "queries": Generated(queries, ("at",)),
     "searches": Generated(searches, ("at", "known")),

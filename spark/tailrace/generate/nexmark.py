@@ -1,4 +1,4 @@
-"""People, auctions and bids of an auction house: the log that the Nexmark queries are asked of.
+"""People, auctions and bids of an auction house, in one log or three, that the Nexmark queries are asked of.
 
 Proportions, hot keys and prices follow the benchmark's published description (Tucker and others, "NEXMark: a benchmark
 for queries over data streams", 2002, and the queries added to it since). Of 50 records one is a person who joins, three
@@ -8,8 +8,8 @@ one hot bidder, and three of four auctions from one hot seller; another one beco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -144,6 +144,16 @@ def records(*, rate: float, length: int, seed: int, first: int) -> Iterator[Deli
     for number, at in enumerate(arrivals(chance, rate, first, first + length)):
         behind = chance.expovariate(1.0) if chance.random() < 0.95 else chance.uniform(0, 4)
         yield Delivery(at + min(MOST_BEHIND, int(behind * SECOND)), house.record(number, at))
+
+
+def auctions(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
+    """Make up the records of `nexmark` as three logs: "persons", "auctions" and "bids", in order of known time."""
+    made = nexmark(rate=rate, length=length, seed=seed, first=first)
+    return [replace(one, record=_without_kind(one.record), log=f"{one.record['kind']}s") for one in made]
+
+
+def _without_kind(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != "kind"}
 
 
 def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -89,7 +90,9 @@ class Simulation:
                 label = "1" if column is None else f"{plot_value(record.get(column))}"
                 label = label if sign_of(record) > 0 else f"−{label}"
                 lost = bool(late[id(source)]) and late[id(source)] >= windows
-                dots.append(PlotRecord(moment(at), moment(seen), label, too_late=lost))
+                # An answer of all of event time happened at no time of its own: it is shown when it became known.
+                happened = moment(at) if _told(moment(at)) else moment(seen)
+                dots.append(PlotRecord(happened, moment(seen), label, too_late=lost))
         return dots
 
 
@@ -147,4 +150,9 @@ def _known(watermark: int) -> bool:
 
 def _end(micros: int) -> object:
     at = moment(micros)
-    return at if 1 < at.year < 9999 else "–"
+    return at if _told(at) else "–"
+
+
+def _told(at: datetime) -> bool:
+    """Tell whether an instant is one of people's, and not the beginning or the end of time."""
+    return 1 < at.year < 9999
