@@ -37,8 +37,8 @@ class EpochCounts:
     late: int = 0
 
     @classmethod
-    def of_keys(cls, kinds: Mapping[str, int]) -> EpochCounts:
-        """Make the counts of a computation's epoch from its numbers of rows by the ledger's kinds."""
+    def of_kinds(cls, kinds: Mapping[str, int]) -> EpochCounts:
+        """Make the counts of an epoch from its numbers of rows by the ledger's kinds, where none is of a window."""
         productions, claimed, fed_back, late, rejected = (
             kinds.get(kind, 0) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
         )

@@ -155,7 +155,7 @@ class DuckKeys:
             rows = rows.filter(pc.not_equal(rows["kind"], PRODUCTION))
         branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
         counts = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
-        return EpochCounts.of_keys(counts)
+        return EpochCounts.of_kinds(counts)
 
     def onward(self, state: KeysHere) -> int:
         assert state.clock is not None

@@ -185,7 +185,7 @@ class SparkKeys:
         if self.computation.productions == "weak":
             rows = rows.where(kind != PRODUCTION)
         append(rows, branch, properties)
-        return EpochCounts.of_keys(counts.read())
+        return EpochCounts.of_kinds(counts.read())
 
     def onward(self, state: KeysThere) -> int:
         """Return the bound, in microseconds, of the readers' watermark after an epoch (`computation_step.onward`).

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.join_side import JoinKept, JoinSide, SteppedJoin, Streamed
-from tailrace.engines.protocol import EpochCounts
-from tailrace.engines.spark.branch_rows import append
+from tailrace.engines.join_side import JoinSide, Streamed
+from tailrace.engines.row_side import RowState, SteppedRows
 from tailrace.engines.spark.cluster import ClusterSession
-from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.preparation import queried, viewed
+from tailrace.engines.spark.executions.preparation import viewed
+from tailrace.engines.spark.row_side import SparkRows
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import LATE, PRODUCTION
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import SIDES, Join
 from tailrace.sql.epoch import join_rows
-from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import Relation, bracketed
 
 
-class SparkJoin(JoinSide[DataFrame]):
+class SparkJoin(SparkRows, JoinSide[DataFrame]):
     """A join on Spark, for large work."""
-
-    direct = False
 
     def __init__(self, spark: SparkSession, lake: Lake, join: Join, choice: EngineChoice, streamed: Streamed) -> None:
         super().__init__(lake, join, choice, streamed)
         self.spark = spark
 
-    def nothing(self, generation: int) -> JoinKept:
-        return JoinKept(None, generation)
-
-    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> JoinKept:
-        return JoinKept(clock, generation)
-
-    def step(self, state: JoinKept, consumed: Bundled, clock: Clock) -> SteppedJoin[DataFrame]:
+    def step(self, state: RowState, consumed: Bundled, clock: Clock) -> SteppedRows[DataFrame]:
         clock.after(state.clock)
         before, after = state.watermark, clock.watermark
         with ExitStack() as views:
@@ -63,22 +49,4 @@ class SparkJoin(JoinSide[DataFrame]):
             texts.append(join_rows.of_epoch(self.join, found, clock, state.generation))
             # Checkpointed, as the relations that it reads are gone when it is written.
             rows = self.spark.sql(" UNION ALL ".join(texts)).localCheckpoint()
-        return SteppedJoin(rows, JoinKept(clock, state.generation))
-
-    def write(self, stepped: SteppedJoin[DataFrame], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        kinds = {"productions": PRODUCTION, "late": LATE}
-        counts = ObservedCounts(
-            stepped.rows, *(F.count_if(F.col("kind") == kind).alias(name) for name, kind in kinds.items())
-        )
-        append(counts.rows, branch, properties)
-        return EpochCounts(**counts.read())
-
-    def passed(self, stepped: SteppedJoin[DataFrame]) -> DataFrame:
-        return queried(self.spark, stepped.rows, lambda view: productions(self.join, view))
-
-    def passed_again(self, epoch: int) -> DataFrame:
-        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
-        return self.spark.sql(productions(self.join, rows))
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
+        return SteppedRows(rows, RowState(clock, state.generation))

@@ -1,0 +1,45 @@
+"""The rows of a map or a join on DuckDB: Arrow tables, written by this process and read from the ledger's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once
+from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.engines.duckdb.preparation import Connection
+from tailrace.engines.protocol import EpochCounts
+from tailrace.engines.row_side import RowSide, SteppedRows
+from tailrace.lake.catalog.table_protocol import FileChange
+from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import equal, every
+from tailrace.sql.records.stage_records import productions
+from tailrace.sql.terms import Relation
+
+
+class DuckRows(RowSide[pa.Table]):
+    """A map or a join of a stream on DuckDB, for small work."""
+
+    direct = True
+    connection: Connection
+
+    def write(self, stepped: SteppedRows[pa.Table], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
+        branch.hold(FileChange(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
+        kinds = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
+        return EpochCounts.of_kinds(kinds)
+
+    def passed(self, stepped: SteppedRows[pa.Table]) -> pa.Table:
+        with registered(self.connection, stepped.rows) as rows:
+            return self._produced(rows)
+
+    def passed_again(self, epoch: int) -> pa.Table:
+        where = every(equal("kind", PRODUCTION), equal("epoch", epoch))
+        with scanned(self.connection, self.lake, self.ledger, where) as rows:
+            return self._produced(Relation(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)"))
+
+    def _produced(self, rows: Relation) -> pa.Table:
+        return self.connection.execute(in_duckdb_once(productions(self.definition, rows))).to_arrow_table()
