@@ -91,7 +91,8 @@ _SIDES = ("_ledger", "_replay")
 def _says_no_last(session: Session, ledger: Relation) -> bool:
     """Tell whether a pane of the ledger does not say whether it is its window's last."""
     panes = f"FROM {ledger} WHERE kind = '{PANE}' AND NOT retraction"
-    some = session.rows(Query(f"SELECT * {panes} LIMIT 1"))
+    # As text, as a window may begin before the first instant that Python has.
+    some = session.readable_rows(Query(f"SELECT * {panes} LIMIT 1"))
     if some and "is_last" not in some[0]:
         return True
     return bool(some and session.rows(Query(f"SELECT epoch {panes} AND is_last IS NULL LIMIT 1")))
