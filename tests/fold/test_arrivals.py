@@ -33,6 +33,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
@@ -156,6 +157,19 @@ def test_L1_a_definition_that_changed_is_built_anew_with_the_times_of_its_epochs
     logs.fold(changed)
     found = audit(logs.lake, changed)
     assert found.ok, [check for check in found.checks if not check.ok]
+
+
+def test_X6_where_it_is_not_known_when_records_came_nothing_is_guessed(settings: Settings) -> None:
+    logs = Logs(Lake(settings), now=now)
+    for number in range(3):
+        logs.land({"views": Part([view(number, "a")], BEGINNING), "clicks": None})
+    logs.fold(BY_MINUTE)
+    log = logs.lake.table("views")
+    # As another tool expires them: nothing is archived.
+    log.maintenance.expire_snapshots().by_id(log.snapshots()[1].snapshot_id).commit()
+    said = "it is not known any more when the records of an epoch arrived: log views, epoch 0"
+    with pytest.raises(EngineError, match=said):
+        audit(logs.lake, BY_MINUTE)
 
 
 def test_L1_windows_of_processing_time_say_the_same_on_spark(plain: SparkSession, settings: Settings) -> None:

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tailrace.engines.batch.arrivals import epoch_times
+from tailrace.engines.batch.arrivals import UNKNOWN, epoch_times, moment_of
 from tailrace.engines.batch.log_records import streamed
 from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
@@ -41,6 +41,7 @@ from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.schema.filters import above, at_most, every
+from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Definition, Ranged
 from tailrace.model.definition.computation import Computation
@@ -119,12 +120,14 @@ class Sides:
         bundle = passed.bundle
         if isinstance(bundle, pa.Table):
             epochs = bundle["_epoch"].combine_chunks().dictionary_encode()
+            if unknown := set(epochs.dictionary.to_pylist()) - at.keys():
+                raise LakeError(f"{UNKNOWN}: log {log.of.name}, epoch {min(unknown)}")
             arrivals = pa.array([at[epoch] for epoch in epochs.dictionary.to_pylist()], pa.timestamp("us", "UTC"))
             bundle = bundle.append_column(log.event_time, arrivals.take(epochs.indices))
         else:
-            held = self.spark.createDataFrame(epoch_times(at)).hint("broadcast")
-            moments = held.selectExpr("epoch AS _epoch", f"TIMESTAMP_MICROS(at) AS {log.event_time}")
-            bundle = bundle.join(moments, "_epoch")
+            held = self.spark.createDataFrame(epoch_times(at)).withColumnRenamed("epoch", "_epoch").hint("broadcast")
+            arrival = moment_of(log, "at", "_epoch")
+            bundle = bundle.join(held, "_epoch", "left").selectExpr(*bundle.columns, f"{arrival} AS {log.event_time}")
         return PassedEpoch(bundle, replace(passed.clock, watermark=now), now)
 
     def _united(self, union: Union, bundles: Mapping[str, Bundled]) -> Bundled:

@@ -108,6 +108,11 @@ def recorded(lake: Lake, table: str) -> dict[int, EpochCommit]:
     return found
 
 
+def arrival_times(lake: Lake, table: str) -> dict[int, int]:
+    """Read when each epoch of a log was read, its processing time in microseconds, off its commits."""
+    return {epoch: commit.clock.processing_time for epoch, commit in recorded(lake, table).items()}
+
+
 def last_epoch(lake: Lake, logs: Iterable[Log]) -> int:
     """Return the last epoch that all of these logs have, as an epoch is one cut over them; -1 where one has none.
 
