@@ -53,7 +53,7 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import least
 from tailrace.sql.records.selections import needs_spark
 from tailrace.sql.records.unions import united
-from tailrace.sql.terms import Relation
+from tailrace.sql.terms import Relation, quoted
 
 
 class Sides:
@@ -113,10 +113,10 @@ class Sides:
         bundle = self._united(union, {side: one.bundle for side, one in passed.items()})
         return PassedEpoch(bundle, Clock(epochs[0].clock.epoch, onward, now, signals), onward)
 
-    def arrived(self, log: Arrivals, passed: PassedEpoch, times: Mapping[int, int] | None = None) -> PassedEpoch:
-        """Make an epoch of a log by arrival of that of the log; `times` has the processing times of several epochs."""
+    def arrived(self, log: Arrivals, passed: PassedEpoch, of: Mapping[int, int] | None = None) -> PassedEpoch:
+        """Make an epoch of a log by arrival of that of the log; `of` has the processing times of several epochs."""
         now = passed.clock.processing_time
-        at = times or {passed.clock.epoch: now}
+        at = {passed.clock.epoch: now} if of is None else of
         bundle = passed.bundle
         if isinstance(bundle, pa.Table):
             epochs = bundle["_epoch"].combine_chunks().dictionary_encode()
@@ -125,9 +125,11 @@ class Sides:
             arrivals = pa.array([at[epoch] for epoch in epochs.dictionary.to_pylist()], pa.timestamp("us", "UTC"))
             bundle = bundle.append_column(log.event_time, arrivals.take(epochs.indices))
         else:
-            held = self.spark.createDataFrame(epoch_times(at)).withColumnRenamed("epoch", "_epoch").hint("broadcast")
-            arrival = moment_of(log, "at", "_epoch")
-            bundle = bundle.join(held, "_epoch", "left").selectExpr(*bundle.columns, f"{arrival} AS {log.event_time}")
+            # No column of a log begins with an underscore.
+            times = epoch_times(at).rename_columns(["_epoch", "_arrived"])
+            held = self.spark.createDataFrame(times).hint("broadcast")
+            items = [*map(quoted, bundle.columns), f"{moment_of(log, '_arrived', '_epoch')} AS {log.event_time}"]
+            bundle = bundle.join(held, "_epoch", "left").selectExpr(*items)
         return PassedEpoch(bundle, replace(passed.clock, watermark=now), now)
 
     def _united(self, union: Union, bundles: Mapping[str, Bundled]) -> Bundled:
