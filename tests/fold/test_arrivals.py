@@ -149,6 +149,7 @@ def test_no_record_is_late_and_a_window_is_complete_once_it_is_over(settings: Se
     assert sorted(fired) == [(0, "early", 2), (2, "on_time", 3)]
 
 
+@pytest.mark.slow
 def test_L1_a_definition_that_changed_is_built_anew_with_the_times_of_its_epochs(tmp_path: Path) -> None:
     logs = landed(tmp_path, 5)
     changed = Pipeline(name="sittings", log=SEEN, key="ad", what={"n": Count()}, where=Sessions(seconds(90)))
