@@ -1,4 +1,4 @@
-"""What the auctions of a category go for, on average: the highest bid that was made in time (Nexmark's query 4)."""
+"""Average what the auctions of a category go for: the highest bid that was made in time (Nexmark's query 4)."""
 
 from auctions import auctions, bids
 

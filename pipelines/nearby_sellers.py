@@ -1,4 +1,4 @@
-"""Who sells something of category 10, of those who live in Oregon, Idaho or California (Nexmark's query 3)."""
+"""Find who sells something of category 10, of those who live in Oregon, Idaho or California (Nexmark's query 3)."""
 
 from auctions import auctions, persons
 

@@ -1,4 +1,4 @@
-"""Who has joined and put something up in the same ten seconds (Nexmark's query 8)."""
+"""Find who has joined and put something up in the same ten seconds (Nexmark's query 8)."""
 
 from auctions import auctions, persons
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -47,7 +46,17 @@ from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.clicks import START
 from tests.support.depth import cases
-from tests.support.several import CLICKS, SECOND, VIEWS, Logs, Part, random_epochs, view
+from tests.support.several import (
+    CLICKS,
+    SECOND,
+    VIEWS,
+    Logs,
+    Part,
+    ledger_panes,
+    random_epochs,
+    reference_panes,
+    view,
+)
 from tests.support.strategies import each_time_the_same
 
 SEEN = Arrivals(of=VIEWS)
@@ -90,28 +99,8 @@ def epochs(logs: Logs) -> Iterator[tuple[list[dict[str, Any]], Clock]]:
         yield [dict(one) for one in part.records] if part else [], Clock(epoch, BEGINNING, at)
 
 
-def plain_value(value: Any) -> Any:
-    return instant(value) if isinstance(value, datetime) else value
-
-
-def told(definition: Pipeline, logs: Logs) -> list[str]:
-    """The panes of a ledger, sorted."""
-    rows = logs.lake.table(f"{definition.name}__ledger").scan(row_filter="kind = 'pane'").to_arrow().to_pylist()
-    names = [*definition.key, *definition.results]
-    return sorted(
-        str((row["epoch"], instant(row["window_start"]), instant(row["window_end"]), row["retraction"], row["timing"],
-             row["is_last"], [plain_value(row[name]) for name in names]))
-        for row in rows
-    )  # fmt: skip
-
-
-def expected(definition: Pipeline, logs: Logs) -> list[str]:
-    run = fold_chain(definition, epochs(logs))[-1]
-    return sorted(
-        str((one.version.epoch, one.window.start, one.window.end, one.retraction, one.timing.value, one.is_last,
-             [plain_value(value) for value in (*one.key, *one.values.values())]))
-        for one in run.panes
-    )  # fmt: skip
+def expected(definition: Pipeline, logs: Logs) -> list[tuple[Any, ...]]:
+    return reference_panes(definition, fold_chain(definition, epochs(logs))[-1].panes)
 
 
 @each_time_the_same(cases(1, 60))
@@ -123,16 +112,16 @@ def test_L1_L2_L3_windows_of_processing_time_are_the_references_whatever_dies(
     logs.land({"views": Part([view(3, "a")], BEGINNING), "clicks": None})
     logs.fold(BUSIEST, SITTINGS)
     for definition in (BY_MINUTE, SITTINGS, BUSIEST):
-        assert told(definition, logs) == expected(definition, logs)
+        assert ledger_panes(logs.lake, definition) == expected(definition, logs)
         found = audit(logs.lake, definition)
         assert found.ok, [check for check in found.checks if not check.ok]
         again = replay(logs.lake, definition)
         assert again.ok, again.differences
-    before, cut = told(SITTINGS, logs), instant(START) + 120 * SECOND
+    before, cut = ledger_panes(logs.lake, SITTINGS), instant(START) + 120 * SECOND
     for first, last in ((BEGINNING, cut), (cut, END_OF_TIME)):
         backfill(logs.lake, SITTINGS, first, last)
     # What came is in the log with its time, so there is nothing to correct.
-    assert told(SITTINGS, logs) == before
+    assert ledger_panes(logs.lake, SITTINGS) == before
     assert audit(logs.lake, SITTINGS).ok
 
 
@@ -183,7 +172,7 @@ def test_L1_windows_of_processing_time_say_the_same_on_spark(plain: SparkSession
     group.catch_up(last_epoch(lake, group.logs), lambda *_: None)
     assert group.due() == instant(START) + 120 * SECOND
     group.close()
-    assert told(BY_MINUTE, logs) == expected(BY_MINUTE, logs)
+    assert ledger_panes(logs.lake, BY_MINUTE) == expected(BY_MINUTE, logs)
     assert audit(lake, BY_MINUTE).ok
 
 

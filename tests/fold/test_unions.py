@@ -34,15 +34,28 @@ from tailrace import (
 from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.restoration import restore
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.step.step import WindowsState, step
+from tailrace.model.windows.panes import Pane
 from tailrace.operate.changeover import apply, rollback
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import cases
-from tests.support.several import ADS, CLICKS, VIEWS, Logs, Part, click, random_epochs, reached, view
+from tests.support.several import (
+    ADS,
+    CLICKS,
+    VIEWS,
+    Logs,
+    Part,
+    click,
+    ledger_panes,
+    random_epochs,
+    reached,
+    reference_panes,
+    view,
+)
 from tests.support.strategies import each_time_the_same
 
 COUNTED = Pipeline(
@@ -62,26 +75,12 @@ def logs(settings: Settings) -> Logs:
     return Logs(Lake(settings))
 
 
-def panes(lake: Lake, definition: Pipeline) -> list[tuple[Any, ...]]:
-    """The panes of a ledger, by epoch, as the reference has them."""
-    rows = lake.table(f"{definition.name}__ledger").scan(row_filter="kind = 'pane'").to_arrow().to_pylist()
-    names = [*definition.key, *definition.results]
-    return sorted(
-        (one["epoch"], instant(one["window_start"]), one["retraction"], one["timing"],
-         *(str(sorted(v) if isinstance(v := one[name], list) else v) for name in names))
-        for one in rows
-    )  # fmt: skip
-
-
 def expected(logs: Logs, definition: Pipeline) -> list[tuple[Any, ...]]:
-    state, found = WindowsState(), []
+    state, found = WindowsState(), list[Pane]()
     for records, clock in logs.together():
         state, made, _, _ = step(definition, state, records, clock)
-        for one in made:
-            values = [*one.key, *(one.values[name] for name in definition.results)]
-            texts = (str(sorted(v) if isinstance(v, list | tuple) else v) for v in values)
-            found.append((clock.epoch, one.window.start, one.retraction, one.timing.value, *texts))
-    return sorted(found)
+        found += made
+    return reference_panes(definition, found)
 
 
 @each_time_the_same(cases(1, 60))
@@ -100,7 +99,7 @@ def test_L1_L2_L3_any_cut_of_two_logs_gives_the_panes_of_the_reference(
     logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
     logs.fold(COUNTED, VISITS)
     for definition in (COUNTED, VISITS):
-        assert panes(logs.lake, definition) == expected(logs, definition)
+        assert ledger_panes(logs.lake, definition) == expected(logs, definition)
         found = audit(logs.lake, definition)
         assert found.ok, [check for check in found.checks if not check.ok]
         again = replay(logs.lake, definition)
@@ -120,8 +119,8 @@ def test_T3_a_log_that_is_idle_is_not_waited_for_and_one_that_is_not_is(logs: Lo
     logs.land({"views": Part((), reached(200)), "clicks": Part([click(70, "a", 5)], reached(65))})
     logs.fold(COUNTED)
     assert logs.lake.head("counted__ledger").number("watermark") == reached(200)
-    assert panes(logs.lake, COUNTED) == expected(logs, COUNTED)
-    assert "late" in {timing for _, _, _, timing, *_ in panes(logs.lake, COUNTED)}
+    assert ledger_panes(logs.lake, COUNTED) == expected(logs, COUNTED)
+    assert "late" in {timing for _, _, _, timing, *_ in ledger_panes(logs.lake, COUNTED)}
 
 
 def test_T3_an_epoch_counts_once_all_logs_have_it(logs: Logs) -> None:
@@ -134,7 +133,7 @@ def test_T3_an_epoch_counts_once_all_logs_have_it(logs: Logs) -> None:
     assert logs.lake.head("counted__ledger").number("epoch") == 1
     logs.land({"views": Part((), reached(300)), "clicks": Part((), reached(300))})
     logs.fold(COUNTED)
-    assert panes(logs.lake, COUNTED) == expected(logs, COUNTED)
+    assert ledger_panes(logs.lake, COUNTED) == expected(logs, COUNTED)
     assert audit(logs.lake, COUNTED).ok
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -21,6 +21,7 @@ from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.chain import Definition
+from tailrace.model.windows.panes import Pane
 from tests.support.clicks import START
 from tests.support.native import arrow_bundle
 from tests.support.recorded import no_spark
@@ -101,6 +102,32 @@ class Logs:
             waited = [part.watermark for part in latest.values() if not part.idle]
             reached = max(reached, min(waited, default=BEGINNING))
             yield records, Clock(epoch, reached, self.now(epoch))
+
+
+def ledger_panes(lake: Lake, definition: Pipeline) -> list[tuple[Any, ...]]:
+    """The panes of a ledger, by epoch, in a form in which they can be compared with the reference's."""
+    rows = lake.table(f"{definition.name}__ledger").scan(row_filter="kind = 'pane'").to_arrow().to_pylist()
+    names = [*definition.key, *definition.results]
+    return sorted(
+        (one["epoch"], instant(one["window_start"]), one["retraction"], one["timing"], instant(one["window_end"]),
+         str(one["is_last"]), *(_text(one[name]) for name in names))
+        for one in rows
+    )  # fmt: skip
+
+
+def reference_panes(definition: Pipeline, panes: Iterable[Pane]) -> list[tuple[Any, ...]]:
+    """The panes of the reference, as `ledger_panes` has those of a ledger."""
+    return sorted(
+        (one.version.epoch, one.window.start, one.retraction, one.timing.value, one.window.end, str(one.is_last),
+         *map(_text, (*one.key, *(one.values[name] for name in definition.results))))
+        for one in panes
+    )  # fmt: skip
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return repr(instant(value))
+    return repr(sorted(value) if isinstance(value, list | tuple) else value)
 
 
 def view(second: int, ad: str) -> dict[str, Any]:

@@ -30,8 +30,8 @@ class JoinSide(RowSide[Rows], Generic[Rows]):
     holds = True
 
     def __init__(self, lake: Lake, join: Join, choice: EngineChoice, streamed: Streamed) -> None:
-        self.lake, self.definition, self.join, self.choice = lake, join, join, choice
-        self.streamed = streamed
+        super().__init__(lake, join, choice)
+        self.join, self.streamed = join, streamed
 
     def onward(self, state: RowState) -> int:
         assert state.clock is not None

@@ -18,7 +18,8 @@ class MapSide(RowSide[Rows], Generic[Rows]):
     holds = False
 
     def __init__(self, lake: Lake, definition: Map, choice: EngineChoice) -> None:
-        self.lake, self.definition, self.map, self.choice = lake, definition, definition, choice
+        super().__init__(lake, definition, choice)
+        self.map = definition
 
     @abstractmethod
     def made(self, bundle: Any, clock: Clock, generation: int) -> Rows:

@@ -47,14 +47,9 @@ class SteppedRows(Generic[Rows]):
 class RowSide(ABC, Generic[Rows]):
     """A map or a join on one engine: one subclass steps each kind, another writes and reads the rows of each engine."""
 
-    definition: Windowless
-    lake: Lake
-    choice: EngineChoice
-
-    @property
-    def ledger(self) -> str:
-        """The name of the ledger."""
-        return ledger_name(self.definition.name)
+    def __init__(self, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
+        self.lake, self.choice = lake, choice
+        self.definition, self.ledger = definition, ledger_name(definition.name)
 
     @abstractmethod
     def step(self, state: RowState, consumed: Any, clock: Clock) -> SteppedRows[Rows]:

@@ -14,8 +14,9 @@ from urllib.parse import urlparse
 import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from tailrace.engines.batch.arrivals import UNKNOWN, epoch_times, moment_of
+from tailrace.engines.batch.arrivals import UNKNOWN, arrival, epoch_times
 from tailrace.engines.batch.log_records import streamed
 from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
@@ -125,11 +126,9 @@ class Sides:
             arrivals = pa.array([at[epoch] for epoch in epochs.dictionary.to_pylist()], pa.timestamp("us", "UTC"))
             bundle = bundle.append_column(log.event_time, arrivals.take(epochs.indices))
         else:
-            # No column of a log begins with an underscore.
-            times = epoch_times(at).rename_columns(["_epoch", "_arrived"])
-            held = self.spark.createDataFrame(times).hint("broadcast")
-            items = [*map(quoted, bundle.columns), f"{moment_of(log, '_arrived', '_epoch')} AS {log.event_time}"]
-            bundle = bundle.join(held, "_epoch", "left").selectExpr(*items)
+            times = self.spark.createDataFrame(epoch_times(at)).hint("broadcast").alias("t")
+            items = [*(f"r.{quoted(name)}" for name in bundle.columns), arrival(log)]
+            bundle = bundle.alias("r").join(times, F.expr("r._epoch = t._epoch"), "left").selectExpr(*items)
         return PassedEpoch(bundle, replace(passed.clock, watermark=now), now)
 
     def _united(self, union: Union, bundles: Mapping[str, Bundled]) -> Bundled:

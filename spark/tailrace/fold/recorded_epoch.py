@@ -9,7 +9,7 @@ from dataclasses import replace
 from tailrace.fold.fold import Fold, PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import EpochCommit, arrival_times, recorded
+from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
@@ -21,7 +21,7 @@ class Recordings:
 
     def __init__(self, lake: Lake) -> None:
         self._lake, self._found = lake, dict[str, dict[int, EpochCommit]]()
-        self._epochs, self._times = dict[str, list[int]](), dict[str, dict[int, int]]()
+        self._epochs = dict[str, list[int]]()
 
     def of(self, table: str) -> dict[int, EpochCommit]:
         """Return the epochs of a table, each with its commit."""
@@ -29,12 +29,6 @@ class Recordings:
             self._found[table] = recorded(self._lake, table)
             self._epochs[table] = sorted(self._found[table])
         return self._found[table]
-
-    def times(self, table: str) -> dict[int, int]:
-        """Return when the records of each epoch of a log arrived, in microseconds."""
-        if table not in self._times:
-            self._times[table] = arrival_times(self._lake, table)
-        return self._times[table]
 
     def latest(self, table: str, epoch: int) -> EpochCommit | None:
         """Return the last commit of a table up to an epoch; None where there is none, or it is gone."""
@@ -57,8 +51,8 @@ class RecordedEpoch:
     def read(self, log: Log) -> PassedEpoch:
         """Return the epoch of a log that is no union."""
         if isinstance(log, Arrivals):
-            known = self._recordings.times(log.of.name)
-            times = {epoch: known[epoch] for epoch in range(self._after + 1, self._epoch + 1) if epoch in known}
+            known, taken = self._recordings.of(log.of.name), range(self._after + 1, self._epoch + 1)
+            times = {epoch: known[epoch].clock.processing_time for epoch in taken if epoch in known}
             return self._sides.arrived(log, self.read(log.of), times)
         if isinstance(log, Panes | Productions):
             return self._of_fold(self._folds[log.of.name])

@@ -8,7 +8,7 @@ one hot bidder, and three of four auctions from one hot seller; another one beco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -149,11 +149,8 @@ def records(*, rate: float, length: int, seed: int, first: int) -> Iterator[Deli
 def auctions(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Make up the records of `nexmark` as three logs: "persons", "auctions" and "bids", in order of known time."""
     made = nexmark(rate=rate, length=length, seed=seed, first=first)
-    return [replace(one, record=_without_kind(one.record), log=f"{one.record['kind']}s") for one in made]
-
-
-def _without_kind(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != "kind"}
+    own = ({name: value for name, value in one.record.items() if name != "kind"} for one in made)
+    return [replace(one, record=record, log=f"{one.record['kind']}s") for one, record in zip(made, own, strict=True)]
 
 
 def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:

@@ -22,9 +22,8 @@ def taken(log: Log) -> str:
     """Say how much an epoch takes of a log."""
     if len(log.parts) > 1:
         return f"{len(log.columns)} columns of the logs {log_names(log.parts)}"
-    if isinstance(log, Arrivals):
-        return f"{len(log.columns)} columns of log {log.of.name}"
-    return f"{len(log.columns)} columns of log {log.name}" if log.landed else f"what {log.name} produces"
+    (part,) = log.parts
+    return f"{len(log.columns)} columns of log {part.name}" if part.landed else f"what {log.name} produces"
 
 
 def _one(log: Log) -> str:

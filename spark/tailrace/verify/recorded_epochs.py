@@ -137,7 +137,8 @@ class Recording:
         """Write the query of the records of some epochs, and maybe of others, of a log that is no union."""
         where, table = _filter_of(log, epochs.start, epochs.stop - 1), _table_of(log)
         if isinstance(log, Arrivals):
-            return all_of(arrived(session, log, session.log(log.of, where, self.snapshots[table])))
+            times = {epoch: self.clock(epoch).processing_time for epoch in epochs}
+            return all_of(arrived(session, log, session.log(log.of, where, self.snapshots[table]), times))
         if isinstance(log, Panes):
             return changes(log.of, session.table(table, where, self.snapshots[table]))
         if isinstance(log, Productions):

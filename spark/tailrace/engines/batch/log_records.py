@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tailrace.engines.batch.arrivals import arrived, brought_within
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import arrival_times
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
@@ -56,7 +57,7 @@ def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None
     if isinstance(log, Productions):
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), at_most("epoch", epoch))
     if isinstance(log, Arrivals):
-        return log.of.name, brought_within(lake, log, epoch, first, last)
+        return log.of.name, brought_within(arrival_times(lake, log.of.name), epoch, first, last)
     table = lake.table(log.name)
     # A renamed column is filtered by its present name.
     at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
@@ -75,9 +76,10 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
     if isinstance(log, Union):
         sides = {side: _relation(session, part, epoch, first, last) for side, part in log.sides.items()}
         return bracketed(united(log, sides))
-    table, where = _table(session.lake, log, epoch, first, last)
     if isinstance(log, Arrivals):
-        return arrived(session, log, session.log(log.of, where))
+        times = arrival_times(session.lake, log.of.name)
+        return arrived(session, log, session.log(log.of, brought_within(times, epoch, first, last)), times)
+    table, where = _table(session.lake, log, epoch, first, last)
     if not isinstance(log, Productions):
         return session.log(log, where)
     if isinstance(log.of, Windowless):
@@ -105,8 +107,6 @@ def _streamed(session: Session, log: Log, epoch: int, first: int | None) -> Rela
         return bracketed(
             united(log, {side: _streamed(session, part, epoch, first) for side, part in log.sides.items()})
         )
-    if isinstance(log, Arrivals):
-        return _relation(session, log, epoch, first, None)
     table, where = _table(session.lake, log, epoch, first, None)
     if isinstance(log, Productions):
         return bracketed(productions(log.of, session.table(table, where)))

@@ -26,7 +26,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_values, times
-from tailrace.sql.epoch.holds import due_terms, holds_back, next_due, next_end, oldest_held
+from tailrace.sql.epoch.holds import due_items, holds_back, next_due, oldest_held
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
 from tailrace.sql.epoch.partials import late, may_be_late, may_have_passed, partials, refused
 from tailrace.sql.epoch.state_merge import met
@@ -122,15 +122,10 @@ class DuckExecution(Stepping):
         if state.clock is None:
             return None
         now = state.clock.processing_time
-        items = ", ".join(["COUNT(*)", *due_terms(now, delays)])
-        query = Query(f"SELECT {items} FROM {self._names['state']} WHERE fresh > 0")
+        items = ", ".join(due_items(self.pipeline, now, delays))
+        query = Query(f"SELECT {items} FROM {self._names['state']}")
         found = self.connection.execute(in_duckdb_once(query))
-        due = next_due(now, periods, *(found.fetchone() or (0,)))
-        if not self.pipeline.by_arrival:
-            return due
-        ends = Query(f"SELECT {next_end(self.pipeline, now)} FROM {self._names['state']}")
-        (end,) = self.connection.execute(in_duckdb_once(ends)).fetchone() or (None,)
-        return min((at for at in (due, end) if at is not None), default=None)
+        return next_due(now, periods, *(found.fetchone() or (0,)))
 
     def changed(self, rows: pa.Table) -> pa.Table:
         """Turn an epoch's rows into the records that a later stage reads."""

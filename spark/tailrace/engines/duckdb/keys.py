@@ -25,6 +25,7 @@ from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb_once, literal_row, name_of
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.known_claims import KnownClaims
+from tailrace.engines.duckdb.productions import DuckProducer
 from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
@@ -32,14 +33,13 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
-from tailrace.lake.schema.filters import among, equal, every
+from tailrace.lake.schema.filters import among
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.epoch.key_state import HOLDS, IS_DUE, WALL, key_row_types, loop_types, restored_keys, restored_loop
-from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import Query, Relation, quoted
 
 
@@ -71,7 +71,7 @@ class ComputedHere:
     state: KeysHere
 
 
-class DuckKeys:
+class DuckKeys(DuckProducer):
     """A computation on DuckDB, for small work. Bundles are Arrow tables."""
 
     direct = True
@@ -81,7 +81,7 @@ class DuckKeys:
         self, connection: duckdb.DuckDBPyConnection, lake: Lake, computation: Computation, choice: EngineChoice
     ) -> None:
         self.connection, self.lake, self.computation, self.choice = connection, lake, computation, choice
-        self.ledger = ledger_name(computation.name)
+        self.definition, self.ledger = computation, ledger_name(computation.name)
         self._known: KnownClaims | None = None
         self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
         types = key_row_types(computation)
@@ -166,15 +166,6 @@ class DuckKeys:
     def due(self, state: KeysHere, periods: Iterable[tuple[int, int]] = (), delays: Iterable[int] = ()) -> int | None:
         return self._least(WALL)
 
-    def passed(self, stepped: ComputedHere) -> pa.Table:
-        with registered(self.connection, stepped.rows) as rows:
-            return self._produced(rows)
-
-    def passed_again(self, epoch: int) -> pa.Table:
-        where = every(equal("kind", PRODUCTION), equal("epoch", epoch))
-        with scanned(self.connection, self.lake, self.ledger, where) as rows:
-            return self._produced(Relation(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)"))
-
     def close(self) -> None:
         """Drop the table of keys, and the cached claims."""
         if self._known is not None:
@@ -186,10 +177,6 @@ class DuckKeys:
         if self._known is None:
             self._known = KnownClaims(self.connection, claiming.registry.lake, claiming.registry.table)
         return self._known
-
-    def _produced(self, rows: Relation) -> pa.Table:
-        text = in_duckdb_once(productions(self.computation, rows))
-        return self.connection.execute(text).to_arrow_table()
 
     @cached_property
     def _touched(self) -> str:

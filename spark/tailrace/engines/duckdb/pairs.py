@@ -15,7 +15,7 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb_once, name_of
-from tailrace.engines.duckdb.row_side import DuckRows
+from tailrace.engines.duckdb.productions import DuckRows
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.join_side import JoinSide, Streamed
 from tailrace.engines.row_side import RowState, SteppedRows

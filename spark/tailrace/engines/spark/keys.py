@@ -29,8 +29,9 @@ from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.execution import free, schema_of
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.per_key import BUCKET, as_pair, bucketed
-from tailrace.engines.spark.executions.preparation import queried, viewed
+from tailrace.engines.spark.executions.preparation import viewed
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
+from tailrace.engines.spark.productions import SparkProducer
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
@@ -52,8 +53,7 @@ from tailrace.sql.epoch.key_state import (
     restored_keys,
     restored_loop,
 )
-from tailrace.sql.records.stage_records import productions
-from tailrace.sql.terms import Relation, null, quoted
+from tailrace.sql.terms import null, quoted
 
 _RETURNED = "_returned"
 """The column of an epoch's records with what was fed back; null for a record of the log."""
@@ -102,7 +102,7 @@ class ComputedThere:
     state: KeysThere
 
 
-class SparkKeys:
+class SparkKeys(SparkProducer):
     """A computation on Spark, for large work. Bundles are frames, or Arrow tables that become frames."""
 
     direct = False
@@ -110,7 +110,7 @@ class SparkKeys:
 
     def __init__(self, spark: SparkSession, lake: Lake, computation: Computation, choice: EngineChoice) -> None:
         self.spark, self.lake, self.computation, self.choice = spark, lake, computation, choice
-        self.ledger = ledger_name(computation.name)
+        self.definition, self.ledger = computation, ledger_name(computation.name)
         types = ledger_types(computation)
         self._state = schema_of(key_row_types(computation))
         self._schema = StructType([StructField("state", self._state), StructField("ledger", schema_of(types))])
@@ -205,13 +205,6 @@ class SparkKeys:
 
     def due(self, state: KeysThere, periods: Iterable[tuple[int, int]] = (), delays: Iterable[int] = ()) -> int | None:
         return _least(state.frame, WALL)
-
-    def passed(self, stepped: ComputedThere) -> DataFrame:
-        return queried(self.spark, stepped.rows, lambda view: productions(self.computation, view))
-
-    def passed_again(self, epoch: int) -> DataFrame:
-        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
-        return self.spark.sql(productions(self.computation, rows))
 
     def close(self) -> None:
         """Do nothing: the checkpoints are freed with each state (`KeysThere.forget`)."""

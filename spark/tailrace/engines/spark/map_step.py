@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.map_side import MapSide
 from tailrace.engines.spark.executions.preparation import prepare, queried
-from tailrace.engines.spark.row_side import SparkRows
+from tailrace.engines.spark.productions import SparkRows
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock

@@ -11,7 +11,7 @@ from tailrace.engines.join_side import JoinSide, Streamed
 from tailrace.engines.row_side import RowState, SteppedRows
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.preparation import viewed
-from tailrace.engines.spark.row_side import SparkRows
+from tailrace.engines.spark.productions import SparkRows
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock

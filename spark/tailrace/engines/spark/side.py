@@ -22,7 +22,7 @@ from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.epoch.holds import due_terms, next_due, next_end
+from tailrace.sql.epoch.holds import due_items, next_due
 from tailrace.sql.records.stage_records import changes
 from tailrace.sql.terms import Relation
 
@@ -80,12 +80,8 @@ class SparkSide:
         if state.clock is None:
             return None
         now = state.clock.processing_time
-        (row,) = state.windows.where("fresh > 0").selectExpr("COUNT(*)", *due_terms(now, delays)).collect()
-        due = next_due(now, periods, *row)
-        if not self.pipeline.by_arrival:
-            return due
-        (row,) = state.windows.selectExpr(next_end(self.pipeline, now)).collect()
-        return min((at for at in (due, row[0]) if at is not None), default=None)
+        (row,) = state.windows.selectExpr(*due_items(self.pipeline, now, delays)).collect()
+        return next_due(now, periods, *row)
 
     def passed(self, stepped: Stepped) -> DataFrame:
         return changed(self.spark, self.pipeline, stepped.rows)

@@ -47,6 +47,18 @@ class Sample:
     rejected: Sequence[RejectedRow]
     duplicates: int = 0
 
+    @classmethod
+    def together(cls, parts: Iterable[Sample]) -> Sample:
+        """Make one sample of several, in their order."""
+        given = list(parts)
+        records = [record for part in given for record in part.records]
+        return cls(records, [bad for part in given for bad in part.rejected])
+
+    @property
+    def came(self) -> int:
+        """The number of records, each counted once."""
+        return len(self.records) - self.duplicates
+
 
 def from_json(log: Log, lines: Iterable[str]) -> Sample:
     """Read records from lines of one JSON object each; blank lines are passed over.

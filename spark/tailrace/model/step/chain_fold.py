@@ -92,10 +92,7 @@ def epochs_read(definition: Definition, epochs: Iterable[Mapping[str, Input]]) -
     found, runs = list[Input](), [ChainRun(_nothing(one)) for one in before]
     for epoch in epochs:
         passed = _passed(before, runs, dict(epoch))
-        records, clock = _read(last.log, passed)
-        if found and not all(part.landed for part in last.log.parts):
-            clock = replace(clock, watermark=max(clock.watermark, found[-1][1].watermark))
-        found.append((records, clock))
+        found.append(_read_on(last.log, passed, found[-1][1] if found else None))
     return found
 
 
@@ -110,12 +107,18 @@ def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
 def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed: dict[str, Input]) -> dict[str, Input]:
     """Fold an epoch into definitions, one after the other; return what is read of each, and of the logs."""
     for one, run in zip(definitions, runs, strict=True):
-        records, clock = _read(one.log, passed)
-        if run.state.clock is not None and not all(part.landed for part in one.log.parts):
-            clock = replace(clock, watermark=max(clock.watermark, run.state.clock.watermark))
+        records, clock = _read_on(one.log, passed, run.state.clock)
         made, watermark = _folded(one, run, records, clock)
         passed[one.name] = made, replace(clock, watermark=watermark)
     return passed
+
+
+def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Input:
+    """Return an epoch of a log after one of clock `before`: the watermark of what others give on never goes back."""
+    records, clock = _read(log, passed)
+    if before is not None and not all(part.landed for part in log.parts):
+        clock = replace(clock, watermark=max(clock.watermark, before.watermark))
+    return records, clock
 
 
 def _read(log: Log, passed: Mapping[str, Input]) -> Input:

@@ -110,6 +110,11 @@ class PanePlot:
                 raise PlotError(f"timing {pane.timing!r}: expected one of {', '.join(get_args(Timing))}")
 
 
+def bounded(moment: datetime) -> bool:
+    """Tell whether an instant is one of people's, and not the beginning or the end of time."""
+    return 1 < moment.year < 9999
+
+
 def written(value: object) -> str:
     """Write a value as text: numbers with thousands apart and at most four decimal places, instants in UTC.
 

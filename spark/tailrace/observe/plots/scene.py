@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
-from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotProduction, PlotRecord, written
+from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotProduction, PlotRecord, bounded, written
 
 Row = dict[str, object]
 
@@ -105,10 +105,6 @@ def _ms(moment: datetime) -> float:
     return moment.timestamp() * 1000
 
 
-def _bounded(moment: datetime) -> bool:
-    return 1 < moment.year < 9999
-
-
 def _break(plot: PanePlot) -> datetime:
     """Find the last moment below the axis's break: most panes and records come by then, and the next is far off.
 
@@ -134,7 +130,7 @@ def _break(plot: PanePlot) -> datetime:
 
 def _event_domain(plot: PanePlot) -> tuple[float, float]:
     """Return the range of event time: of all records, and of windows' bounds near them. A global window has none."""
-    bounds = [b for pane in plot.panes for b in (pane.window_start, pane.window_end) if _bounded(b)]
+    bounds = [b for pane in plot.panes for b in (pane.window_start, pane.window_end) if bounded(b)]
     events = [record.event_time for record in plot.records] or bounds
     events += [one.event_time for one in plot.productions]
     events = events or [pane.fired_at for pane in plot.panes]
@@ -198,7 +194,7 @@ def _label(pane: PlotPane) -> str:
 
 
 def _bound(moment: datetime) -> str:
-    return written(moment) if _bounded(moment) else "∞"
+    return written(moment) if bounded(moment) else "∞"
 
 
 def _tip(plot: PanePlot, pane: PlotPane) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -21,7 +20,7 @@ from tailrace.model.samples.sample_records import Epochs
 from tailrace.model.step.reference import ReferenceRun, fold_stages, prepared
 from tailrace.model.step.stages import changes
 from tailrace.model.windows.panes import Key, Pane
-from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value
+from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value, bounded
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Simulation:
                 label = label if sign_of(record) > 0 else f"−{label}"
                 lost = bool(late[id(source)]) and late[id(source)] >= windows
                 # An answer of all of event time happened at no time of its own: it is shown when it became known.
-                happened = moment(at) if _told(moment(at)) else moment(seen)
+                happened = moment(at) if bounded(moment(at)) else moment(seen)
                 dots.append(PlotRecord(happened, moment(seen), label, too_late=lost))
         return dots
 
@@ -150,9 +149,4 @@ def _known(watermark: int) -> bool:
 
 def _end(micros: int) -> object:
     at = moment(micros)
-    return at if _told(at) else "–"
-
-
-def _told(at: datetime) -> bool:
-    """Tell whether an instant is one of people's, and not the beginning or the end of time."""
-    return 1 < at.year < 9999
+    return at if bounded(at) else "–"

@@ -32,27 +32,29 @@ def due_terms(now: int, delays: Iterable[int]) -> list[str]:
     return [f"MIN(IF(waiting_since + {wait}L > {now}L, waiting_since + {wait}L, NULL))" for wait in delays]
 
 
-def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: int | None) -> int | None:
-    """Find the first processing time after `now` at which windows with fresh records may fire; None if none may.
+def due_items(pipeline: Pipeline, now: int, delays: Iterable[int]) -> list[str]:
+    """Write the aggregates of the state by which `next_due` finds when it is to be asked again, after `now`.
 
-    `count` is how many such windows there are; `waits` is, for each delay, when the first of them has waited that long.
+    Where processing time closes the windows, over `Arrivals`, that is also when the next one is over, or closes.
+    """
+    items = ["COUNT_IF(fresh > 0)", *due_terms(now, delays)]
+    if pipeline.by_arrival:
+        closes = f"window_end + {pipeline.lateness}L"
+        items.append(f"MIN(IF(window_end > {now}L, window_end, IF({closes} > {now}L, {closes}, NULL)))")
+    return items
+
+
+def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: int | None) -> int | None:
+    """Find the first processing time after `now` at which windows may fire without a record; None if none may.
+
+    `count` is how many windows have fresh records, without which no period fires; `waits` are the other instants of
+    `due_items`, for each delay when the first window has waited that long.
 
     >>> next_due(70, [(60, 0)], 1, 90), next_due(70, [(60, 0)], 0), next_due(70, [], 1, None)
     (90, None, None)
     """
-    if not count:
-        return None
-    ends = [(now - offset) // period * period + period + offset for period, offset in periods]
+    ends = [(now - offset) // period * period + period + offset for period, offset in periods if count]
     return min((at for at in (*ends, *waits) if at is not None), default=None)
-
-
-def next_end(pipeline: Pipeline, now: int) -> str:
-    """Write when the next window is over or closes after `now`, as an aggregate of the state.
-
-    It is for definitions whose windows processing time closes: those over `Arrivals`, and the stages after them.
-    """
-    closes = f"window_end + {pipeline.lateness}L"
-    return f"MIN(IF(window_end > {now}L, window_end, IF({closes} > {now}L, {closes}, NULL)))"
 
 
 def holds_back(pipeline: Pipeline) -> bool:

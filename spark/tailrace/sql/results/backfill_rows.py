@@ -23,7 +23,7 @@ class BackfillVersion:
 
 
 _SIDES = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
-"""What is taken back of differences, and what is given: the prefix of its columns, `retraction`, and which rows."""
+"""The retractions and the computed rows of differences: the prefix of their columns, `retraction`, and a condition."""
 
 
 def production_rows(

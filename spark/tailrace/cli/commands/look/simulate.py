@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from tailrace.cli.commands.look.simulated_sample import read_samples
+from tailrace.cli.commands.look.simulated_sample import read_samples, sample_data, sample_told
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Json
 from tailrace.cli.terminal.console import Output, facts, table
@@ -91,9 +91,9 @@ def simulate(
     period = timedelta(seconds=every) if every is not None else None
     given = [(log, one.records) for log, one in read]
     cut = sample_records.epochs_of_logs(given, per_epoch=per_epoch, every=period, ends=not leave_open)
+    sample = sample_records.Sample.together(one for _, one in read)
     came = sum(len(records) for epoch in cut for records, _ in epoch.values())
-    records = [record for _, one in read for record in one.records]
-    sample = sample_records.Sample(records, [bad for _, one in read for bad in one.rejected], len(records) - came)
+    sample = replace(sample, duplicates=len(sample.records) - came)
     epochs = epochs_read(loaded.stages[0] if isinstance(loaded, Pipeline) else loaded, cut)
     if epochs and not leave_open:
         # Where input ends, time does, for what goes by arrival as well.
@@ -265,10 +265,8 @@ def _value(value: Any) -> str:
 
 def _counts(trial: Simulation, sample: sample_records.Sample) -> dict[str, str]:
     taken_back = sum(pane.retraction for pane in trial.run.panes)
-    again = sample.duplicates
     return {
-        "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
-        + (f", {again:,} that came again" if again else ""),
+        "records": sample_told(sample),
         "epochs": f"{len(trial.epochs):,}",
         "panes": f"{len(trial.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
         "too late": counted(len(_late(trial, None)), "record"),
@@ -289,8 +287,7 @@ def _late(trial: Simulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
 def _data(trial: Simulation, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
     return {
         "pipeline": trial.pipeline.name,
-        "records": len(sample.records) - sample.duplicates,
-        "duplicates": sample.duplicates,
+        **sample_data(sample, (bad for run in trial.runs for bad in run.rejected)),
         "epochs": len(trial.epochs),
         "panes": _panes(pane for pane in trial.run.panes if key is None or pane.key == key),
         "late": [
@@ -303,8 +300,6 @@ def _data(trial: Simulation, sample: sample_records.Sample, key: Key | None) -> 
             }
             for stage, late in _late(trial, key)
         ],
-        "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
-        + [{"epoch": bad.epoch, "reason": bad.reason} for run in trial.runs for bad in run.rejected],
         "earlier": [
             {"pipeline": stage.name, "panes": _panes(run.panes)}
             for stage, run in zip(trial.pipeline.stages[:-1], trial.runs[:-1], strict=True)

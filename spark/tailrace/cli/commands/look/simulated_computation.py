@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from tailrace.cli.commands.look.pane_history import value_shown
+from tailrace.cli.commands.look.simulated_sample import sample_data, sample_told
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import counted, key_named, span, time_text
 from tailrace.model.base.time import instant, text
@@ -30,7 +31,7 @@ def show(output: Output, trial: Producing, sample: sample_records.Sample, key: K
 
 
 def _lines(trial: Producing, sample: sample_records.Sample, key: Key | None) -> Iterator[Any]:
-    computation, made, again = trial.computation, trial.productions(key), sample.duplicates
+    computation, made = trial.computation, trial.productions(key)
     yield Text.assemble((computation.name, "bold"), f"  {type(computation).__name__} by {', '.join(computation.key)}")
     if made:
         rows = table("epoch", "produced at", "key", "event time", *computation.produces, right=("epoch",))
@@ -50,8 +51,7 @@ def _lines(trial: Producing, sample: sample_records.Sample, key: Key | None) -> 
         yield rows
     yield facts(
         {
-            "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
-            + (f", {again:,} that came again" if again else ""),
+            "records": sample_told(sample),
             "epochs": f"{len(trial.epochs):,}",
             "produced": counted(len(made), "record"),
             "too late": counted(len(late), "record"),
@@ -63,8 +63,7 @@ def _lines(trial: Producing, sample: sample_records.Sample, key: Key | None) -> 
 def _data(trial: Producing, sample: sample_records.Sample, key: Key | None) -> dict[str, Any]:
     return {
         "computation": trial.computation.name,
-        "records": len(sample.records) - sample.duplicates,
-        "duplicates": sample.duplicates,
+        **sample_data(sample, trial.run.rejected),
         "epochs": len(trial.epochs),
         "productions": [
             {
@@ -81,6 +80,4 @@ def _data(trial: Producing, sample: sample_records.Sample, key: Key | None) -> d
             for lost in trial.late
             if key is None or lost.key == key
         ],
-        "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
-        + [{"epoch": bad.epoch, "reason": bad.reason} for bad in trial.run.rejected],
     }

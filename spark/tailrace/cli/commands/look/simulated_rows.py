@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from tailrace.cli.commands.look.pane_history import value_shown
+from tailrace.cli.commands.look.simulated_sample import sample_data, sample_told
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import counted, time_text
 from tailrace.model.base.time import text
@@ -35,7 +36,7 @@ def _rows(run: ChainRun) -> Sequence[Mapped | Joined]:
 
 
 def _lines(definition: Map | Join, run: ChainRun, sample: sample_records.Sample) -> Iterator[Any]:
-    rows, again = _rows(run), sample.duplicates
+    rows = _rows(run)
     if isinstance(definition, Map):
         of = f"  map of {definition.log.name}"
     else:
@@ -49,24 +50,17 @@ def _lines(definition: Map | Join, run: ChainRun, sample: sample_records.Sample)
         yield shown
     if len(rows) > _MOST:
         yield f"and {counted(len(rows) - _MOST, 'row')} more: --json has all of them"
-    found = {
-        "records": f"{len(sample.records) - again:,}, {counted(len(sample.rejected), 'line')} rejected"
-        + (f", {again:,} that came again" if again else ""),
-        "gave": counted(len(rows), "row"),
-    }
     is_map = isinstance(definition, Map)
-    left = {"rejected by it": len(run.rejected)} if is_map else {"too late": len(run.late_sides)}
-    yield facts((found | {name: counted(number, "record") for name, number in left.items()}).items())
+    left, number = ("rejected by it", len(run.rejected)) if is_map else ("too late", len(run.late_sides))
+    found = {"records": sample_told(sample), "gave": counted(len(rows), "row"), left: counted(number, "record")}
+    yield facts(found.items())
 
 
 def _data(definition: Map | Join, run: ChainRun, sample: sample_records.Sample) -> dict[str, Any]:
     found = {
         "map" if isinstance(definition, Map) else "join": definition.name,
-        "records": len(sample.records) - sample.duplicates,
-        "duplicates": sample.duplicates,
+        **sample_data(sample, run.rejected),
         "rows": [{"epoch": one.epoch, "event_time": text(one.at), "values": dict(one.values)} for one in _rows(run)],
-        "rejected": [{"line": line, "reason": reason} for line, reason in sample.rejected]
-        + [{"epoch": bad.epoch, "reason": bad.reason} for bad in run.rejected],
     }
     if isinstance(definition, Join):
         found["late"] = [

@@ -1,14 +1,17 @@
-"""Read the sample that `tailrace simulate` folds: of one log a file or a folder, of several a file or folder each."""
+"""Read the sample that `tailrace simulate` folds, and say what it holds: of several logs a file or folder for each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from tailrace.cli.terminal.formats import counted
 from tailrace.cli.terminal.usage import LoadError
 from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
 from tailrace.model.samples.sample_records import Sample
+from tailrace.model.windows.panes import Rejected
 
 _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
@@ -21,6 +24,22 @@ def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
     if len(logs) == 1:
         return [(logs[0], _read(logs[0], data))]
     return [(log, _read(log, _place(log, logs, data))) for log in logs]
+
+
+def sample_told(sample: Sample) -> str:
+    """Say how many records a sample has, how many lines were rejected, and how many records came again."""
+    again = f", {sample.duplicates:,} that came again" if sample.duplicates else ""
+    return f"{sample.came:,}, {counted(len(sample.rejected), 'line')} rejected{again}"
+
+
+def sample_data(sample: Sample, rejected: Iterable[Rejected]) -> dict[str, Any]:
+    """Return the counts of a sample as JSON data, with its rejected lines and the records that steps `rejected`."""
+    lines: list[dict[str, Any]] = [{"line": line, "reason": reason} for line, reason in sample.rejected]
+    return {
+        "records": sample.came,
+        "duplicates": sample.duplicates,
+        "rejected": lines + [{"epoch": bad.epoch, "reason": bad.reason} for bad in rejected],
+    }
 
 
 def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
@@ -42,10 +61,7 @@ def _read(log: Log, path: Path) -> Sample:
     files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
     if not files:
         raise LoadError(f"{path}: an empty folder: expected a sample of log {log.name}, as .jsonl, .csv or .parquet")
-    parts = [_read_file(log, one) for one in files]
-    return Sample(
-        [record for part in parts for record in part.records], [bad for part in parts for bad in part.rejected]
-    )
+    return Sample.together(_read_file(log, one) for one in files)
 
 
 def _read_file(log: Log, path: Path) -> Sample:
