@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -16,6 +16,7 @@ from tailrace import (
     RETRACTING,
     AfterCount,
     AfterWatermark,
+    Collect,
     Count,
     Fixed,
     Join,
@@ -33,16 +34,18 @@ from tailrace.lake.commit.epoch_properties import last_epoch
 from tailrace.lake.read.query_views import by_duckdb
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
-from tailrace.model.definition.join import JoinKind
+from tailrace.model.definition.chain import before, chain
+from tailrace.model.definition.join_sides import JoinKind
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.model.step import join_step
-from tailrace.model.step.chain_fold import fold_chain
+from tailrace.model.step.chain_fold import epochs_read, fold_chain
+from tailrace.model.step.join_step import Joined
 from tailrace.settings import Settings
 from tailrace.verify.join_replay import replay_join
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import cases, deep
-from tests.support.several import CLICKS, VIEWS, Logs, Part, random_epochs
+from tests.support.several import CLICKS, VIEWS, Logs, Part, ledger_panes, random_epochs, reference_panes
 from tests.support.strategies import each_time_the_same
 
 NAMED: Any = {"left_columns": {"viewed_at": "at"}, "right_columns": {"clicked_at": "seen", "cents": "cents"}}
@@ -54,6 +57,12 @@ JOINS = {
 } | {
     "late": Join(name="j_late", left=VIEWS, right=CLICKS, on="ad", within=seconds(30),
                  allowed_lateness=minutes(2), **NAMED),
+    "told": Join(name="j_told", left=VIEWS, right=CLICKS, on="ad", kind="full", within=APART, unmatched="tell",
+                 allowed_lateness=minutes(1), **NAMED),
+    "corrected": Join(name="j_corrected", left=VIEWS, right=CLICKS, on="ad", kind="left", within=APART,
+                      allowed_lateness=minutes(2), **NAMED),
+    "told_fixed": Join(name="j_told_fixed", left=VIEWS, right=CLICKS, on="ad", kind="right", unmatched="tell",
+                       where=Fixed(minutes(1)), allowed_lateness=minutes(1), **(NAMED | {"left_columns": "at"})),
     "fixed": Join(name="j_fixed", left=VIEWS, right=CLICKS, on="ad", kind="full", where=Fixed(minutes(1)), **NAMED),
     "sliding": Join(name="j_sliding", left=VIEWS, right=CLICKS, on="ad", kind="left",
                     where=Sliding(minutes(1), every=seconds(30)), **NAMED),
@@ -89,17 +98,29 @@ def rows(lake: Lake, join: Join, kind: str) -> list[dict[str, Any]]:
 
 
 def reference(logs: Logs, join: Join) -> tuple[Counter[Any], Counter[Any]]:
-    state, pairs, late = join_step.JoinState(), Counter[Any](), Counter[Any]()
+    if len(chain(join)) > 1:
+        run = fold_chain(join, [by_log(epoch, parts) for epoch, parts in enumerate(logs.epochs)])[-1]
+        return counted(join, run.joined), Counter(map(lateness, run.late_sides))
+    state, pairs, late = join_step.JoinState(), list[Joined](), Counter[Any]()
     for records, clock in logs.together(join.log):
         state, made, too_late = join_step.step(join, state, records, clock)
-        pairs.update((clock.epoch, moment(one.at), *(one.values[name] for name in join.results)) for one in made)
-        late.update((one.record.side, one.epoch, moment(one.record.at)) for one in too_late)
-    return pairs, late
+        pairs += made
+        late.update(map(lateness, too_late))
+    return counted(join, pairs), late
+
+
+def counted(join: Join, made: Iterable[Joined]) -> Counter[Any]:
+    values = ((one, (one.values[name] for name in join.results)) for one in made)
+    return Counter((one.epoch, one.retraction, moment(one.at), *own) for one, own in values)
+
+
+def lateness(one: join_step.LateKept) -> tuple[Any, ...]:
+    return one.record.side, one.epoch, moment(one.record.at)
 
 
 def same_as_the_reference(logs: Logs, join: Join) -> None:
     pairs = Counter(
-        (one["epoch"], one[PANE_TIME], *(one[name] for name in join.results))
+        (one["epoch"], one["retraction"], one[PANE_TIME], *(one[name] for name in join.results))
         for one in rows(logs.lake, join, "production")
     )
     late = Counter((one["side"], one["epoch"], one[PANE_TIME]) for one in rows(logs.lake, join, "late"))
@@ -140,15 +161,123 @@ def standing(lake: Lake, join: Join) -> Counter[Any]:
 
 
 def finished(logs: Logs, join: Join) -> Counter[Any]:
-    records = [record for epoch, _ in logs.together(join.log) for record in epoch]
+    if len(chain(join)) > 1:
+        epochs = [by_log(epoch, parts) for epoch, parts in enumerate(logs.epochs)]
+        records = [record for epoch, _ in epochs_read(join, epochs) for record in epoch]
+    else:
+        records = [record for epoch, _ in logs.together(join.log) for record in epoch]
     made = join_step.finished(join, records)
     return Counter((moment(one.at), *(one.values[name] for name in join.results)) for one in made)
+
+
+EARNED, SEEN = (
+    Pipeline(
+        name=name, log=log, key=("ad", *more), what=what, where=Fixed(minutes(2)), how=RETRACTING,
+        when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)), allowed_lateness=minutes(1),
+    )
+    for name, log, more, what in (
+        ("earned", CLICKS, ("cents",), {"clicks": Count()}), ("seen", VIEWS, (), {"views": Count()}),
+    )
+)  # fmt: skip
+OF_OTHERS = {
+    # Several answers of one ad and window look alike to the join: their cents do not go out.
+    "panes": Join(name="j_panes", left=VIEWS, right=EARNED.panes, on="ad", kind="full", within=APART,
+                  left_columns="at", right_columns="clicks"),
+    "both": Join(name="j_both", left=SEEN.panes, right=EARNED.panes, on="ad", kind="full", where=Fixed(minutes(1)),
+                 right_columns={"clicks": "clicks", "cents": "cents", "until": "window_end"}),
+    "told": Join(name="j_told_panes", left=SEEN.panes, right=CLICKS, on="ad", kind="left", within=APART,
+                 unmatched="tell", right_columns={"clicked_at": "seen", "cents": "cents"}),
+}  # fmt: skip
+
+
+_PAIRS = Join(name="j_pairs", left=VIEWS, right=CLICKS, on="ad", kind="left", within=seconds(10), **NAMED)
+_KNOWN = Join(name="j_known", left=OF_OTHERS["told"].produced, right=VIEWS, on="ad", kind="left", within=seconds(30),
+              left_columns=("views", "cents"), right_columns={"viewed_at": "at"})  # fmt: skip
+_THREE = Join(name="j_three", left=_PAIRS.produced, right=VIEWS, on="ad", kind="full", within=APART,
+              left_columns="cents", right_columns={"seen_at": "at"})  # fmt: skip
+OF_OTHERS |= {"of_told": _KNOWN, "three": _THREE}
+
+
+def whole(epochs: Iterable[Mapping[str, Part | None]]) -> Iterator[dict[str, Part]]:
+    """The epochs with a commit of both logs in each, and then the end of both."""
+    marks = {"views": BEGINNING, "clicks": BEGINNING}
+    for parts in epochs:
+        marks |= {name: part.watermark for name, part in parts.items() if part is not None}
+        yield {name: Part(() if part is None else part.records, marks[name]) for name, part in parts.items()}
+    yield {name: Part((), END_OF_TIME) for name in marks}
+
+
+@each_time_the_same(cases(1, 40))
+@given(seed=st.integers(0, 10**6))
+@pytest.mark.parametrize("which", OF_OTHERS)
+def test_L1_L3_a_join_of_panes_or_of_joins_takes_back_the_pairs_of_what_is_corrected(
+    tmp_path_factory: pytest.TempPathFactory, which: str, seed: int
+) -> None:
+    chance, join = Random(seed), OF_OTHERS[which]
+    logs = Logs(Lake(Settings(warehouse=tmp_path_factory.mktemp("join") / "lake", memory="1GB")))
+    for parts in whole(random_epochs(chance, 8)):
+        logs.land(parts)
+        if chance.random() < 0.4:
+            logs.fold(join)
+    logs.fold(join)
+    same_as_the_reference(logs, join)
+    for one in chain(join):
+        assert isinstance(one, Join | Pipeline)
+        audited = audit(logs.lake, one)
+        assert audited.ok, [check for check in audited.checks if not check.ok]
+    again = replay_join(logs.lake, join)
+    assert again.ok, (again.counts, again.quoted)
+    # The answers are corrected first, and then what is joined of them.
+    for one in chain(join):
+        assert isinstance(one, Join | Pipeline)
+        backfill(logs.lake, one, BEGINNING)
+    audited = audit(logs.lake, join)
+    assert audited.ok, [check for check in audited.checks if not check.ok]
 
 
 CLICKED = Pipeline(
     name="clicked", log=JOINS["left"].produced, key="ad", what={"views": Count(), "cents": Sum("cents")},
     where=Fixed(minutes(1)), when=AfterWatermark(early=AfterCount(2)), how=RETRACTING,
 )  # fmt: skip
+
+
+TOTALS = {
+    name: Pipeline(
+        name=f"totals_{name}", log=join.produced, key="ad", where=Fixed(minutes(1)), how=RETRACTING,
+        what={"rows": Count(), "known": Count(known), "total": Sum(known), "some": Collect(known)},
+        when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)),
+    )
+    for name, join, known in (("told", JOINS["told"], "cents"), ("panes", OF_OTHERS["panes"], "clicks"))
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", TOTALS)
+def test_L1_L3_a_pipeline_over_a_join_takes_back_what_the_join_does(logs: Logs, which: str) -> None:
+    totals = TOTALS[which]
+    (join,) = before(totals)
+    assert isinstance(join, Join)
+    for number, parts in enumerate(whole(random_epochs(Random(26), 9))):
+        logs.land(parts)
+        if number % 3 == 0:
+            logs.fold(totals)
+    logs.fold(totals)
+    assert any(one["retraction"] for one in rows(logs.lake, join, "production"))
+    run = fold_chain(totals, [by_log(epoch, parts) for epoch, parts in enumerate(logs.epochs)])[-1]
+    assert ledger_panes(logs.lake, totals) == reference_panes(totals, run.panes)
+    # A row that is taken back is never too late (T3), so what is summed is what stands.
+    assert sum(one["rows"] for one in answers(logs.lake, totals.name)) == sum(standing(logs.lake, join).values())
+    for one in chain(totals):
+        assert isinstance(one, Join | Pipeline)
+        found = audit(logs.lake, one)
+        assert found.ok, [check for check in found.checks if not check.ok]
+    assert replay(logs.lake, totals).ok
+    for one in chain(totals):
+        assert isinstance(one, Join | Pipeline)
+        backfill(logs.lake, one, BEGINNING)
+    found = audit(logs.lake, totals)
+    assert found.ok, [check for check in found.checks if not check.ok]
+    (read,) = by_duckdb(logs.lake, f"SELECT COUNT(*) AS n FROM {join.name}__rows").to_pylist()
+    assert read["n"] == sum(standing(logs.lake, join).values())
 
 
 def test_L1_L3_a_pipeline_over_a_join_waits_for_the_records_without_a_partner(logs: Logs) -> None:

@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a_later_stage_without_a_late_part": (
         lambda: later(when=AtWatermark()),
-        "when = AtWatermark(): expected a trigger with a late part, for visits corrects answers for 90 minutes; "
+        "when = AtWatermark(): expected a trigger with a late part, for visits corrects what it gave for 90 minutes; "
         "write for example AfterWatermark(late=AfterCount(1))",
     ),
     "a_timestamp_that_may_be_taken_back": (

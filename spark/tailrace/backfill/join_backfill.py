@@ -1,8 +1,8 @@
 """A backfill of a join: the pairs of a range are computed from the logs, late records included, and compared (rule V4).
 
 A pair belongs to the interval that holds its event time, that of its later record (V5). A stream that runs on gives no
-pair of records that the run has seen, so a run takes no lease. Where records without a partner are given, a range ends
-where the stream has given all of them.
+pair of records that the run has seen, so a run takes no lease. Where records without a partner are given, or what was
+given may be taken back, a range ends where the stream has done with it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.filters import Filter
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
-from tailrace.model.definition.join import SIDES, Join
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import SIDES
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
-from tailrace.sql.terms import Query
+from tailrace.sql.terms import Query, Relation, bracketed
 
 
 def backfill_join(
@@ -48,8 +49,8 @@ def backfill_join(
         end = min(last, open_from(join, pinned.number("watermark", BEGINNING)))
         if first >= end:
             raise BackfillError(
-                f"from {text(end)} on records of {join.name} may still get a partner, and the stream gives those that "
-                "have none: pass an earlier --from, or wait"
+                f"from {text(end)} on records of {join.name} may still get a partner or be corrected, which the stream "
+                "sees to: pass an earlier --from, or wait"
             )
         with session_for(lake, join, "backfill", read(lake, join, first, end)) as session:
             begun(session)
@@ -59,8 +60,10 @@ def backfill_join(
 
 
 def open_from(join: Join, watermark: int) -> int:
-    """Return the event time from which on a stream may still give records without a partner, in microseconds."""
-    return END_OF_TIME if join.kind == "inner" or watermark >= END_OF_TIME else join.onward(watermark)
+    """Return the event time from which on a stream may still give what has no partner, or take back what it gave."""
+    if watermark >= END_OF_TIME or (join.kind == "inner" and not join.takes_back):
+        return END_OF_TIME
+    return max(BEGINNING, join.onward(watermark) - (join.trails if join.takes_back else 0))
 
 
 def read(lake: Lake, join: Join, first: int, last: int) -> list[tuple[str, Filter]]:
@@ -82,13 +85,17 @@ class JoinRun(RowsRun):
     def _computed(self, epoch: int) -> Found:
         session, join = self.session, self.join
         records = log_records.records(session, join.log, epoch, *_reached(join, self.first, self.last))
-        entries = {side: session.materialized(join_rows.entries(join, records, side)) for side in SIDES}
+        entries = {side: _entries(session, join, records, side) for side in SIDES}
         found = join_output.output(join, join_rows.finished(join, entries, self.pinned.number("watermark", BEGINNING)))
         within = self._within()
         computed = Query(f"SELECT * FROM ({found}) WHERE {within}")
-        stood = join_output.current(join, session.table(self.ledger, self._in_ledger()), within)
-        held = Query(f"SELECT * EXCEPT (epoch) FROM ({stood}) WHERE epoch <= {epoch}L")
-        return self._counted(join_output.differences(join, computed, held))
+        held = join_output.current(join, session.table(self.ledger, self._in_ledger()), within, until=epoch)
+        return self._counted(join_output.differences(join, computed, Query(f"SELECT * EXCEPT (epoch) FROM ({held})")))
+
+
+def _entries(session: Session, join: Join, records: Relation, side: str) -> Relation:
+    """Name a relation of a side's entries."""
+    return session.materialized(join_rows.added(join, side, bracketed(join_rows.entries(join, records, side))))
 
 
 def _reached(join: Join, first: int, last: int) -> tuple[int | None, int | None]:

@@ -15,7 +15,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import equal
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.join import SIDES, Join
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import SIDES
 from tailrace.model.logs.log import Log
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.terms import Query, Relation, bracketed
@@ -44,7 +45,8 @@ class JoinSide(RowSide[Rows], Generic[Rows]):
         found = {}
         for side in SIDES:
             entries = bracketed(join_rows.entries(self.join, records, side))
-            there = join_rows.not_late(self.join, side, entries, late)
+            kept = bracketed(join_rows.added(self.join, side, entries))
+            there = join_rows.not_late(self.join, side, kept, late)
             found[side] = Query(
                 f"SELECT * FROM ({there}) WHERE NOT ({join_rows.closed(self.join, side, clock.watermark)})"
             )

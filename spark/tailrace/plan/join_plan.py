@@ -10,18 +10,23 @@ from rich.console import RenderableType
 from tailrace.engines.choose import EngineChoice
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.join import SIDES, Join
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import SIDES
 from tailrace.model.definition.source_text import length, written
+from tailrace.model.logs.derived_logs import Panes
 from tailrace.plan.computation_plan import page, plan_data, table_data
 from tailrace.plan.plan_stages import Execution, PlannedQuery
 from tailrace.plan.reading import reads
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.terms import Relation
 
+_VIEWS = ("kept", "gone", "staying", "new")
+
 
 def stages(join: Join) -> Iterator[tuple[str, Execution, str]]:
     """List the stages of an epoch in order: a stage's name, where it runs, and what it does."""
-    logs = f"log {join.left.name} left, log {join.right.name} right"
+    kinds = {side: "panes of" if isinstance(join.side(side), Panes) else "log" for side in SIDES}
+    logs = ", ".join(f"{kind} {join.side(side).name} {side}" for side, kind in kinds.items())
     yield "read", Execution.NATIVE, f"{logs}; the epoch is one cut over both"
     behind = f"more than {length(join.lateness)} behind" if join.lateness else "behind"
     late = f"whose window the watermark had passed{' so far' if join.lateness else ''}" if join.where else behind
@@ -30,20 +35,25 @@ def stages(join: Join) -> Iterator[tuple[str, Execution, str]]:
     yield "pairs", Execution.NATIVE, f"by {keys}, {_near(join)}; each comes with its later record"
     if join.kind != "inner":
         which = "either side" if join.kind == "full" else f"the {join.kind} side"
-        yield "alone", Execution.NATIVE, f"records of {which} without a partner, once none can come any more"
+        when = "at once" if join.unmatched == "tell" else "once none in time can come any more"
+        yield "alone", Execution.NATIVE, f"records of {which} without a partner, {when}"
+    if join.takes_back:
+        what = (
+            "the pairs of what a side takes back" if join.log.takes_back else "records without a partner that get one"
+        )
+        yield "retract", Execution.NATIVE, f"{what}, up to {length(join.trails)} behind a reader's watermark"
     yield "keep", Execution.NATIVE, f"{_kept(join)}; a restart reads them from the logs"
     hold = join.hold
-    held = "" if hold == 0 else " once the input has ended" if hold is None else f" less {length(hold)}"
+    held = "" if hold == 0 else f" less {length(hold)}"
     yield "watermark", Execution.DRIVER, f"for those who read the pairs: the lesser of the logs'{held}"
     yield "ledger", Execution.NATIVE, f"to {join.name}__ledger: productions and late records, one append an epoch"
 
 
 def query(join: Join) -> PlannedQuery:
     """Write the SQL of what an epoch gives, of views of the new and the kept records of each side."""
-    new, held = ({side: Relation(f"{which}_{side}") for side in SIDES} for which in ("new", "kept"))
-    return PlannedQuery(
-        "pairs", "what an epoch gives, here of the first", join_rows.given(join, new, held, BEGINNING, 0)
-    )
+    held, gone, stay, new = ({side: Relation(f"{which}_{side}") for side in SIDES} for which in _VIEWS)
+    moved = join_rows.Moved(held, gone, stay if join.log.takes_back else held, new)
+    return PlannedQuery("pairs", "what an epoch gives, here of the first", join_rows.given(join, moved, BEGINNING, 0))
 
 
 def plan_page(join: Join, engine: EngineChoice) -> RenderableType:

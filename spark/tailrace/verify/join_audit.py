@@ -13,7 +13,8 @@ from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import LATE, PRODUCTION
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.join import SIDES, Join
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
@@ -47,12 +48,18 @@ class _JoinAudit(Audited):
         self.join = join
         self.log = session.view(all_of(log_records.streamed(session, join.log, self.epoch)))
         self.rows = session.view(all_of(session.table(self.ledger, snapshot=self.head.snapshot)))
-        self.entries = {side: session.materialized(join_rows.entries(join, self.log, side)) for side in SIDES}
+        self.entries = {side: self._entries(self.log, side) for side in SIDES}
         self.current = session.materialized(join_output.current(join, self.rows))
+
+    def _entries(self, records: Relation, side: str) -> Relation:
+        rows = bracketed(join_rows.entries(self.join, records, side))
+        return self.session.materialized(join_rows.added(self.join, side, rows))
 
     def run(self) -> Audit:
         counts = self._counts()
-        checks = [*self.landed(counts), self.in_order(), self._late(counts), self._in_its_epoch()]
+        checks = [*self.landed(counts), self.in_order(), self._late(counts)]
+        if not self.join.log.takes_back:
+            checks.append(self._in_its_epoch())
         held = Query(f"SELECT * EXCEPT (epoch) FROM {self.current}")
         checks.append(
             self.compared("pairs are the batch's", join_output.differences(self.join, self._expected(), held))
@@ -103,17 +110,28 @@ class _JoinAudit(Audited):
         runs = self.repairs()
         if not runs:
             return batch
-        # A late record that came after every run is in no run's pairs.
         last = max(run.log_epoch or 0 for run in runs)
-        whole = {
-            side: self.session.view(Query(f"SELECT * FROM {rows} WHERE _epoch <= {last}L UNION ALL "
-                                          f"SELECT * FROM {less[side]} WHERE _epoch > {last}L"))
-            for side, rows in self.entries.items()
-        }  # fmt: skip
+        whole = {side: self._seen(side, less[side], last) for side in SIDES}
         mended = join_output.output(self.join, join_rows.finished(self.join, whole, self.watermark))
-        later = "GREATEST(COALESCE(left_epoch, right_epoch), COALESCE(right_epoch, left_epoch))"
+        # An answer has no epoch of its own.
+        later = "COALESCE(left_epoch, right_epoch, 0L), COALESCE(right_epoch, left_epoch, 0L)"
         at = f"UNIX_MICROS({PANE_TIME})"
         in_run = " OR ".join(
-            f"({at} >= {run.first}L AND {at} < {run.last}L AND {later} <= {run.log_epoch}L)" for run in runs
+            f"({at} >= {run.first}L AND {at} < {run.last}L AND GREATEST({later}) <= {run.log_epoch}L)" for run in runs
         )
         return Query(f"SELECT * FROM ({batch}) WHERE NOT ({in_run}) UNION ALL SELECT * FROM ({mended}) WHERE {in_run}")
+
+    def _seen(self, side: str, less: Relation, last: int) -> Relation:
+        """Name a relation of a side's entries as runs have seen them up to an epoch, and those since but late ones.
+
+        A run reads what stands of other definitions, which other runs may have mended before.
+        """
+        log = self.join.side(side)
+        rows = self.entries[side]
+        if not log.landed:
+            rows = self._entries(log_records.records(self.session, self.join.log, self.epoch), side)
+        if log.takes_back:
+            return rows
+        # A late record that came after every run is in no run's pairs.
+        since = Query(f"SELECT * FROM {less} WHERE _epoch > {last}L")
+        return self.session.view(Query(f"SELECT * FROM {rows} WHERE _epoch <= {last}L UNION ALL {since}"))

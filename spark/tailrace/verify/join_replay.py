@@ -1,7 +1,8 @@
 """The replay of a join: its rows follow from the logs and the recorded clocks, whatever the stream did (rule L3).
 
-A pair came in the epoch of its later record; a record without a partner, in the first epoch whose watermark says that
-none can come; a late one is late by the watermark before its own epoch. So one query finds again what every epoch gave.
+A pair stands from the epoch of its later record until one of the two is taken back; a record without a partner, from
+the first epoch whose watermark says that none in time can come, or from its own, for as long as none is there; a late
+record is late by the watermark before its own epoch. So a few queries find again what every epoch gave and took back.
 """
 
 from __future__ import annotations
@@ -18,16 +19,22 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.schema.contracts import LATE, PRODUCTION
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.join import JOIN_WINDOW, LEFT, RIGHT, SIDES, Join
-from tailrace.model.logs.log import PANE_TIME, PLACE
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import LEFT, RIGHT, SIDES
+from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.results import join_output
-from tailrace.sql.terms import Query, Relation, all_of, bracketed, quoted
+from tailrace.sql.terms import Query, Relation, bracketed, quoted
 from tailrace.verify.audit_checks import SHOWN, in_common
 from tailrace.verify.row_diff import RowCount
 from tailrace.verify.rows_replay import Compared, RowsReplayed, replayed_rows
+
+FOREVER = 2**62
+"""The epoch until which what is not taken back stands."""
+
+_STANDS = "_since, _until"
 
 
 def replay_join(lake: Lake, join: Join, first: int | None = None, last: int | None = None) -> RowsReplayed:
@@ -41,7 +48,9 @@ def replay_join(lake: Lake, join: Join, first: int | None = None, last: int | No
 
 @dataclass(frozen=True)
 class _Judged:
-    """The entries of each side that were not late, and those that were, with the epochs that they came in."""
+    """The entries of each side that were not late, with the epochs `_since` and `_until` which they were there, and
+    those that were late, with the epoch that they came in and the watermark `_before` it.
+    """
 
     good: Mapping[str, Relation]
     late: Mapping[str, Relation]
@@ -51,17 +60,19 @@ def _compared(session: Session, ledger: Relation, first: int, last: int, join: J
     clocks = _clocks(session, join, last)
     judged = _judged(session, join, clocks, last)
     within = f"epoch BETWEEN {first}L AND {last}L"
-    given = _given(session, join, judged, clocks)
-    made = session.materialized(Query(f"SELECT * FROM ({given}) WHERE {within}"))
+    stood = session.materialized(_stood(session, join, judged, clocks))
+    given = f"SELECT *, _since AS epoch, false AS retraction FROM {stood}"
+    taken = f"SELECT *, _until AS epoch, true AS retraction FROM {stood} WHERE _until < {FOREVER}L"
+    made = Relation(f"(SELECT * EXCEPT ({_STANDS}) FROM ({given} UNION ALL {taken}) WHERE {within})")
     own = f"kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
-    names = [*map(quoted, join.results), PANE_TIME, "epoch", *(n for side in SIDES for n in join_rows.JOIN_PLACE[side])]
+    columns = [*map(quoted, join.results), PANE_TIME, *(n for side in SIDES for n in join_rows.JOIN_PLACE[side])]
+    names = [*columns, "epoch", "retraction"]
     held = Relation(f"(SELECT {', '.join(names)} FROM {ledger} WHERE {own})")
     same = in_common(session, held, made, {name: name for name in names})
     counts = {PRODUCTION: RowCount(session.count(held), session.count(made), same)}
     counts[LATE] = _late(session, join, judged, ledger, within)
-    differ = join_output.differences(
-        join, Query(f"SELECT * EXCEPT (epoch) FROM {made}"), Query(f"SELECT * EXCEPT (epoch) FROM {held}")
-    )
+    ours, theirs = (Query(f"SELECT {', '.join(columns)} FROM {rows} WHERE NOT retraction") for rows in (made, held))
+    differ = join_output.differences(join, ours, theirs)
     rows = session.rows(Query(f"SELECT * FROM ({differ}) WHERE change <> 'same' LIMIT {SHOWN}"))
     return counts, tuple(rows)
 
@@ -71,7 +82,7 @@ def _clocks(session: Session, join: Join, last: int) -> Relation:
     found = recorded(session.lake, ledger_name(join.name))
     epochs = [epoch for epoch in sorted(found) if epoch <= last]
     after = [found[epoch].clock.watermark for epoch in epochs]
-    columns = {"epoch": epochs, "before": [BEGINNING, *after[:-1]], "after": after}
+    columns = {"epoch": epochs, "_before": [BEGINNING, *after[:-1]], "_after": after}
     types = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in columns])
     return session.relation_of(pa.table(columns, schema=types))
 
@@ -79,47 +90,84 @@ def _clocks(session: Session, join: Join, last: int) -> Relation:
 def _judged(session: Session, join: Join, clocks: Relation, last: int) -> _Judged:
     records = log_records.streamed(session, join.log, last)
     good, late = dict[str, Relation](), dict[str, Relation]()
-    condition = join_rows.too_late(join, "before")
+    condition = join_rows.too_late(join, "_before")
     for side in SIDES:
-        entries = join_rows.entries(join, records, side)
-        text = f"SELECT e.*, c.before FROM ({entries}) e JOIN {clocks} c ON e._epoch = c.epoch"
-        came = session.materialized(Query(text))
-        good[side] = Relation(f"(SELECT * EXCEPT (before) FROM {came} WHERE NOT ({condition}))")
+        entries = join_rows.entries(join, records, side, {"_came": "_epoch"})
+        came = session.materialized(
+            Query(f"SELECT e.*, c._before FROM ({entries}) e JOIN {clocks} c ON _came = c.epoch")
+        )
+        in_time = Relation(f"(SELECT * EXCEPT (_before) FROM {came} WHERE NOT ({condition}))")
+        good[side] = session.materialized(_lasting(join, side, in_time))
         late[side] = Relation(f"(SELECT * FROM {came} WHERE {condition})")
     return _Judged(good, late)
 
 
-def _given(session: Session, join: Join, judged: _Judged, clocks: Relation) -> Query:
-    """Write the SQL of all that the epochs gave, each row with its epoch."""
-    left, right = (f"{side}_epoch" for side in SIDES)
-    pairs = join_output.output(join, join_rows.pairs(join, judged.good[LEFT], judged.good[RIGHT]))
-    texts = [f"SELECT *, GREATEST({left}, {right}) AS epoch FROM ({pairs})"]
+def _lasting(join: Join, side: str, came: Relation) -> Query:
+    """Write the SQL of a side's entries with the epochs `_since` which they were there, and `_until` which."""
+    if not join.side(side).takes_back:
+        return Query(f"SELECT * EXCEPT (_came), _came AS _since, {FOREVER}L AS _until FROM {came}")
+    names = [quoted(name) for name in join_rows.entry_types(join, side)]
+    columns, some = ", ".join(names), f"SUM({SIGN})"
+    net = f"SELECT {columns}, _came, {some} AS _n FROM {came} GROUP BY {columns}, _came HAVING {some} <> 0"
+    one_by_one = f"SELECT *, EXPLODE(SEQUENCE(1L, CAST(ABS(_n) AS bigint))) AS _one FROM ({net})"
+    # Of entries that say the same, any may be the one that is taken back: the first is.
+    place = f"ROW_NUMBER() OVER (PARTITION BY {columns}, _n > 0 ORDER BY _came) AS _place"
+    numbered = f"SELECT *, {place} FROM ({one_by_one})"
+    given, taken = (f"(SELECT * FROM ({numbered}) WHERE _n {sign} 0)" for sign in (">", "<"))
+    same = f"{equal_in('g', 't', names)} AND g._place = t._place"
+    items = ", ".join(f"g.{name}" for name in names)
+    until = f"COALESCE(t._came, {FOREVER}L) AS _until"
+    return Query(f"SELECT {items}, g._came AS _since, {until} FROM {given} g LEFT JOIN {taken} t ON {same}")
+
+
+def _stood(session: Session, join: Join, judged: _Judged, clocks: Relation) -> Query:
+    """Write the SQL of all that the epochs gave, each row with the epochs `_since` and `_until` which it stood."""
+    both = ", GREATEST(l._since, r._since) AS _since, LEAST(l._until, r._until) AS _until"
+    rows = [join_rows.pairs(join, judged.good[LEFT], judged.good[RIGHT], both)]
     for side in filter(join.keeps, SIDES):
-        rows, others = judged.good[side], judged.good[RIGHT if side == LEFT else LEFT]
-        alone = session.materialized(join_rows.alone(join, side, rows, others))
-        texts.append(_with_epoch(join, side, alone, clocks))
+        partners = judged.good[RIGHT if side == LEFT else LEFT]
+        told = session.materialized(_told(join, side, judged.good[side], clocks))
+        if join.takes_back:
+            rows.append(join_rows.alone(join, side, _gaps(session, join, side, told, partners), None, f", {_STANDS}"))
+        else:
+            rows.append(join_rows.alone(join, side, told, partners, f", {_STANDS}"))
+    texts = (
+        f"SELECT * FROM ({join_output.output(join, text, '_since', '_until')}) WHERE _since < _until" for text in rows
+    )
     return Query(" UNION ALL ".join(texts))
 
 
-def _with_epoch(join: Join, side: str, alone: Relation, clocks: Relation) -> str:
-    """Write the SQL of records without a partner, each with the epoch whose watermark completed it."""
-    known = [*join_rows.JOIN_PLACE[side], *(JOIN_WINDOW[:1] if join.where is not None else ())]
-    until = "UNIX_MICROS(window_end)" if join.where is not None else f"at + {join.ahead(side) + 1}L"
-    types = {name: "string" if name.endswith("partition") else "bigint" for name in known} | {
-        JOIN_WINDOW[0]: "timestamp"
-    }
-    nulls = ", ".join(f"CAST(NULL AS {types[name]}) AS {name}" for name in known)
-    both = (
-        f"SELECT {', '.join(known)}, {until} AS until, CAST(NULL AS bigint) AS clock FROM {alone} "
-        f"UNION ALL SELECT {nulls}, after AS until, epoch AS clock FROM {clocks}"
+def _told(join: Join, side: str, rows: Relation, clocks: Relation) -> Query:
+    """Write the SQL of a side's entries, numbered, with the epoch `_since` which each is given without a partner."""
+    numbered = f"SELECT *, ROW_NUMBER() OVER (ORDER BY _at) AS _entry FROM {rows}"
+    if join.unmatched == "tell":
+        return Query(numbered)
+    complete = "window_end" if join.where is not None else f"LEAST(_at + {join.ahead(side) + 1}L, {END_OF_TIME}L)"
+    # In the order of the instants, the last first: the first epoch whose watermark is not before an entry's.
+    entries = f"SELECT _entry, {complete} AS _due, CAST(NULL AS bigint) AS _clock FROM ({numbered})"
+    epochs = f"SELECT CAST(NULL AS bigint) AS _entry, _after AS _due, epoch AS _clock FROM {clocks}"
+    done = f"SELECT *, MIN(_clock) OVER (ORDER BY _due DESC) AS _done FROM ({entries} UNION ALL {epochs})"
+    found = f"SELECT _entry, _done FROM ({done}) WHERE _clock IS NULL AND _done IS NOT NULL"
+    items = "e.* EXCEPT (_since), GREATEST(e._since, d._done) AS _since"
+    return Query(f"SELECT {items} FROM ({numbered}) e JOIN ({found}) d ON e._entry = d._entry")
+
+
+def _gaps(session: Session, join: Join, side: str, told: Relation, partners: Relation) -> Relation:
+    """Name a relation of a side's entries for each time that they are given and have no partner."""
+    ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
+    items = f"{ours}._entry, {ours}._since AS told, {ours}._until AS leaves, {theirs}._since, {theirs}._until"
+    met = session.materialized(
+        Query(f"SELECT {items} FROM {told} {ours} JOIN {partners} {theirs} ON {join_rows.meet(join)}")
     )
-    # In the order of the instants, the last first: the first epoch whose watermark is not before a record's.
-    done = f"SELECT *, MIN(clock) OVER (ORDER BY until DESC) AS done FROM ({both})"
-    found = f"SELECT {', '.join(known)}, done FROM ({done}) WHERE clock IS NULL AND done IS NOT NULL"
-    output = join_output.output(join, all_of(alone))
-    same = equal_in("a", "d", known)
-    epoch = f"GREATEST(a.{join_rows.JOIN_PLACE[side][0]}, d.done) AS epoch"
-    return f"SELECT a.*, {epoch} FROM ({output}) a JOIN ({found}) d ON {same}"
+    begins = f"SELECT _entry, _since AS begins, _until AS leaves FROM {told} UNION "
+    begins += f"SELECT _entry, _until AS begins, leaves FROM {met} WHERE _until > told"
+    free = f"SELECT * FROM ({begins}) b WHERE begins < leaves AND NOT EXISTS (SELECT 1 FROM {met} m "
+    free += "WHERE m._entry = b._entry AND m._since <= b.begins AND b.begins < m._until)"
+    end = "MIN(CASE WHEN m._since > f.begins THEN m._since ELSE f.leaves END)"
+    ended = f"SELECT f._entry, f.begins, LEAST(f.leaves, COALESCE({end}, f.leaves)) AS ends FROM ({free}) f "
+    ended += f"LEFT JOIN {met} m ON m._entry = f._entry GROUP BY f._entry, f.begins, f.leaves"
+    rows = f"SELECT e.* EXCEPT ({_STANDS}), g.begins AS _since, g.ends AS _until FROM {told} e JOIN ({ended}) g"
+    return session.materialized(Query(f"{rows} ON e._entry = g._entry"))
 
 
 def _late(session: Session, join: Join, judged: _Judged, ledger: Relation, within: str) -> RowCount:
@@ -127,8 +175,8 @@ def _late(session: Session, join: Join, judged: _Judged, ledger: Relation, withi
     for side in SIDES:
         rows = f"SELECT *, UNIX_MICROS(watermark) AS judged_by FROM {ledger} WHERE kind = '{LATE}' AND side = '{side}'"
         had = Relation(f"({rows} AND {within})")
-        found = bracketed(Query(f"SELECT * FROM {judged.late[side]} WHERE {within.replace('epoch', '_epoch')}"))
-        on = dict(zip(join_rows.JOIN_PLACE[side], PLACE, strict=True)) | {"judged_by": "before"}
+        found = bracketed(Query(f"SELECT * FROM {judged.late[side]} WHERE {within.replace('epoch', '_came')}"))
+        on = dict(zip(join_rows.JOIN_PLACE[side], PLACE, strict=True)) | {"judged_by": "_before"}
         held, again = held + session.count(had), again + session.count(found)
         both += in_common(session, had, found, on)
     return RowCount(held, again, both)

@@ -66,8 +66,8 @@ class Answering:
 
     @property
     def _types(self) -> dict[str, str]:
-        """The columns of the stage's records after its steps, with the sign of records that another stage gives."""
-        return {**self.pipeline.columns, **({SIGN: "int"} if self.earlier else {})}
+        """The columns of the stage's records after its steps, with the sign of records that may be taken back."""
+        return {**self.pipeline.columns, **({SIGN: "int"} if self.pipeline.log.takes_back else {})}
 
     def _prepared(self, source: Relation) -> Relation:
         if not self.pipeline.each:

@@ -9,19 +9,20 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import arrival_times
 from tailrace.lake.schema.column_names import known_as
-from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Windowless
 from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.join import Join
-from tailrace.model.logs.derived_logs import Arrivals, Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
-from tailrace.sql.records.stage_records import productions
+from tailrace.sql.records.stage_records import changes, productions, standing
 from tailrace.sql.records.unions import united
 from tailrace.sql.results import join_output, map_rows
-from tailrace.sql.terms import Relation, bracketed, quoted
+from tailrace.sql.results.answers import latest
+from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 
 def stamp(micros: int) -> str:
@@ -58,6 +59,10 @@ def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), at_most("epoch", epoch))
     if isinstance(log, Arrivals):
         return log.of.name, brought_within(arrival_times(lake, log.of.name), epoch, first, last)
+    if isinstance(log, Panes):
+        # An answer happened in the last microsecond of its window.
+        ends = _within("window_end", first, None if last is None else last + 1)
+        return ledger_name(log.of.name), every(equal("kind", PANE), *ends)
     table = lake.table(log.name)
     # A renamed column is filtered by its present name.
     at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
@@ -80,11 +85,16 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
         times = arrival_times(session.lake, log.of.name)
         return arrived(session, log, session.log(log.of, brought_within(times, epoch, first, last)), times)
     table, where = _table(session.lake, log, epoch, first, last)
+    if isinstance(log, Panes):
+        panes = Relation(f"(SELECT * FROM {session.table(table, where)} WHERE kind = '{PANE}' AND epoch <= {epoch}L)")
+        return bracketed(standing(log.of, Query(f"SELECT * FROM ({latest(log.of, panes)}) WHERE NOT retraction")))
     if not isinstance(log, Productions):
         return session.log(log, where)
     if isinstance(log.of, Windowless):
-        rows = (join_output if isinstance(log.of, Join) else map_rows).records(log.of, session.table(table, where))
-        return bracketed(rows)
+        rows = session.table(table, where)
+        return bracketed(
+            join_output.records(log.of, rows, epoch) if isinstance(log.of, Join) else map_rows.records(log.of, rows)
+        )
     if not log.kept:
         raise NotKeptError(
             f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
@@ -108,6 +118,8 @@ def _streamed(session: Session, log: Log, epoch: int, first: int | None) -> Rela
             united(log, {side: _streamed(session, part, epoch, first) for side, part in log.sides.items()})
         )
     table, where = _table(session.lake, log, epoch, first, None)
+    if isinstance(log, Panes):
+        return bracketed(changes(log.of, session.table(table, where)))
     if isinstance(log, Productions):
         return bracketed(productions(log.of, session.table(table, where)))
     return session.log(log, where)

@@ -256,7 +256,7 @@ class PythonExecution(DuckExecution):
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
         self._open = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
-        more = [SIGN] if pipeline.earlier is not None else []
+        more = [SIGN] if pipeline.takes_back else []
         items = ", ".join([*map(quoted, pipeline.columns), *PLACE, *more])
         kept = Query(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")
         self._records_text = in_duckdb(kept)

@@ -23,7 +23,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import join_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.join import SIDES, Join
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import SIDES
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.terms import Query, Relation
 
@@ -39,8 +40,9 @@ class DuckJoin(DuckRows, JoinSide[pa.Table]):
         self.schema: pa.Schema = iceberg_schema(join_contract(join)).as_arrow()
         name = f"tailrace_{join.name}_{uuid.uuid4().hex[:8]}"
         self._held = {side: Relation(f"{name}_{side}") for side in SIDES}
-        self._came = {side: Relation(f"{name}_{side}_came") for side in SIDES}
-        self._new = {side: Relation(f"{name}_{side}_new") for side in SIDES}
+        self._came, self._new, self._gone, self._stay = (
+            {side: Relation(f"{name}_{side}_{kind}") for side in SIDES} for kind in ("came", "new", "gone", "stay")
+        )
 
     def nothing(self, generation: int) -> RowState:
         for side, table in self._held.items():
@@ -63,25 +65,39 @@ class DuckJoin(DuckRows, JoinSide[pa.Table]):
             for side in SIDES:
                 late = join_rows.too_late(self.join, before)
                 self._make(self._came[side], join_rows.entries(self.join, bundle, side))
-                self._make(self._new[side], Query(f"SELECT * FROM {self._came[side]} WHERE NOT ({late})"))
-                came = Relation(f"(SELECT * FROM {self._came[side]} WHERE {late})")
-                texts.append(join_rows.of_late(self.join, side, came, clock, before))
-            found = join_rows.given(self.join, self._new, self._held, before, after)
+                good, bad = (Relation(f"(SELECT * FROM {self._came[side]} WHERE {which})")
+                             for which in (f"NOT ({late})", late))  # fmt: skip
+                texts.append(join_rows.of_late(self.join, side, bad, clock, before))
+                self._make(self._new[side], join_rows.added(self.join, side, good))
+                self._make(self._gone[side], join_rows.taken_back(self.join, side, good))
+            moved = self._moved()
+            found = join_rows.given(self.join, moved, before, after)
             texts.append(join_rows.of_epoch(self.join, found, clock, state.generation))
             rows = self.connection.execute(in_duckdb_once(Query(" UNION ALL ".join(texts)))).to_arrow_table()
             for side, table in self._held.items():
-                gone = join_rows.closed(self.join, side, after)
-                self.connection.execute(f"INSERT INTO {table} SELECT * FROM {self._new[side]}")
-                which = in_duckdb_once(Query(f"SELECT rowid FROM {table} WHERE {gone}"))
+                closed = join_rows.closed(self.join, side, after)
+                if moved.stay[side] != table:
+                    self.connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM {moved.stay[side]}")
+                self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {self._new[side]}")
+                which = in_duckdb_once(Query(f"SELECT rowid FROM {table} WHERE {closed}"))
                 self.connection.execute(f"DELETE FROM {table} WHERE rowid IN ({which})")
-                for made in (self._came[side], self._new[side]):
-                    self.connection.execute(f"DROP TABLE {made}")
+                for made in (self._came[side], self._new[side], self._gone[side], self._stay[side]):
+                    self.connection.execute(f"DROP TABLE IF EXISTS {made}")
         return SteppedRows(rows.cast(self.schema), RowState(clock, state.generation, self._count()))
 
     def close(self) -> None:
         """Drop the tables of kept records."""
         for table in self._held.values():
             self.connection.execute(f"DROP TABLE IF EXISTS {table}")
+
+    def _moved(self) -> join_rows.Moved:
+        """Return what the epoch does with the entries; where it takes none of a side back, all that are held stay."""
+        stay = dict(self._held)
+        for side, gone in self._gone.items():
+            if self.connection.execute(f"SELECT 1 FROM {gone} LIMIT 1").fetchone():
+                self._make(self._stay[side], join_rows.stays(self.join, side, self._held[side], gone))
+                stay[side] = self._stay[side]
+        return join_rows.Moved(self._held, self._gone, stay, self._new)
 
     def _make(self, table: Relation, text: Query) -> None:
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {in_duckdb_once(text)}")

@@ -15,7 +15,8 @@ from tailrace.engines.spark.productions import SparkRows
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.join import SIDES, Join
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import SIDES
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.terms import Relation, bracketed
 
@@ -35,8 +36,10 @@ class SparkJoin(SparkRows, JoinSide[DataFrame]):
             bundle = views.enter_context(viewed(self.spark, as_frame(self.spark, consumed)))
             came = {side: bracketed(join_rows.entries(self.join, bundle, side)) for side in SIDES}
             late = join_rows.too_late(self.join, before)
-            new = {side: Relation(f"(SELECT * FROM {came[side]} WHERE NOT ({late}))") for side in SIDES}
-            held = {side: Relation(f"(SELECT * FROM {came[side]} WHERE false)") for side in SIDES}
+            good = {side: Relation(f"(SELECT * FROM {came[side]} WHERE NOT ({late}))") for side in SIDES}
+            new = {side: bracketed(join_rows.added(self.join, side, good[side])) for side in SIDES}
+            gone = {side: bracketed(join_rows.taken_back(self.join, side, good[side])) for side in SIDES}
+            held = {side: Relation(f"(SELECT * FROM {new[side]} WHERE false)") for side in SIDES}
             if state.clock is not None:
                 held = {side: bracketed(text) for side, text in self.held(session, state.clock).items()}
             texts = [
@@ -45,7 +48,8 @@ class SparkJoin(SparkRows, JoinSide[DataFrame]):
                 )
                 for side in SIDES
             ]
-            found = join_rows.given(self.join, new, held, before, after)
+            stay = {side: bracketed(join_rows.stays(self.join, side, held[side], gone[side])) for side in SIDES}
+            found = join_rows.given(self.join, join_rows.Moved(held, gone, stay, new), before, after)
             texts.append(join_rows.of_epoch(self.join, found, clock, state.generation))
             # Checkpointed, as the relations that it reads are gone when it is written.
             rows = self.spark.sql(" UNION ALL ".join(texts)).localCheckpoint()

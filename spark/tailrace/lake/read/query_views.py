@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
@@ -13,11 +13,14 @@ import pyarrow as pa
 
 from tailrace.lake.catalog.backends import endpoint
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.generations import MEANING
 from tailrace.lake.read.epoch_reading import answers_by_panes, has_answers, pinned_snapshots
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import CLAIMED, LATE, PANE, PARTIAL, PRODUCTION
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import LEDGER
+from tailrace.model.definition.fingerprint import decode_meaning
+from tailrace.model.definition.join import TAKES_BACK
 
 KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, "claimed": CLAIMED}
 """The endings of the views of a ledger's rows of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
@@ -67,7 +70,8 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
                     texts[view] = f"SELECT {items} FROM {table} WHERE kind = '{kind}'"
             view = f"{table.removesuffix(LEDGER)}__{ROWS}"
             if _named(view, query):
-                texts[view] = _standing(table, lake.table(table).schema().column_names)
+                held = lake.table(table)
+                texts[view] = _standing(table, held.schema().column_names, held.properties, quote)
     return texts
 
 
@@ -84,12 +88,14 @@ def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
         yield f"CASE WHEN {counts} THEN {place} END AS settled_index"
 
 
-def _standing(ledger: str, columns: Collection[str]) -> str:
+def _standing(ledger: str, columns: Collection[str], properties: Mapping[str, str], quote: str) -> str:
     """Write the SQL for the rows of a map's or a join's ledger that stand, in any dialect.
 
     It selects what `sql.results.map_rows.current` and `sql.results.join_output.current` do. A pair is known by the
-    places of both its records, and by its window.
+    places of both its records, and by its window; by all that it says, where a stream may have taken it back.
     """
+    if decode_meaning(properties.get(MEANING) or "{}").get(TAKES_BACK):
+        return _given_less_taken(ledger, [f"{quote}{name}{quote}" for name in columns])
     sides = ("left", "right") if "left_epoch" in columns else ("source",)
     place = [f"{side}_{part}" for side in sides for part in ("epoch", "partition", "offset")]
     place += [name for name in ("window_start",) if len(sides) == 2 and name in columns]
@@ -97,6 +103,16 @@ def _standing(ledger: str, columns: Collection[str]) -> str:
     higher = f"SELECT 1 FROM {ledger} m WHERE m.writer = 'backfill' AND {same} AND m.generation > r.generation"
     rows = f"SELECT * FROM {ledger} r WHERE r.kind = '{PRODUCTION}' AND NOT r.retraction"
     return f"{rows} AND NOT EXISTS ({higher})"
+
+
+def _given_less_taken(ledger: str, columns: Sequence[str]) -> str:
+    """Write the SQL for the rows of a join's ledger that were given and not taken back: the latest, of equal ones."""
+    about = ("kind", "generation", "epoch", "retraction", "processing_time", "writer")
+    says = ", ".join(name for name in columns if name[1:-1] not in about)
+    place = f"ROW_NUMBER() OVER (PARTITION BY {says}, retraction ORDER BY generation DESC, epoch DESC) AS _place"
+    stand = f"SUM(CASE WHEN retraction THEN -1 ELSE 1 END) OVER (PARTITION BY {says}) AS _stand"
+    rows = f"SELECT *, {place}, {stand} FROM {ledger} WHERE kind = '{PRODUCTION}'"
+    return f"SELECT {', '.join(columns)} FROM ({rows}) r WHERE NOT retraction AND _place <= _stand"
 
 
 def tables(lake: Lake) -> list[str]:

@@ -26,7 +26,7 @@ from tailrace.model.definition.context import ComputationError, Context, Timer
 from tailrace.model.definition.fingerprint import of_log
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.source_text import written
-from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Productions, Union, taken_back
 from tailrace.model.logs.log import PANE_TIME, Log
 
 OWN = frozenset(
@@ -242,9 +242,8 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
         remedy = 'write log=Log(name="rides", columns=..., event_time=...), or log=earlier.produced'
         yield Fault("log", value, "a log", remedy)
         return
-    if isinstance(value, Panes):
-        expected = "a log of which nothing is taken back"
-        yield Fault("log", f"the panes of {log.name}", expected, f"read the log that {log.name} reads")
+    if value.takes_back:
+        yield taken_back("log", log, f"read the log that {log.name} reads")
     if isinstance(value, Arrivals):
         yield value.refused("log")
     for option in ("process_record",) if kind.process_record is Computation.process_record else ():

@@ -2,60 +2,32 @@
 
 Two records belong together where they have the same key and lie near each other in time, or in one window. A pair comes
 in the epoch of its later record, whatever the order in which the two came, so nothing is gathered and nobody waits. A
-record that has no partner is given, where the kind keeps it, once the watermark says that none can come any more.
+record that has no partner is given, where the kind keeps it, once the watermark says that none can come any more, or at
+once. What turns out otherwise is taken back, as a pipeline's panes are (Dataflow Model, 2.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
-from tailrace.model.base.names import RESERVED, name_faults, reserved
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
-from tailrace.model.base.types import is_type
+from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.definition.fingerprint import digest, of_log
+from tailrace.model.definition.join_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, JoinKind, JoinSides, Unmatched
+from tailrace.model.definition.join_validation import join_faults
 from tailrace.model.definition.record_steps import ElementWise
 from tailrace.model.definition.source_text import written
-from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
+from tailrace.model.logs.derived_logs import Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log
-from tailrace.model.windows.calendars import Calendar
-from tailrace.model.windows.windows import Fixed, Global, Sliding, Window, Windowing
+from tailrace.model.windows.windows import Window, Windowing
 
-JoinKind: TypeAlias = Literal["inner", "left", "right", "full"]
-JOIN_KINDS = ("inner", "left", "right", "full")
-
-LEFT, RIGHT = SIDES = ("left", "right")
-
-SIDE = "side"
-"""The column of a join's input that says which side a record is of."""
-
-JOIN_WINDOW = ("window_start", "window_end")
-"""The columns that say in which window the two records are, where a join has windows."""
-
-WINDOWINGS = (Fixed, Sliding, Calendar, Global)
-"""The windowings that a join may have: which window a record is in, its own time decides."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JoinSides(Union):
-    """The two logs of a join as one; `take` maps the names that the join gives to each side's columns."""
-
-    take: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    def columns_of(self, side: str) -> Mapping[str, str]:
-        return self.take[side]
-
-    def _given_faults(self) -> Iterable[Fault]:
-        return ()
-
-    def _faults(self) -> Iterable[Fault]:
-        """Find none: the join has looked at its sides."""
-        return ()
+TAKES_BACK = "takes_back"
+"""The part of a join's meaning that is there where a stream may take back what it gave."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +38,14 @@ class Join:
     `within` is how far apart the two records may be; two lengths say how far the right one may be before and after the
     left one. `where` says in which windows both must be instead, windows that a record's own time decides on. `kind` is
     which records are given without a partner, with null in the other side's columns: those of neither side ("inner"),
-    of one, or of both ("full").
+    of one, or of both ("full"). `unmatched` says when: "wait" until no partner in time can come any more, or "tell"
+    at once, and take it back when one comes.
 
     `left_columns` and `right_columns` name the columns that go out, all but the key's where they are left out; a
     mapping gives them names of its own. A pair happened when the later of its records did. A record that is behind the
-    watermark by more than `allowed_lateness`, or whose window is, comes too late.
+    watermark by more than `allowed_lateness`, or whose window is, comes too late. A side may be a pipeline's panes,
+    too: as an answer is corrected, its pairs are taken back and given anew, which `allowed_lateness` waits for, where
+    it is left out.
 
     >>> from tailrace.model.base.time import hours
     >>> asked = Log(name="asked", columns={"at": "timestamp", "q": "bigint", "term": "string"}, event_time="at")
@@ -88,7 +63,8 @@ class Join:
     within: timedelta | tuple[timedelta, timedelta] | None = None
     where: Windowing | None = None
     kind: JoinKind = "inner"
-    allowed_lateness: timedelta = timedelta(0)
+    unmatched: Unmatched = "wait"
+    allowed_lateness: timedelta | None = None
     left_columns: str | Iterable[str] | Mapping[str, str] | None = None
     right_columns: str | Iterable[str] | Mapping[str, str] | None = None
 
@@ -156,8 +132,9 @@ class Join:
         """Map the names with which a side's columns go out to the columns, without the key."""
         given: Any = self.left_columns if side == LEFT else self.right_columns
         if given is None:
-            keys = {pair[SIDES.index(side)] for pair in self.keys.values()}
-            return {name: name for name in self.side(side).columns if name not in keys and name != PANE_TIME}
+            without = {pair[SIDES.index(side)] for pair in self.keys.values()} | {PANE_TIME}
+            without |= set(JOIN_WINDOW) if isinstance(self.side(side), Panes) else set()
+            return {name: name for name in self.side(side).columns if name not in without}
         return dict(given) if isinstance(given, Mapping) else {name: name for name in given}
 
     def side(self, side: str) -> Log:
@@ -186,8 +163,13 @@ class Join:
 
     @cached_property
     def lateness(self) -> int:
-        """The allowed lateness in microseconds."""
-        return duration(self.allowed_lateness)
+        """The allowed lateness in microseconds; where it is left out, that of the panes that are joined."""
+        return self.log.trails if self.allowed_lateness is None else duration(self.allowed_lateness)
+
+    @cached_property
+    def takes_back(self) -> bool:
+        """Whether a stream may take back what it gave: as a side does, or as a record without a partner gets one."""
+        return self.log.takes_back or (self.kind != "inner" and (self.unmatched == "tell" or self.lateness > 0))
 
     def keeps(self, side: str) -> bool:
         """Tell whether records of a side are given without a partner."""
@@ -206,28 +188,42 @@ class Join:
         return self.ahead(side) + self.lateness + (self.ahead(other) if self.keeps(other) else 0)
 
     @property
-    def hold(self) -> int | None:
-        """The length by which a reader's watermark trails, in microseconds; None for windows without end (rule T3).
+    def hold(self) -> int:
+        """The length by which a reader's watermark trails, in microseconds (rule T3).
 
-        A record without a partner is given when none can come any more, and happened that much earlier.
+        A record that waits for a partner is given when none can come any more, and happened that much earlier.
         """
-        if self.kind == "inner":
-            return 0
+        return 0 if self.kind == "inner" or self.unmatched == "tell" else self._span
+
+    @property
+    def trails(self) -> int:
+        """The most by which a row given or taken back may be behind a reader's watermark, in microseconds."""
+        return self.lateness + self._span - self.hold
+
+    @property
+    def _span(self) -> int:
+        """The most by which a row may have happened before the record that brings it or takes it back."""
         if self.where is not None:
-            return self.where.longest
-        return max(self.ahead(side) for side in SIDES if self.keeps(side))
+            return self.where.longest or 0
+        return max((self.ahead(side) for side in SIDES if self.keeps(side)), default=0)
 
     def onward(self, watermark: int) -> int:
         """Return the bound of a reader's watermark, in microseconds."""
-        if watermark >= END_OF_TIME:
-            return END_OF_TIME
-        return BEGINNING if self.hold is None else max(BEGINNING, watermark - self.hold)
+        return END_OF_TIME if watermark >= END_OF_TIME else max(BEGINNING, watermark - self.hold)
 
     def complete(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
-        """Tell whether every partner in time has come for a record of a side."""
+        """Tell whether a record of a side is given without a partner: every one in time has come, or it is to tell."""
+        if self.unmatched == "tell":
+            return True
         if window is not None:
             return watermark >= window.end
         return watermark >= END_OF_TIME or watermark > at + self.ahead(side)
+
+    def settled(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
+        """Tell whether no partner of a record of a side can come or be taken back any more."""
+        if window is not None:
+            return self.closed(side, at, window, watermark)
+        return watermark >= END_OF_TIME or watermark > at + self.ahead(side) + self.lateness
 
     def closed(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
         """Tell whether a record of a side is not asked for any more: it is not kept on."""
@@ -244,112 +240,20 @@ class Join:
     @property
     def meaning(self) -> dict[str, Any]:
         """The parts that give the join its meaning, by their names."""
-        found = {side: digest(tuple(sorted(of_log(self.side(side)).items()))) for side in SIDES}
+        found: dict[str, Any] = {side: digest(tuple(sorted(of_log(self.side(side)).items()))) for side in SIDES}
+        if self.unmatched != "wait":
+            found["unmatched"] = self.unmatched
+        if self.takes_back:
+            found[TAKES_BACK] = True
         return found | {
             "columns": [(side, sorted(self.taken(side).items())) for side in SIDES],
             "on": sorted(self.keys),
             "within": self.reach if self.where is None else written(self.where),
             "kind": self.kind,
-            "lateness": self.allowed_lateness,
+            "lateness": timedelta(microseconds=self.lateness),
         }
 
     @property
     def fingerprint(self) -> str:
         """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
         return digest(("join", sorted(self.meaning.items())))
-
-
-def join_faults(join: Join) -> Iterator[Fault]:
-    """Find all faults of a join."""
-    yield from name_faults("name", join.name)
-    sides = {side: getattr(join, side) for side in SIDES}
-    for side, log in sides.items():
-        if not isinstance(log, Log):
-            yield Fault(side, log, "a log", f'write {side}=Log(name="clicks", columns=..., event_time=...)')
-        elif isinstance(log, Union):
-            yield Fault(side, f"the union {log.name}", "a log that is no union", "join its logs one after the other")
-        elif isinstance(log, Arrivals):
-            yield log.refused(side)
-        elif isinstance(log, Panes):
-            expected = "a log of which nothing is taken back"
-            yield Fault(side, f"the panes of {log.name}", expected, f"join the log that {log.name} reads")
-        elif isinstance(log, Productions) and getattr(log.of, "multiplies", False):
-            expected = "one record of each, as a record is known by its place"
-            yield Fault(side, f"what {log.name} makes", expected, "join its log first, and take the pairs through it")
-        elif isinstance(log, Productions) and not log.kept:
-            remedy = f'leave productions="weak" out of {log.name}'
-            yield Fault(side, f"what {log.name} produces", "productions that are kept", remedy)
-    if not all(isinstance(log, Log) for log in sides.values()):
-        return
-    columns = list(_column_faults(join))
-    yield from columns
-    if not columns:
-        yield from _collisions(join)
-    yield from _time_faults(join)
-
-
-def _column_faults(join: Join) -> Iterator[Fault]:
-    if not join.keys:
-        yield Fault("on", join.on, "the columns of the key", 'write on="query_id"')
-    for name, pair in join.keys.items():
-        for side, column in zip(SIDES, pair, strict=True):
-            if column not in join.side(side).columns:
-                yield unknown_column(f"on[{name!r}]", column, join.side(side).columns)
-        types = [join.side(side).columns.get(column) for side, column in zip(SIDES, pair, strict=True)]
-        if None not in types and types[0] != types[1]:
-            found, expected = f"{pair[1]}: {types[1]}", f"{types[0]}, as {pair[0]} is in {join.left.name}"
-            yield Fault(f"on[{name!r}]", found, expected, "declare both as one type, or convert one with a Map")
-    for side in SIDES:
-        for name, column in join.own(side).items():
-            path, types_ = f"{side}_columns[{name!r}]", join.side(side).columns
-            yield from name_faults(path, name)
-            if column not in types_:
-                yield unknown_column(path, column, types_)
-            elif not is_type(types_[column]):
-                yield Fault(path, f"{column}: {types_[column]}", "a plain column", "leave it out")
-            elif name in RESERVED or name == SIDE or "__" in name:
-                yield reserved(path, name)
-    if join.left.name == join.right.name and (join.left_columns is None or join.right_columns is None):
-        found, expected = f"{join.left.name} with itself", "names for the columns of each side"
-        yield Fault(
-            "right", found, expected, 'write left_columns={"first_at": "at"}, right_columns={"second_at": "at"}'
-        )
-
-
-def _collisions(join: Join) -> Iterator[Fault]:
-    taken = list(join.keys) + [name for side in SIDES for name in join.own(side)]
-    for name in sorted({name for name in taken if taken.count(name) > 1}):
-        expected = "a name that one column alone goes out with"
-        mend = f'give one of them another name: right_columns={{"right_{name}": "{name}"}}'
-        yield Fault("right_columns", name, expected, mend)
-
-
-def _time_faults(join: Join) -> Iterator[Fault]:
-    if (join.within is None) == (join.where is None):
-        found = "neither" if join.within is None else "both"
-        yield Fault("within", found, "either within or where", "write within=minutes(10), or where=Fixed(hours(1))")
-    if join.within is not None:
-        lengths = join.within if isinstance(join.within, tuple) else (join.within,)
-        if len(lengths) > 2 or not all(waits(length) for length in lengths):
-            expected = "a length, or two: before and after the left record"
-            yield Fault("within", join.within, expected, "write within=(minutes(0), minutes(10))")
-    if join.kind not in JOIN_KINDS:
-        yield Fault("kind", join.kind, f"one of {', '.join(JOIN_KINDS)}", 'leave it out for "inner"')
-    where = join.where
-    if where is not None and not isinstance(where, WINDOWINGS):
-        expected = "windows that a record's own time decides on"
-        yield Fault("where", where, expected, "use Fixed, Sliding, Calendar or Global, or say within=")
-    elif where is not None:
-        yield from where.faults("where")
-        if isinstance(where, Fixed) and where.phase is not None:
-            yield Fault("where.phase", where.phase, "windows that are the same for every key", "leave it out")
-        if where.longest is None and not isinstance(where, Calendar) and join.kind != "inner":
-            expected = 'kind="inner" in windows without end'
-            mend = "a record without a partner would wait for ever: use Fixed, or say within="
-            yield Fault("kind", join.kind, expected, mend)
-    if not waits(join.allowed_lateness):
-        yield Fault("allowed_lateness", join.allowed_lateness, "a duration of zero or more", "write hours(3)")
-    elif join.lateness and join.kind != "inner":
-        expected = 'no lateness, but with kind="inner"'
-        mend = "a record without a partner is given once, and could get one: leave it out, or take more disorder"
-        yield Fault("allowed_lateness", str(join.allowed_lateness), expected, mend)

@@ -64,7 +64,8 @@ class Pipeline:
     The log of a later stage is `earlier.panes`. The later stage takes records back as the earlier stage retracts them,
     so that its answers are always those of the earlier stage's current answers. It waits for corrections at least as
     long as they may come, which is its `allowed_lateness` if left out; that of any other pipeline is then none. The log
-    of a pipeline over a computation's productions is `computation.produced`; nothing of it is taken back.
+    of a pipeline over a computation's productions is `computation.produced`, and nothing of it is taken back; of that
+    over a join, records may be, and it is as a later stage then.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Pipeline:
     @property
     def takes_back(self) -> bool:
         """Whether a record of the pipeline's log may be taken back."""
-        return self.earlier is not None
+        return self.log.takes_back
 
     @property
     def finished(self) -> Pipeline:
@@ -108,7 +109,7 @@ class Pipeline:
         >>> (first := examples.figure(10)).finished is first
         True
         """
-        if self.earlier is None:
+        if not self.log.takes_back:
             return self
         return _Finished(**{one.name: getattr(self, one.name) for one in fields(self)})
 
@@ -183,7 +184,7 @@ class Pipeline:
     def lateness(self) -> int:
         """The allowed lateness in microseconds."""
         if self.allowed_lateness is None:
-            return 0 if self.earlier is None else self.earlier.trails
+            return self.log.trails
         return duration(self.allowed_lateness)
 
     @property
@@ -296,7 +297,7 @@ class Pipeline:
 
 
 class _Finished(Pipeline):
-    """A later stage over finished input, of which nothing is taken back."""
+    """A pipeline over finished input, of which nothing is taken back."""
 
     @property
     def takes_back(self) -> bool:

@@ -17,7 +17,7 @@ from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.joins import Pairs
 from tailrace.model.definition.record_steps import Each, ElementWise, element_faults
 from tailrace.model.definition.source_text import length, written
-from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, taken_back
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import Trigger, trigger_faults
 from tailrace.model.windows.panes import Accumulation, Timestamp
@@ -123,7 +123,7 @@ def pipeline_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
         yield Fault("answers", pipeline.answers, "True", "leave it out, and the last stage has them")
     yield from _timestamp_faults(pipeline)
     yield from _weak_faults(pipeline)
-    later = list(_later_faults(pipeline)) if pipeline.earlier is not None else []
+    later = list(_later_faults(pipeline)) if log.takes_back else []
     yield from later
     if not later:
         yield from _when_faults(pipeline)
@@ -137,10 +137,10 @@ def map_faults(definition: DeclaredMap) -> Iterable[Fault]:
         remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
         yield Fault("log", log, "a log", f"{remedy}, or log=earlier.produced for what another one produces")
         return
-    if isinstance(log, Panes):
-        expected = "a log of which nothing is taken back"
-        remedy = f"read the log that {log.name} reads, or write the steps into a Pipeline over {log.name}.panes"
-        yield Fault("log", f"the panes of {log.name}", expected, remedy)
+    if log.takes_back:
+        which = "panes" if isinstance(log, Panes) else "produced"
+        remedy = f"read the log that {log.name} reads, or write the steps into a Pipeline over {log.name}.{which}"
+        yield taken_back("log", log, remedy)
         return
     if isinstance(log, Arrivals):
         yield log.refused("log")
@@ -247,10 +247,8 @@ def _timestamp_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
         yield Fault("timestamp", chosen, expected, "a later stage would wait for them for ever: leave it out")
 
 
-def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
+def _stage_faults(pipeline: DeclaredPipeline, earlier: DeclaredPipeline) -> Iterable[Fault]:
     """Find the faults of a stage in view of the earlier stage whose panes it reads."""
-    earlier, late = pipeline.earlier, pipeline.allowed_lateness
-    assert earlier is not None
     if earlier.how is not Accumulation.RETRACTING:
         remedy = f"set how=RETRACTING in {earlier.name}"
         yield Fault(
@@ -260,12 +258,20 @@ def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
         if isinstance(one, Pairs) and one.near is not None and one.near.windows != earlier.where:
             expected = f"{written(one.near.windows)} in {earlier.name}, else pairs would be missing or double"
             yield Fault(f"each[{place}].near", written(earlier.where), expected, "write where=near.windows there")
+    endless = earlier.where.longest is None and not earlier.where.merges
+    if endless and not pipeline.where.merges and pipeline.where.longest is not None:
+        expected = "one window for all, as the earlier stage has"
+        yield Fault("where", pipeline.where, expected, f"use Global(), or windows that end in {earlier.name}")
+
+
+def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
+    """Find the faults of a pipeline over a log whose records may be taken back: a later stage, or one over a join."""
+    log, late = pipeline.log, pipeline.allowed_lateness
+    if pipeline.earlier is not None:
+        yield from _stage_faults(pipeline, pipeline.earlier)
     if pipeline.where.merges:
         expected = "windows that stay apart, for a record that is taken back may be what joined two of them"
         yield Fault("where", pipeline.where, expected, "use Fixed, Sliding or Calendar, or merge in the first stage")
-    elif earlier.where.longest is None and not earlier.where.merges and pipeline.where.longest is not None:
-        expected = "one window for all, as the earlier stage has"
-        yield Fault("where", pipeline.where, expected, f"use Global(), or windows that end in {earlier.name}")
     if pipeline.how is Accumulation.DISCARDING:
         expected = "panes of everything so far, for what is fresh may be records taken back"
         yield Fault("how", pipeline.how, expected, "use ACCUMULATING or RETRACTING")
@@ -275,8 +281,8 @@ def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     if pipeline.timestamp is not Timestamp.END_OF_WINDOW:
         expected = "END_OF_WINDOW in a later stage, whose first or last record may be taken back"
         yield Fault("timestamp", pipeline.timestamp, expected, "leave it out")
-    if late is not None and waits(late) and duration(late) < earlier.trails:
-        expected = f"at least {length(earlier.trails)}, for so long {earlier.name} corrects its answers"
+    if late is not None and waits(late) and duration(late) < log.trails:
+        expected = f"at least {length(log.trails)}, for so long {log.name} corrects what it gave"
         yield Fault("allowed_lateness", str(late), expected, "leave it out, and it waits just so long")
 
 
@@ -307,7 +313,7 @@ _STRONG = 'leave productions="weak" out of {}'
 
 
 def _when_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
-    late = pipeline.allowed_lateness
+    late, log = pipeline.allowed_lateness, pipeline.log
     if late is not None and not waits(late):
         yield Fault("allowed_lateness", late, "a duration of zero or more", "write hours(3)")
         return
@@ -331,11 +337,11 @@ def _when_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
             "records after its last pane would be too late: put it in Repeat(...), or set "
             'finishing="close" if that is meant',
         )
-    elif late is None and lateness > timedelta(0) and pipeline.earlier is not None:
+    elif late is None and lateness > timedelta(0) and log.takes_back:
         yield Fault(
             "when",
             pipeline.when,
-            f"a trigger with a late part, for {pipeline.earlier.name} corrects answers for {length(pipeline.lateness)}",
+            f"a trigger with a late part, for {log.name} corrects what it gave for {length(pipeline.lateness)}",
             "write for example AfterWatermark(late=AfterCount(1))",
         )
     elif lateness > timedelta(0):

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from tailrace.model.base.errors import DefinitionError, Fault
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.time import moment
-from tailrace.model.logs.log import PANE_TIME, PLACE, Log
+from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, Log
 
 
 class Producer(Protocol):
@@ -47,6 +47,10 @@ class _Output(Log, Generic[P]):
         return False
 
     @property
+    def trails(self) -> int:
+        return int(getattr(self.of, "trails", 0)) if self.takes_back else 0
+
+    @property
     def sources(self) -> tuple[Log, ...]:
         return self.of.sources
 
@@ -62,15 +66,23 @@ class Panes(_Output[P]):
     disorder of its own: its watermark is the stage's (rule T3).
     """
 
+    @property
+    def takes_back(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Productions(_Output[P]):
-    """The productions of a computation or a map as the log of another definition; their `produced` makes it.
+    """The productions of a computation, a map or a join as the log of another definition; their `produced` makes it.
 
-    Its columns are a computation's key and `produces`, or the columns that go out of a map, and `event_time`. A stream
-    takes nothing of it back. Its watermark is that of the definition that produces it (rule T3), and no record of a
-    computation is ever late.
+    Its columns are a computation's key and `produces`, or the columns that go out of the other two, and `event_time`.
+    Nothing of it is taken back, but of a join that does so (`Join.takes_back`). Its watermark is that of the definition
+    that produces it (rule T3), and no record of a computation is ever late.
     """
+
+    @property
+    def takes_back(self) -> bool:
+        return bool(getattr(self.of, "takes_back", False))
 
     @property
     def kept(self) -> bool:
@@ -143,7 +155,7 @@ class Union(Log):
         log, empty = self.sides[side], dict.fromkeys(self.columns)
         for record in records:
             own = {name: record.get(column) for name, column in self.columns_of(side).items()}
-            place = {name: record[name] for name in PLACE if name in record}
+            place = {name: record[name] for name in (*PLACE, SIGN) if name in record}
             yield {**empty, **own, self.tag: side, PANE_TIME: record[log.event_time], **place}
 
     def _bounds(self, name: str) -> Iterator[datetime]:
@@ -169,9 +181,8 @@ class Union(Log):
         declared: dict[str, tuple[str, str]] = {}
         for side, log in self.sides.items():
             path = f"log.of[{side!r}]"
-            if isinstance(log, Panes):
-                expected = "a log of which nothing is taken back"
-                yield Fault(path, f"the panes of {log.name}", expected, f"read the log that {log.name} reads")
+            if log.takes_back:
+                yield taken_back(path, log, f"read what {log.name} reads")
             elif isinstance(log, Arrivals):
                 yield log.refused(path)
             elif isinstance(log, Union):
@@ -191,6 +202,12 @@ class Union(Log):
                 if known != type:
                     found, expected = f"{name}: {type}", f"{known}, as {other} has it"
                     yield Fault(f"{path}.columns", found, expected, "give it another name, for example with a Map")
+
+
+def taken_back(path: str, log: Log, remedy: str) -> Fault:
+    """Make the fault of a reader that cannot take a record back, of a log that does."""
+    found = f"the panes of {log.name}" if isinstance(log, Panes) else f"what {log.name} gives, and takes back"
+    return Fault(path, found, "a log of which nothing is taken back", remedy)
 
 
 ARRIVAL = "arrival"

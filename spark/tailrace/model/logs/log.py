@@ -67,6 +67,19 @@ class Log:
         return True
 
     @property
+    def takes_back(self) -> bool:
+        """Whether a record of the log may be taken back: it comes again, with the sign -1."""
+        return False
+
+    @property
+    def trails(self) -> int:
+        """The most by which a record that is taken back, or given anew, may be behind the watermark, in microseconds.
+
+        Zero for a log of which nothing is taken back: its records may be late.
+        """
+        return 0
+
+    @property
     def sources(self) -> tuple[Log, ...]:
         """The logs that sources fill and that this log is made of, directly or through other definitions."""
         return (self,)

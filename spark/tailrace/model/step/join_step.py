@@ -3,18 +3,20 @@
 Every pair is given in the epoch of its later record, so the same pairs come whatever the cut into epochs (rule L1). In
 an epoch records are judged against the watermark before it, then they meet their partners, then the watermark advances
 and records without a partner are given, and those that can have no further partner leave the state (rules T4, M1).
+Where a side's record is taken back, its pairs are; so is a record that was given without a partner, as it gets one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
-from tailrace.model.definition.join import JOIN_WINDOW, LEFT, RIGHT, SIDE, Join
-from tailrace.model.logs.log import PANE_TIME, PLACE
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE
+from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, sign_of
 from tailrace.model.windows.windows import Window, windows_within_time
 
 Place: TypeAlias = "tuple[Any, ...]"
@@ -29,6 +31,8 @@ class Kept:
     at: int
     window: Window | None
     place: Place
+    taken: bool = field(default=False, compare=False)
+    """Whether it is no record, but takes back the one that is its equal."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,17 @@ class JoinState:
 
 @dataclass(frozen=True)
 class Joined:
-    """A pair, or a record without a partner: its columns, its event time in microseconds, its records' places."""
+    """A pair, or a record without a partner: its columns, its event time in microseconds, its records' places.
+
+    A retraction takes one back that was given before.
+    """
 
     values: Mapping[str, Any]
     at: int
     epoch: int
     left: Place | None
     right: Place | None
+    retraction: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,24 +90,18 @@ def step(
     before = BEGINNING if state.clock is None else state.clock.watermark
     came = [one for record in bundle for one in _kept(join, record)]
     late = [LateKept(one, clock.epoch, before) for one in came if join.too_late(one.at, one.window, before)]
-    new = [one for one in came if not join.too_late(one.at, one.window, before)]
-    together = (*state.kept, *new)
-    fresh = {id(one) for one in new}
-    others = _Others(join, together)
-    found = [
-        _pair(join, left, right, clock.epoch)
-        for left in together
-        if left.side == LEFT
-        for right in others.of(left)
-        if (id(left) in fresh or id(right) in fresh) and meet(join, left, right)
-    ]
-    for one in together:
-        if join.keeps(one.side) and join.complete(one.side, one.at, one.window, clock.watermark):
-            was = id(one) not in fresh and join.complete(one.side, one.at, one.window, before)
-            if not was and not any(_partners(join, one, other) for other in others.of(one)):
-                left, right = (one, None) if one.side == LEFT else (None, one)
-                found.append(_pair(join, left, right, clock.epoch))
-    kept = (one for one in together if not join.closed(one.side, one.at, one.window, clock.watermark))
+    gone, new = _netted(one for one in came if not join.too_late(one.at, one.window, before))
+    stay = _without(state.kept, gone)
+    then, now = _Together(join, state.kept, before), _Together(join, [*stay, *new], clock.watermark)
+    fresh, lost = {id(one) for one in new}, {id(one) for one in state.kept} - {id(one) for one in stay}
+    found = [_pair(join, *pair, clock.epoch, retraction=True) for pair in then.pairs(lost)]
+    found += [_pair(join, *pair, clock.epoch) for pair in now.pairs(fresh)]
+    asked = [one for one in state.kept if not join.settled(one.side, one.at, one.window, before)]
+    told = {id(one): one for one in asked if then.alone(one)}
+    tells = {id(one): one for one in (*asked, *new) if id(one) not in lost and now.alone(one)}
+    found += [_unmatched(join, told[one], clock.epoch, retraction=True) for one in told if one not in tells]
+    found += [_unmatched(join, tells[one], clock.epoch) for one in tells if one not in told]
+    kept = (one for one in (*stay, *new) if not join.closed(one.side, one.at, one.window, clock.watermark))
     return JoinState(clock, tuple(kept)), found, late
 
 
@@ -117,16 +119,36 @@ def record_of(joined: Joined) -> dict[str, Any]:
     places = ((None,) * len(PLACE) if place is None else place for place in (joined.left, joined.right))
     source = "|".join(":".join("" if part is None else str(part) for part in place) for place in places)
     place = dict(zip(PLACE, (joined.epoch, source, None), strict=True))
-    return {**joined.values, PANE_TIME: moment(joined.at), **place}
+    return {**joined.values, PANE_TIME: moment(joined.at), **place, SIGN: -1 if joined.retraction else 1}
 
 
 def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
     side, at = record[SIDE], instant(record[PANE_TIME])
     values = {name: record[name] for name in join.taken(side)}
-    place = tuple(record.get(name) for name in PLACE)
+    # An answer is known by what it says: its retraction comes in another epoch.
+    place = (None,) * len(PLACE) if join.side(side).takes_back else tuple(record.get(name) for name in PLACE)
     windows = [None] if join.where is None else windows_within_time(join.where, at, values)
     for window in windows:
-        yield Kept(side, values, at, window, place)
+        yield Kept(side, values, at, window, place, taken=sign_of(record) < 0)
+
+
+def _netted(came: Iterable[Kept]) -> tuple[list[Kept], list[Kept]]:
+    """Divide what comes in an epoch into what it takes back and what it adds, without what it does both with."""
+    gone, new = list[Kept](), list[Kept]()
+    for one in came:
+        against, own = (new, gone) if one.taken else (gone, new)
+        if one in against:
+            against.remove(one)
+        else:
+            own.append(one)
+    return gone, new
+
+
+def _without(kept: Iterable[Kept], gone: Iterable[Kept]) -> list[Kept]:
+    left = list(kept)
+    for one in gone:
+        left.remove(one)
+    return left
 
 
 class _Others:
@@ -144,20 +166,42 @@ class _Others:
         return (one.window, *(one.values[name] for name in self._names))
 
 
-def _partners(join: Join, one: Kept, other: Kept) -> bool:
-    left, right = (one, other) if one.side == LEFT else (other, one)
-    return meet(join, left, right)
+class _Together:
+    """The records of both sides at a watermark, and which of them belong together."""
+
+    def __init__(self, join: Join, kept: Sequence[Kept], watermark: int) -> None:
+        self._join, self._kept, self._watermark, self._others = join, kept, watermark, _Others(join, kept)
+
+    def pairs(self, of: Collection[int]) -> Iterator[tuple[Kept, Kept]]:
+        """Yield the pairs with a record of these identities."""
+        for left in self._kept:
+            for right in self._others.of(left) if left.side == LEFT else ():
+                if (id(left) in of or id(right) in of) and meet(self._join, left, right):
+                    yield left, right
+
+    def alone(self, one: Kept) -> bool:
+        """Tell whether a record is given without a partner."""
+        join = self._join
+        if not join.keeps(one.side) or not join.complete(one.side, one.at, one.window, self._watermark):
+            return False
+        others = self._others.of(one)
+        return not any(meet(join, *((one, it) if one.side == LEFT else (it, one))) for it in others)
 
 
-def _pair(join: Join, left: Kept | None, right: Kept | None, epoch: int) -> Joined:
+def _unmatched(join: Join, one: Kept, epoch: int, *, retraction: bool = False) -> Joined:
+    left, right = (one, None) if one.side == LEFT else (None, one)
+    return _pair(join, left, right, epoch, retraction=retraction)
+
+
+def _pair(join: Join, left: Kept | None, right: Kept | None, epoch: int, *, retraction: bool = False) -> Joined:
     there = [one for one in (left, right) if one is not None]
     values = dict.fromkeys(join.results)
     for one in there:
         values |= one.values
     if (window := there[0].window) is not None:
         values |= dict(zip(JOIN_WINDOW, map(moment, window), strict=True))
-    places = [None if one is None else one.place for one in (left, right)]
-    return Joined(values, max(one.at for one in there), epoch, *places)
+    first, second = (None if one is None else one.place for one in (left, right))
+    return Joined(values, max(one.at for one in there), epoch, first, second, retraction)
 
 
 def finished(join: Join, bundle: Iterable[Mapping[str, Any]]) -> list[Joined]:

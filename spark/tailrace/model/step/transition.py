@@ -74,8 +74,8 @@ class Transition:
 
     @cached_property
     def later(self) -> bool:
-        """Whether the definition is a later stage, whose records may be taken back."""
-        return self.pipeline.earlier is not None
+        """Whether records of the definition's log may be taken back."""
+        return self.pipeline.takes_back
 
     @cached_property
     def measures(self) -> tuple[str, ...]:

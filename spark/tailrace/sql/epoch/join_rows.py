@@ -1,24 +1,50 @@
 """A join's step in SQL: the pairs that an epoch's records make, what has no partner, what is late, and what is kept.
 
-`model.step.join_step` says what each means. Entries are a side's records: the columns that go out by their names, `at`
-in microseconds, the record's place, and the bounds of its window where the join has windows.
+`model.step.join_step` says what each means. Entries are a side's records: the columns that go out by their names, `_at`
+in microseconds, the record's place, and the bounds of its window where the join has windows. An answer that may be
+taken back has no place: it is known by what it says, so entries may be equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from tailrace.lake.schema.contracts import LATE, PRODUCTION, join_contract, spark_type
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.join import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, Join
-from tailrace.model.logs.log import PANE_TIME, PLACE
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES
+from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.query_shapes import filled
 from tailrace.sql.records.assignment import NATIVE
-from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, quoted
 
 Entries = Mapping[str, Relation]
 """A relation of entries for each side."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What an epoch does with the entries: those that were held, those of them that it takes back, and the new ones.
+
+    `stay` are those that were held and are not taken back.
+    """
+
+    held: Entries
+    gone: Entries
+    stay: Entries
+    new: Entries
+
+    @property
+    def now(self) -> Entries:
+        """The entries after the epoch."""
+        return {side: Relation(f"(SELECT * FROM {self.stay[side]} UNION ALL SELECT * FROM {self.new[side]})")
+                for side in SIDES}  # fmt: skip
+
+
+_PLACE = dict(zip(PLACE, ("bigint", "string", "bigint"), strict=True))
 
 JOIN_PLACE = {side: [f"{side}_{part}" for part in ("epoch", "partition", "offset")] for side in SIDES}
 """The ledger's columns with the places of a pair's records, in the order of `PLACE`."""
@@ -27,21 +53,58 @@ JOIN_PLACE = {side: [f"{side}_{part}" for part in ("epoch", "partition", "offset
 def entry_types(join: Join, side: str) -> dict[str, str]:
     """List the columns of a side's entries and their types."""
     own = {name: join.side(side).columns[column] for name, column in join.taken(side).items()}
-    place = dict(zip(PLACE, ("bigint", "string", "bigint"), strict=True))
     windows = dict.fromkeys(JOIN_WINDOW, "bigint") if join.where is not None else {}
-    return own | {"at": "bigint"} | place | windows
+    return own | {"_at": "bigint"} | _PLACE | windows
 
 
-def entries(join: Join, records: Relation, side: str) -> Query:
-    """Write the SQL of a side's entries, from a relation of the records of both sides (`Join.log`)."""
-    items = [*map(quoted, join.taken(side)), f"UNIX_MICROS({PANE_TIME}) AS at", *PLACE]
-    rows = Query(f"SELECT {', '.join(items)} FROM {records} WHERE {SIDE} = '{side}'")
+def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = MappingProxyType({})) -> Query:
+    """Write the SQL of a side's entries, from a relation of the records of both sides (`Join.log`).
+
+    `also` maps the names of further columns to terms of a record. Where the side takes records back, its entries have
+    `SIGN`, too: `added` makes them entries like the others.
+    """
+    signed = join.side(side).takes_back
+    also = {**also, SIGN: SIGN} if signed else also
+    # An answer is known by what it says: its retraction comes in another epoch.
+    place = [f"CAST(NULL AS {type}) AS {name}" for name, type in _PLACE.items()] if signed else list(PLACE)
+    more = (f"{term} AS {name}" for name, term in also.items())
+    own, at = join.taken(side), f"UNIX_MICROS({PANE_TIME})"
+    of_side = f"FROM {records} WHERE {SIDE} = '{side}'"
     if join.where is None:
-        return rows
-    carried = ", ".join([*map(quoted, join.taken(side)), "at", *PLACE])
-    placed = NATIVE[type(join.where)](join.where, carried, rows)
+        return Query(f"SELECT {', '.join([*map(quoted, own), f'{at} AS _at', *place, *more])} {of_side}")
+    # A record's own column may have the name that windowings give its event time.
+    apart = {name: f"_own_{number}" for number, name in enumerate(own)}
+    items = [*(f"{quoted(name)} AS {other}" for name, other in apart.items()), f"{at} AS at", *place, *more]
+    carried = ", ".join([*apart.values(), "at", *PLACE, *also])
+    placed = NATIVE[type(join.where)](join.where, carried, Query(f"SELECT {', '.join(items)} {of_side}"))
+    named = ", ".join([*(f"{other} AS {quoted(name)}" for name, other in apart.items()), "at AS _at", *PLACE, *also])
     start, end = f"GREATEST(window_start, {BEGINNING}L)", f"LEAST(window_end, {END_OF_TIME}L)"
-    return Query(f"SELECT {carried}, {start} AS window_start, {end} AS window_end FROM ({placed})")
+    return Query(f"SELECT {named}, {start} AS window_start, {end} AS window_end FROM ({placed})")
+
+
+def added(join: Join, side: str, rows: Relation) -> Query:
+    """Write the SQL of the entries of `entries` that are added and not taken back, each as often as that is so."""
+    return all_of(rows) if not join.side(side).takes_back else _less(join, side, rows, f"{SIGN} > 0", f"{SIGN} < 0")
+
+
+def taken_back(join: Join, side: str, rows: Relation) -> Query:
+    """Write the SQL of the entries of `entries` that are taken back and were there before."""
+    if not join.side(side).takes_back:
+        return Query(f"SELECT * FROM {rows} WHERE false")
+    return _less(join, side, rows, f"{SIGN} < 0", f"{SIGN} > 0")
+
+
+def _less(join: Join, side: str, rows: Relation, which: str, less: str) -> Query:
+    items = ", ".join(map(quoted, entry_types(join, side)))
+    return Query(f"SELECT {items} FROM {rows} WHERE {which} EXCEPT ALL SELECT {items} FROM {rows} WHERE {less}")
+
+
+def stays(join: Join, side: str, held: Relation, gone: Relation) -> Query:
+    """Write the SQL of held entries without those that an epoch takes back."""
+    if not join.side(side).takes_back:
+        return all_of(held)
+    items = ", ".join(map(quoted, entry_types(join, side)))
+    return Query(f"SELECT {items} FROM {held} EXCEPT ALL SELECT {items} FROM {gone}")
 
 
 def too_late(join: Join, watermark: int | str) -> Condition:
@@ -52,10 +115,19 @@ def too_late(join: Join, watermark: int | str) -> Condition:
 
 
 def complete(join: Join, side: str, watermark: int | str) -> Condition:
-    """Write the condition that every partner in time has come for an entry (`Join.complete`)."""
+    """Write the condition that an entry without a partner is given (`Join.complete`)."""
+    if join.unmatched == "tell":
+        return ALWAYS
     if join.where is not None:
         return Condition(f"window_end <= {_written(watermark)}")
     return _behind(watermark, join.ahead(side))
+
+
+def settled(join: Join, side: str, watermark: int | str) -> Condition:
+    """Write the condition that no partner of an entry can come or be taken back any more (`Join.settled`)."""
+    if join.where is not None:
+        return closed(join, side, watermark)
+    return _behind(watermark, join.ahead(side) + join.lateness)
 
 
 def closed(join: Join, side: str, watermark: int | str) -> Condition:
@@ -73,20 +145,38 @@ def oldest(join: Join, watermark: int) -> int | None:
     return max(BEGINNING, watermark - max(map(join.kept, SIDES)))
 
 
-def given(join: Join, new: Entries, held: Entries, before: int, after: int) -> Query:
-    """Write the SQL of all that an epoch gives, whose watermark went from `before` to `after`.
+def given(join: Join, moved: Moved, before: int, after: int) -> Query:
+    """Write the SQL of all that an epoch gives, whose watermark went from `before` to `after`, and what it takes back.
 
-    `new` are the epoch's entries that are not late, `held` those of the epochs before that may have a partner yet.
+    Column `retraction` tells the two apart. What is late is not among the `moved` entries.
     """
-    every = {side: Relation(f"(SELECT * FROM {held[side]} UNION ALL SELECT * FROM {new[side]})") for side in SIDES}
-    texts = [pairs(join, new[LEFT], every[RIGHT]), pairs(join, held[LEFT], new[RIGHT])]
+    held, gone, stay, new, now = moved.held, moved.gone, moved.stay, moved.new, moved.now
+    texts = {False: [pairs(join, new[LEFT], now[RIGHT]), pairs(join, stay[LEFT], new[RIGHT])], True: list[Query]()}
+    if join.log.takes_back:
+        texts[True] += [pairs(join, gone[LEFT], held[RIGHT]), pairs(join, stay[LEFT], gone[RIGHT])]
     for side in filter(join.keeps, SIDES):
+        other = RIGHT if side == LEFT else LEFT
         done, was = complete(join, side, after), complete(join, side, before)
         fresh = Query(f"SELECT * FROM {new[side]} WHERE {done}")
-        due = Query(f"SELECT * FROM {held[side]} WHERE {done} AND NOT ({was})")
-        partners = every[RIGHT if side == LEFT else LEFT]
-        texts.append(alone(join, side, Relation(f"({fresh} UNION ALL {due})"), partners))
-    return Query(" UNION ALL ".join(texts))
+        due = Query(f"SELECT * FROM {stay[side]} WHERE {done} AND NOT ({was})")
+        texts[False].append(alone(join, side, Relation(f"({fresh} UNION ALL {due})"), now[other]))
+        if join.takes_back:
+            told = f"{was} AND NOT ({settled(join, side, before)})"
+            texts[True].append(alone(join, side, _met(join, side, stay[side], new[other], told), held[other]))
+        if join.side(other).takes_back:
+            texts[False].append(alone(join, side, _met(join, side, stay[side], gone[other], told), now[other]))
+        if join.side(side).takes_back:
+            there = Relation(f"(SELECT * FROM {gone[side]} WHERE {told})")
+            texts[True].append(alone(join, side, there, held[other]))
+    marked = ((f"{taken}".lower(), text) for taken, some in texts.items() for text in some)
+    return Query(" UNION ALL ".join(f"SELECT *, {taken} AS retraction FROM ({text})" for taken, text in marked))
+
+
+def _met(join: Join, side: str, rows: Relation, partners: Relation, told: str) -> Relation:
+    """Write the query, in brackets, of a side's entries that meet a condition and one of these partners."""
+    ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
+    found = f"SELECT 1 FROM {partners} {theirs} WHERE {meet(join)}"
+    return Relation(f"(SELECT * FROM (SELECT * FROM {rows} WHERE {told}) {ours} WHERE EXISTS ({found}))")
 
 
 def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
@@ -98,26 +188,31 @@ def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
     return Query(" UNION ALL ".join(texts))
 
 
-def pairs(join: Join, left: Relation, right: Relation) -> Query:
-    """Write the SQL of the pairs of entries of the two sides: the results, `at`, and the places of both."""
-    items = _items(join, {LEFT: "l", RIGHT: "r"}, "GREATEST(l.at, r.at)")
-    return Query(f"SELECT {items} FROM {left} l JOIN {right} r ON {_meet(join)}")
+def pairs(join: Join, left: Relation, right: Relation, also: str = "") -> Query:
+    """Write the SQL of the pairs of entries of the two sides: the results, `_at`, the places of both.
+
+    `also` are further items of the list, in which the entries are `l` and `r`.
+    """
+    items = _items(join, {LEFT: "l", RIGHT: "r"}, "GREATEST(l._at, r._at)")
+    return Query(f"SELECT {items}{also} FROM {left} l JOIN {right} r ON {meet(join)}")
 
 
-def alone(join: Join, side: str, rows: Relation, partners: Relation) -> Query:
-    """Write the SQL of a side's entries without a partner, as `pairs` has them."""
+def alone(join: Join, side: str, rows: Relation, partners: Relation | None, also: str = "") -> Query:
+    """Write the SQL of a side's entries without a partner among these, as `pairs` has them; all of them where None."""
     ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
-    found = f"SELECT 1 FROM {partners} {theirs} WHERE {_meet(join)}"
-    return Query(f"SELECT {_items(join, {side: ours}, f'{ours}.at')} FROM {rows} {ours} WHERE NOT EXISTS ({found})")
+    text = f"SELECT {_items(join, {side: ours}, f'{ours}._at')}{also} FROM {rows} {ours}"
+    if partners is None:
+        return Query(text)
+    return Query(f"{text} WHERE NOT EXISTS (SELECT 1 FROM {partners} {theirs} WHERE {meet(join)})")
 
 
 def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
-    """Write the SQL of the ledger rows of what an epoch gives."""
+    """Write the SQL of the ledger rows of what an epoch gives and takes back (`given`)."""
     own = {
         "kind": f"'{PRODUCTION}'",
         "generation": f"{generation}L",
         "epoch": f"{clock.epoch}L",
-        "retraction": "false",
+        "retraction": "retraction",
         "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
         "writer": "'stream'",
     }
@@ -132,10 +227,10 @@ def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int)
         "kind": f"'{LATE}'",
         "epoch": f"{clock.epoch}L",
         "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
-        PANE_TIME: "TIMESTAMP_MICROS(at)",
+        PANE_TIME: "TIMESTAMP_MICROS(_at)",
         "side": f"'{side}'",
         "watermark": f"TIMESTAMP_MICROS({watermark}L)",
-        "behind": f"{watermark}L - at",
+        "behind": f"{watermark}L - _at",
     }
     taken = {name: quoted(name) for name in join.taken(side)}
     return Query(f"SELECT {_row(join, taken | windows | own | place)} FROM {late}")
@@ -162,17 +257,17 @@ def _written(watermark: int | str) -> str:
 def _behind(watermark: int | str, length: int) -> Condition:
     """Write the condition that an entry is further behind a watermark than a length; all are as the input has ended."""
     if isinstance(watermark, str):
-        return Condition(f"({watermark} >= {END_OF_TIME}L OR at < {watermark} - {length}L)")
-    return ALWAYS if watermark >= END_OF_TIME else Condition(f"at < {watermark - length}L")
+        return Condition(f"({watermark} >= {END_OF_TIME}L OR _at < {watermark} - {length}L)")
+    return ALWAYS if watermark >= END_OF_TIME else Condition(f"_at < {watermark - length}L")
 
 
-def _meet(join: Join) -> str:
+def meet(join: Join) -> str:
     """Write the condition that entries `l` and `r` belong together."""
     terms = [f"l.{quoted(name)} = r.{quoted(name)}" for name in join.keys]
     if join.where is not None:
         return " AND ".join([*terms, *(f"l.{name} = r.{name}" for name in JOIN_WINDOW)])
     before, after = join.reach
-    return " AND ".join([*terms, f"r.at BETWEEN l.at - {before}L AND l.at + {after}L"])
+    return " AND ".join([*terms, f"r._at BETWEEN l._at - {before}L AND l._at + {after}L"])
 
 
 def _items(join: Join, there: Mapping[str, str], at: str) -> str:
@@ -184,14 +279,14 @@ def _items(join: Join, there: Mapping[str, str], at: str) -> str:
         for name in join.own(side):
             value = f"{there[side]}.{quoted(name)}" if side in there else f"CAST(NULL AS {types[name]})"
             items.append(f"{value} AS {quoted(name)}")
-        for ours, theirs, type in zip(JOIN_PLACE[side], PLACE, ("bigint", "string", "bigint"), strict=True):
+        for ours, (theirs, type) in zip(JOIN_PLACE[side], _PLACE.items(), strict=True):
             items.append(f"{f'{there[side]}.{theirs}' if side in there else f'CAST(NULL AS {type})'} AS {ours}")
-    return ", ".join([*items, f"{at} AS at"])
+    return ", ".join([*items, f"{at} AS _at"])
 
 
 def _carried(join: Join) -> dict[str, str]:
     places = {name: name for side in SIDES for name in JOIN_PLACE[side]}
-    return {name: quoted(name) for name in join.results} | places | {PANE_TIME: "TIMESTAMP_MICROS(at)"}
+    return {name: quoted(name) for name in join.results} | places | {PANE_TIME: "TIMESTAMP_MICROS(_at)"}
 
 
 def _row(join: Join, values: Mapping[str, str]) -> str:

@@ -254,7 +254,7 @@ class Rows:
     def _panes(self) -> Iterator[tuple[str, dict[str, str]]]:
         for letter in phases(self.pipeline):
             shared = self._fired(letter)
-            if self.rules.retracts or self.pipeline.earlier is not None:
+            if self.rules.retracts or self.pipeline.takes_back:
                 taken = shared | {"retraction": "true"} | self._results(f"{letter}_before_")
                 yield f"{letter}_takes", taken | self._stamped(f"{letter}_before_")
             pane = shared | {"retraction": "false", "is_last": self._is_last(letter)}
@@ -272,7 +272,7 @@ class Rows:
         """Write whether a pane of this phase is its window's last: the window ends, and fires in no later phase."""
         later = [after for after in phases(self.pipeline) if after > letter]
         fires = [f"{after}_emits" for after in later]
-        if self.pipeline.earlier is not None:
+        if self.pipeline.takes_back:
             fires += [f"{after}_takes" for after in later]
         return " AND NOT ".join(["ends", *fires])
 

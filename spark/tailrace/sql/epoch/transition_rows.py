@@ -102,7 +102,7 @@ def _fire(rules: Transition, chain: Chain, state: Row, letter: str, phase: Phase
     columns |= {f"{letter}_total_{name}": term for name, term in everything.items()}
     if rules.discards:
         columns |= {f"{letter}_delta_{name}": term for name, term in fresh.items()}
-    if rules.retracts or rules.pipeline.earlier is not None:
+    if rules.retracts or rules.later:
         columns |= {f"{letter}_before_{name}": term for name, term in fired.items()}
     chain.add(columns)
     total = {name: quoted(f"{letter}_total_{name}") for name in everything}

@@ -28,6 +28,12 @@ def answered(pipeline: Pipeline, answers: Query) -> Query:
     return _records(pipeline, Query(f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})"))
 
 
+def standing(pipeline: Pipeline, answers: Query) -> Query:
+    """Write the SQL of a reader's records, from answers that stand, with the columns of a table of answers."""
+    at = f"CAST(NULL AS timestamp) AS {PANE_TIME}"
+    return _records(pipeline, Query(f"SELECT *, {at}, 1 AS {SIGN}, epoch AS _epoch FROM ({answers})"))
+
+
 def productions(definition: Computation | Map | Join, rows: Relation) -> Query:
     """Write the SQL of a reader's records, from ledger rows that a stream wrote: a view or a query in brackets.
 
@@ -36,6 +42,7 @@ def productions(definition: Computation | Map | Join, rows: Relation) -> Query:
     columns = [quoted(name) for name in definition.produced.columns]
     if isinstance(definition, Join):
         where = f"kind = '{PRODUCTION}' AND writer = 'stream'"
+        columns += [f"IF(retraction, -1, 1) AS {SIGN}"] if definition.takes_back else []
         return Query(f"SELECT {', '.join(columns)}, {pair_place(definition)} FROM {rows} WHERE {where}")
     own = isinstance(definition, Computation)
     place = f"{'epoch' if own else 'source_epoch'} AS _epoch, source_partition AS _source, source_offset AS _offset"

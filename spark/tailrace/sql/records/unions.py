@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.model.logs.derived_logs import Union
-from tailrace.model.logs.log import PANE_TIME, PLACE
+from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.terms import Query, Relation, quoted
 
 
@@ -20,5 +20,6 @@ def _side(union: Union, side: str, rows: Relation) -> str:
         union.tag: f"'{side}'",
         PANE_TIME: quoted(log.event_time),
     }
+    place = [*PLACE, *([f"{SIGN if log.takes_back else '1'} AS {SIGN}"] if union.takes_back else [])]
     items = [f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in union.columns.items()]
-    return f"SELECT {', '.join([*items, *PLACE])} FROM {rows}"
+    return f"SELECT {', '.join([*items, *place])} FROM {rows}"

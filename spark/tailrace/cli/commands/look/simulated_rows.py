@@ -43,10 +43,13 @@ def _lines(definition: Map | Join, run: ChainRun, sample: sample_records.Sample)
         of = f"  {definition.kind} join of {definition.left.name} and {definition.right.name}"
     yield Text.assemble((definition.name, "bold"), of)
     if rows:
-        shown = table("epoch", "event time", *definition.results, right=("epoch",))
+        signed = isinstance(definition, Join) and definition.takes_back
+        shown = table("epoch", *(("",) if signed else ()), "event time", *definition.results, right=("epoch",))
         for row in rows[:_MOST]:
             values = (value_shown(row.values[name]) for name in definition.results)
-            shown.add_row(str(row.epoch), time_text(row.at), *values)
+            taken = isinstance(row, Joined) and row.retraction
+            sign = Text("−", style="red") if taken else Text("+", style="green")
+            shown.add_row(str(row.epoch), *((sign,) if signed else ()), time_text(row.at), *values)
         yield shown
     if len(rows) > _MOST:
         yield f"and {counted(len(rows) - _MOST, 'row')} more: --json has all of them"
@@ -60,7 +63,11 @@ def _data(definition: Map | Join, run: ChainRun, sample: sample_records.Sample) 
     found = {
         "map" if isinstance(definition, Map) else "join": definition.name,
         **sample_data(sample, run.rejected),
-        "rows": [{"epoch": one.epoch, "event_time": text(one.at), "values": dict(one.values)} for one in _rows(run)],
+        "rows": [
+            {"epoch": one.epoch, "event_time": text(one.at), "values": dict(one.values)}
+            | ({"retraction": one.retraction} if isinstance(one, Joined) else {})
+            for one in _rows(run)
+        ],
     }
     if isinstance(definition, Join):
         found["late"] = [

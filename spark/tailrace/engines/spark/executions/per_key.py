@@ -60,7 +60,7 @@ class PerKey(SparkExecution):
         """Take a bundle through the definition's steps; only the step looks at its records."""
         prepared = self._prepared(bundle)
         columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline.key)} AS {BUCKET}"]
-        columns += [SIGN] if self.pipeline.earlier is not None else []
+        columns += [SIGN] if self.pipeline.takes_back else []
         items, where = ", ".join(columns), keep_clause(self.pipeline)
         records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT {items} FROM {view}{where}"))
         return Consumed(records, None, prepared)
