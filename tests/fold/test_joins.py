@@ -309,27 +309,32 @@ def test_L1_L3_a_pipeline_over_a_join_waits_for_the_records_without_a_partner(lo
     assert found["n"] == pairs
 
 
-@pytest.mark.parametrize("which", ["full", pytest.param("sliding", marks=deep)])
+@pytest.mark.parametrize(
+    "which", ["panes", *(pytest.param(name, marks=deep) for name in ("full", "sliding", "told", "told_fixed", "both"))]
+)
 def test_L1_a_join_that_goes_over_to_spark_and_back_gives_the_pairs_of_the_reference(
     plain: SparkSession, settings: Settings, which: str
 ) -> None:
-    join, here = JOINS[which], Logs(Lake(settings))
+    join, here = (OF_OTHERS | JOINS)[which], Logs(Lake(settings))
     cluster = Lake(settings.model_copy(update={"engine": "spark"}))
-    for epoch, parts in enumerate(random_epochs(Random(3), 5)):
+    for epoch, parts in enumerate(whole(random_epochs(Random(230), 4))):
         here.land(parts)
         if epoch == 1:
             fold_on(plain, cluster, join)
         elif epoch == 3:
             here.fold(join)
-    here.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
     fold_on(plain, cluster, join)
     same_as_the_reference(here, join)
     audited = audit(cluster, join)
     assert audited.engine.engine is Engine.SPARK
     assert audited.ok, [check for check in audited.checks if not check.ok]
     assert replay_join(cluster, join).ok
-    backfill(cluster, join, BEGINNING)
-    assert standing(here.lake, join) == finished(here, join)
+    for one in chain(join):
+        assert isinstance(one, Join | Pipeline)
+        backfill(cluster, one, BEGINNING)
+    assert audit(cluster, join).ok
+    if len(chain(join)) == 1:
+        assert standing(here.lake, join) == finished(here, join)
 
 
 def fold_on(spark: SparkSession, lake: Lake, join: Join) -> None:

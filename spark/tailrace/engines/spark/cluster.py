@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import duckdb
@@ -47,6 +47,24 @@ SMALL = 1_000_000
 _ALL = "_all"
 
 
+_CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
+
+
+@contextmanager
+def _unconstrained(spark: SparkSession) -> Iterator[None]:
+    """Have frames that are checkpointed meanwhile know nothing of their columns but the types.
+
+    What Spark keeps of them names columns that it may have replaced, and a UNION of such frames then fails to be
+    planned: "key not found".
+    """
+    before = str(spark.conf.get(_CONSTRAINTS))
+    spark.conf.set(_CONSTRAINTS, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_CONSTRAINTS, before)
+
+
 class ClusterSession:
     """A run's session on Spark, for large work. It ignores filters of files, as Spark finds its own in the texts."""
 
@@ -78,7 +96,8 @@ class ClusterSession:
         return self._named(self.spark.sql(text))
 
     def materialized(self, text: Query) -> Relation:
-        return self._once(self.spark.sql(text).localCheckpoint(eager=False))
+        with _unconstrained(self.spark):
+            return self._once(self.spark.sql(text).localCheckpoint(eager=False))
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self.small:
@@ -86,7 +105,8 @@ class ClusterSession:
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
         every = F.count(F.lit(1)).alias(_ALL)
         counted = ObservedCounts(self.spark.sql(text), *items, every)
-        relation = self._once(counted.rows.localCheckpoint())
+        with _unconstrained(self.spark):
+            relation = self._once(counted.rows.localCheckpoint())
         found = counted.read()
         if found.pop(_ALL) > SMALL:
             return Counted(relation, found)

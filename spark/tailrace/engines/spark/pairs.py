@@ -18,7 +18,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_sides import SIDES
 from tailrace.sql.epoch import join_rows
-from tailrace.sql.terms import Relation, bracketed
+from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class SparkJoin(SparkRows, JoinSide[DataFrame]):
@@ -34,23 +34,21 @@ class SparkJoin(SparkRows, JoinSide[DataFrame]):
         with ExitStack() as views:
             session = views.enter_context(closing(ClusterSession(self.spark, self.lake, self.choice, small=False)))
             bundle = views.enter_context(viewed(self.spark, as_frame(self.spark, consumed)))
-            came = {side: bracketed(join_rows.entries(self.join, bundle, side)) for side in SIDES}
-            late = join_rows.too_late(self.join, before)
-            good = {side: Relation(f"(SELECT * FROM {came[side]} WHERE NOT ({late}))") for side in SIDES}
-            new = {side: bracketed(join_rows.added(self.join, side, good[side])) for side in SIDES}
-            gone = {side: bracketed(join_rows.taken_back(self.join, side, good[side])) for side in SIDES}
-            held = {side: Relation(f"(SELECT * FROM {new[side]} WHERE false)") for side in SIDES}
-            if state.clock is not None:
-                held = {side: bracketed(text) for side, text in self.held(session, state.clock).items()}
-            texts = [
-                join_rows.of_late(
-                    self.join, side, Relation(f"(SELECT * FROM {came[side]} WHERE {late})"), clock, before
-                )
-                for side in SIDES
-            ]
-            stay = {side: bracketed(join_rows.stays(self.join, side, held[side], gone[side])) for side in SIDES}
+            # Of a join that takes back, each relation is read several times.
+            named = session.materialized if self.join.takes_back else bracketed
+            late, late_rows = join_rows.too_late(self.join, before), list[Query]()
+            held, gone, stay, new = (dict[str, Relation]() for _ in range(4))
+            kept = {} if state.clock is None else self.held(session, state.clock)
+            for side in SIDES:
+                came = named(join_rows.entries(self.join, bundle, side))
+                good, bad = (Relation(f"(SELECT * FROM {came} WHERE {which})") for which in (f"NOT ({late})", late))
+                late_rows.append(join_rows.of_late(self.join, side, bad, clock, before))
+                new[side] = named(join_rows.added(self.join, side, good))
+                gone[side] = named(join_rows.taken_back(self.join, side, good))
+                held[side] = named(kept.get(side, Query(f"SELECT * FROM {new[side]} WHERE false")))
+                stay[side] = named(join_rows.stays(self.join, side, held[side], gone[side]))
             found = join_rows.given(self.join, join_rows.Moved(held, gone, stay, new), before, after)
-            texts.append(join_rows.of_epoch(self.join, found, clock, state.generation))
+            texts = [*late_rows, join_rows.of_epoch(self.join, found, clock, state.generation)]
             # Checkpointed, as the relations that it reads are gone when it is written.
             rows = self.spark.sql(" UNION ALL ".join(texts)).localCheckpoint()
         return SteppedRows(rows, RowState(clock, state.generation))
