@@ -70,10 +70,12 @@ def killed_and_mended(
     """Stream what lands, killed again and again, and compare what stands in the end."""
     file = folder / "ads.py"
     file.write_text(DEFINITION)
-    words = ["stream", f"{file}:earned", f"{file}:seen", *sources, "--json", "--per-epoch"]
-    join, reader = load_ranged(f"{file}:clicked"), load(f"{file}:earned")
+    streamed = [f"{file}:{name}" for name in ("earned", "seen", "paid")]
+    words = ["stream", *streamed, *sources, "--json", "--per-epoch"]
+    join, paid, reader = load_ranged(f"{file}:clicked"), load_ranged(f"{file}:paid"), load(f"{file}:earned")
     lake, env = Lake(settings), environment(settings)
     assert isinstance(join, Join)
+    assert isinstance(paid, Join)
     for _ in range(KILLS):
         land()
         engine = landing.chance.choice(["duckdb", "duckdb", "spark"])
@@ -82,12 +84,16 @@ def killed_and_mended(
         mended(lake, join, reader)
     run_here(*words, str(8 * per_epoch), "--once", env=env)
     until = mended(lake, join, reader)
-    for definition in (join, reader, load(f"{file}:seen")):
+    for definition in (join, reader, load(f"{file}:seen"), load(f"{file}:spent"), paid):
         found = audit(lake, definition)
         assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
     counts = [lake.table(name).scan().count() for name in ("views", "clicks", "clicks__rejected")]
     assert counts == [len(landing.records["views"]), len(landing.records["clicks"]), landing.broken], f"seed {SEED}"
-    assert replay_join(lake, join).ok, f"seed {SEED}"
+    for one in (join, paid):
+        assert replay_join(lake, one).ok, f"seed {SEED}"
+    # Every view is told of as it comes, and what it was told without is taken back.
+    taken = lake.table("paid__ledger").scan(row_filter="kind = 'production' AND retraction = true").count()
+    assert taken, f"seed {SEED}"
     assert replay(lake, load(f"{file}:seen")).ok, f"seed {SEED}"
     # What a run has mended is what plain SQL makes of all records, late ones included.
     assert standing(lake, until) == [pair for pair in landing.pairs() if pair[2] < until], f"seed {SEED}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from tailrace import (
     RETRACTING,
     AfterCount,
     AfterWatermark,
+    Calendar,
     Collect,
     Count,
     Fixed,
@@ -45,7 +47,19 @@ from tailrace.verify.join_replay import replay_join
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import cases, deep
-from tests.support.several import CLICKS, VIEWS, Logs, Part, ledger_panes, random_epochs, reference_panes
+from tests.support.several import (
+    CLICKS,
+    SECOND,
+    VIEWS,
+    Logs,
+    Part,
+    click,
+    ledger_panes,
+    random_epochs,
+    reached,
+    reference_panes,
+    view,
+)
 from tests.support.strategies import each_time_the_same
 
 NAMED: Any = {"left_columns": {"viewed_at": "at"}, "right_columns": {"clicked_at": "seen", "cents": "cents"}}
@@ -207,13 +221,33 @@ def whole(epochs: Iterable[Mapping[str, Part | None]]) -> Iterator[dict[str, Par
     yield {name: Part((), END_OF_TIME) for name in marks}
 
 
-@each_time_the_same(cases(1, 40))
+def random_join(chance: Random) -> Join:
+    """A join of any sides, by distance or window, that gives and takes back whatever there is."""
+    left, left_columns = chance.choice([
+        (VIEWS, {"viewed_at": "at"}), (SEEN.panes, {"views": "views"}), (_PAIRS.produced, {"known": "cents"}),
+        (OF_OTHERS["told"].produced, {"views": "views", "known": "cents"}),
+    ])  # fmt: skip
+    right, right_columns = chance.choice([(CLICKS, {"cents": "cents", "at": "seen"}), (EARNED.panes, {"n": "clicks"})])
+    near: dict[str, Any] = {"within": tuple(seconds(chance.choice([0, 5, 60])) for _ in range(2))}
+    if chance.random() < 0.4:
+        every = seconds(30)
+        near = {"where": chance.choice([Fixed(minutes(1)), Sliding(minutes(1), every=every), Calendar("day")])}
+    kind, least = chance.choice(KINDS), max(left.trails, right.trails)
+    late = timedelta(microseconds=least + chance.choice([0, 60 * SECOND])) if chance.random() < 0.6 else None
+    told: Any = "wait" if kind == "inner" else chance.choice(["wait", "tell"])
+    return Join(
+        name="j", left=left, right=right, on="ad", kind=kind, unmatched=told, allowed_lateness=late,
+        left_columns=left_columns, right_columns=right_columns, **near,
+    )  # fmt: skip
+
+
+@each_time_the_same(cases(5, 150))
 @given(seed=st.integers(0, 10**6))
-@pytest.mark.parametrize("which", OF_OTHERS)
-def test_L1_L3_a_join_of_panes_or_of_joins_takes_back_the_pairs_of_what_is_corrected(
-    tmp_path_factory: pytest.TempPathFactory, which: str, seed: int
+def test_L1_L3_any_join_of_any_sides_takes_back_the_pairs_of_what_is_corrected(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
-    chance, join = Random(seed), OF_OTHERS[which]
+    chance = Random(seed)
+    join = random_join(chance)
     logs = Logs(Lake(Settings(warehouse=tmp_path_factory.mktemp("join") / "lake", memory="1GB")))
     for parts in whole(random_epochs(chance, 8)):
         logs.land(parts)
@@ -226,7 +260,7 @@ def test_L1_L3_a_join_of_panes_or_of_joins_takes_back_the_pairs_of_what_is_corre
         audited = audit(logs.lake, one)
         assert audited.ok, [check for check in audited.checks if not check.ok]
     again = replay_join(logs.lake, join)
-    assert again.ok, (again.counts, again.quoted)
+    assert again.ok, (join, again.counts, again.quoted)
     # The answers are corrected first, and then what is joined of them.
     for one in chain(join):
         assert isinstance(one, Join | Pipeline)
@@ -239,6 +273,38 @@ CLICKED = Pipeline(
     name="clicked", log=JOINS["left"].produced, key="ad", what={"views": Count(), "cents": Sum("cents")},
     where=Fixed(minutes(1)), when=AfterWatermark(early=AfterCount(2)), how=RETRACTING,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("which", "idle"),
+    [("left", True), ("told", False), pytest.param("left", False, marks=deep), pytest.param("told", True, marks=deep)],
+)
+def test_L1_a_side_that_is_dead_for_an_hour_is_waited_for_or_its_late_records_are_mended(
+    settings: Settings, which: str, idle: bool
+) -> None:
+    logs, join = Logs(Lake(settings), now=lambda epoch: epoch * 300 * SECOND), JOINS[which]
+    at_first = reached(0)
+    for epoch in range(13):
+        views = [view(300 * epoch, ad) for ad in "abc"]
+        dead = Part((), at_first, idle=True) if idle else None
+        clicks = Part((), at_first) if epoch == 0 else dead
+        logs.land({"views": Part(views, reached(300 * epoch)), "clicks": clicks})
+        if epoch in (0, 6):
+            logs.fold(join)
+    came = [click(300 * epoch + 20, "ab"[epoch % 2], epoch) for epoch in range(13)]
+    logs.land({"views": Part((), reached(3_700)), "clicks": Part(came, reached(3_700))})
+    logs.fold(join)
+    logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    logs.fold(join)
+    same_as_the_reference(logs, join)
+    assert audit(logs.lake, join).ok
+    assert replay_join(logs.lake, join).ok
+    late = rows(logs.lake, join, "late")
+    assert bool(late) == idle
+    assert (standing(logs.lake, join) == finished(logs, join)) == (not late)
+    backfill(logs.lake, join, BEGINNING)
+    assert audit(logs.lake, join).ok
+    assert standing(logs.lake, join) == finished(logs, join)
 
 
 TOTALS = {

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from tailrace import (
+    ACCUMULATING,
+    DISCARDING,
+    EARLIEST,
+    LATEST,
     RETRACTING,
+    AfterCount,
+    AfterWatermark,
     Calendar,
     Count,
     Derive,
@@ -27,7 +33,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.model.base.errors import DefinitionError
-from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.definition.chain import before, chain
 from tailrace.model.samples.visits import example
 
@@ -37,6 +43,12 @@ OPTIONS: dict[str, Any] = {
     "name": "shown", "left": ASKED, "right": CLICKED, "on": {"q": "query"}, "within": minutes(10),
     "right_columns": {"ad": "ad", "clicked_at": "at"},
 }  # fmt: skip
+
+
+PATIENT = Pipeline(
+    name="p", log=ASKED, key="q", what={"n": Count()}, where=Fixed(hours(1)), how=RETRACTING,
+    when=AfterWatermark(late=AfterCount(1)), allowed_lateness=minutes(20),
+)  # fmt: skip
 
 
 def joined(**options: Any) -> Join:
@@ -127,19 +139,68 @@ def test_what_bounds_nothing_is_refused_where_a_record_would_wait_for_it() -> No
     assert joined(within=None, where=Global()).hold == 0
     assert joined(within=None, where=Calendar("day", "Europe/Berlin"), kind="left").hold is not None
     assert faults(kind="outer")[0] == ("kind", "one of inner, left, right, full")
-    assert faults(kind="left", allowed_lateness=minutes(1)) == [
-        ("allowed_lateness", 'no lateness, but with kind="inner"')
-    ]
+    assert faults(unmatched="tell") == [("unmatched", 'a kind that gives records without a partner, for "tell"')]
+    assert faults(kind="left", unmatched="later") == [("unmatched", "one of wait, tell")]
     assert faults(allowed_lateness=minutes(-1)) == [("allowed_lateness", "a duration of zero or more")]
 
 
-def test_sides_are_logs_that_are_kept_of_which_nothing_is_taken_back() -> None:
+def test_sides_are_logs_that_are_kept_and_panes_that_take_back_and_end() -> None:
     assert faults(left="asked")[0] == ("left", "a log")
     both = Union(name="both", of=(ASKED, replace(CLICKED, columns={"at": "timestamp", "query": "bigint"})))
     assert faults(left=both)[0] == ("left", "a log that is no union")
-    panes = Pipeline(name="p", log=ASKED, key="q", what={"n": Count()}, where=Fixed(hours(1)), how=RETRACTING).panes
-    assert faults(left=panes)[0] == ("left", "a log of which nothing is taken back")
+    whole = replace(PATIENT, how=ACCUMULATING, where=Global(), allowed_lateness=None)
+    assert faults(left=whole.panes, left_columns="n") == [
+        ("left", "a pipeline that takes back what it said before"), ("left", "windows that end"),
+    ]  # fmt: skip
+    sooner = replace(PATIENT, timestamp=EARLIEST).panes
+    assert faults(left=sooner, left_columns="n")[0] == ("left", "answers that happen as their windows end")
+    assert faults(left=PATIENT.panes, within=None, where=Global()) == [
+        ("where", "windows that end, as panes are joined and may be taken back")
+    ]
+    assert faults(left=PATIENT.panes, allowed_lateness=minutes(5)) == [
+        ("allowed_lateness", "at least 20 minutes, for so long the panes that are joined are corrected")
+    ]
     weak = replace(example(), productions="weak").produced
     assert faults(left=weak, on={"who": "ad"}, left_columns="clicks")[0] == ("left", "productions that are kept")
     several = Map(name="several", log=ASKED, each=Each(lambda one: [{"word": "a"}] * 2, {"word": "string"}))
     assert faults(left=several.produced)[0][0] == "left"
+
+
+def test_what_may_be_taken_back_says_so_and_its_readers_wait_as_long_as_it_may_come() -> None:
+    assert not joined(kind="full").takes_back
+    assert not joined(allowed_lateness=minutes(3)).takes_back
+    late = joined(kind="left", allowed_lateness=minutes(3))
+    assert (late.takes_back, late.hold, late.trails) == (True, duration(minutes(10)), duration(minutes(3)))
+    told = joined(kind="left", unmatched="tell")
+    assert (told.takes_back, told.hold, told.trails) == (True, 0, duration(minutes(10)))
+    panes = joined(left=PATIENT.panes)
+    assert list(panes.results) == ["q", "n", "ad", "clicked_at"]
+    assert (panes.takes_back, panes.lateness, panes.trails) == (True, *[duration(minutes(20))] * 2)
+    # Nothing that stays as it was means anything else than before.
+    assert "takes_back" not in joined().meaning
+    reader = Pipeline(
+        name="r", log=told.produced, key="term", what={"n": Count()}, where=Fixed(hours(1)), how=RETRACTING,
+        when=AfterWatermark(late=AfterCount(1)),
+    )  # fmt: skip
+    assert (reader.takes_back, reader.lateness, reader.finished.takes_back) == (True, told.trails, False)
+    for options, path in (
+        ({"where": Sessions(minutes(5))}, "where"), ({"how": DISCARDING}, "how"), ({"finishing": "close"}, "finishing"),
+        ({"allowed_lateness": minutes(9)}, "allowed_lateness"), ({"timestamp": LATEST}, "timestamp"),
+    ):  # fmt: skip
+        with pytest.raises(DefinitionError) as raised:
+            replace(reader, **options)
+        assert [fault.path for fault in raised.value.faults] == [path]
+
+
+def test_only_pipelines_and_joins_read_what_a_join_takes_back() -> None:
+    told = joined(kind="left", unmatched="tell")
+    expected = "a log of which nothing is taken back"
+    for make in (
+        lambda: Map(name="m", log=told.produced),
+        lambda: Union(name="u", of=(told.produced, ASKED)),
+        lambda: replace(example(), log=told.produced),
+    ):
+        with pytest.raises(DefinitionError) as raised:
+            make()
+        assert raised.value.faults[0].expected == expected
+    assert joined(name="more", left=told.produced, left_columns="term").takes_back

@@ -14,7 +14,7 @@ import duckdb
 START = datetime(2024, 1, 1, tzinfo=UTC)
 DEFINITION = """
 from tailrace import AfterCount, AfterWatermark, BoundedDisorder, Count, Fixed, Join, Log, Pipeline, Sum, Union
-from tailrace import minutes, seconds
+from tailrace import RETRACTING, minutes, seconds
 
 near = BoundedDisorder(seconds(20), idle=seconds(1))
 seen = {"at": "timestamp", "view": "bigint"}
@@ -29,16 +29,28 @@ earned = Pipeline(
     what={"rows": Count(), "clicks": Count("cents"), "cents": Sum("cents")},
     when=AfterWatermark(early=AfterCount(5), late=AfterCount(1)), allowed_lateness=minutes(5),
 )
+spent = Pipeline(
+    name="spent", log=clicks, key="view", what={"clicks": Count(), "cents": Sum("cents")}, where=Fixed(minutes(1)),
+    when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)), how=RETRACTING, allowed_lateness=minutes(1),
+)
+paid = Join(
+    name="paid", left=views, right=spent.panes, on="view", kind="left", within=minutes(3), unmatched="tell",
+    left_columns={"ad": "ad", "viewed_at": "at"},
+)
 ads = Union(name="ads", of=(views, clicks))
 both = Pipeline(name="seen", log=ads, key="log", what={"records": Count()}, where=Fixed(minutes(1)))
 """
 
 
 class TwoLogs:
-    """Files that keep landing in a folder for each log, a little malformed, some records far behind the rest."""
+    """Files that keep landing in a folder for each log, a little malformed, some records far behind the rest.
+
+    Every other click is in the file after that of its view.
+    """
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.folder, self.chance, self.count, self.broken = folder, chance, 0, 0
+        self.waiting: list[dict[str, Any]] = []
         self.records: dict[str, list[dict[str, Any]]] = {"views": [], "clicks": []}
         for log in self.records:
             (folder / log).mkdir(parents=True)
@@ -46,6 +58,9 @@ class TwoLogs:
     def made(self) -> dict[str, list[bytes]]:
         """The lines of another file of each log."""
         lines: dict[str, list[bytes]] = {log: [] for log in self.records}
+        for click in self.waiting:
+            self._add("clicks", click, lines)
+        self.waiting.clear()
         for _ in range(10):
             behind = self.chance.choice([0, 1, 10, 90])
             at = START + timedelta(seconds=5 * self.count + self.chance.random() * 5 - behind)
@@ -55,7 +70,10 @@ class TwoLogs:
             for _ in range(self.chance.choice([0, 0, 1, 1, 2])):
                 clicked = at + timedelta(seconds=self.chance.choice([1, 20, 59, 70]))
                 click = {"at": clicked.isoformat(), "view": number, "cents": self.chance.randrange(9)}
-                self._add("clicks", click, lines)
+                if self.chance.random() < 0.5:
+                    self.waiting.append(click)
+                else:
+                    self._add("clicks", click, lines)
         if self.chance.random() < 0.2:
             lines["clicks"].append(b'{"view": 1, ')
             self.broken += 1

@@ -45,7 +45,7 @@ class Extent:
         watermark = head_of(ledger).number("watermark", BEGINNING)
         if isinstance(pipeline, Windowless):
             latest = latest_in(ledger, PANE_TIME)
-            closed = pipeline.onward(watermark) if isinstance(pipeline, Join) else watermark
+            closed = pipeline.closed_until(watermark) if isinstance(pipeline, Join) else watermark
             return cls(closed, BEGINNING if latest is None else latest + 1)
         latest = latest_in(lake.table(held_by(lake, pipeline)[0]), "window_end")
         return cls(pipeline.closed_until(watermark), latest or BEGINNING)

@@ -61,9 +61,7 @@ def backfill_join(
 
 def open_from(join: Join, watermark: int) -> int:
     """Return the event time from which on a stream may still give what has no partner, or take back what it gave."""
-    if watermark >= END_OF_TIME or (join.kind == "inner" and not join.takes_back):
-        return END_OF_TIME
-    return max(BEGINNING, join.onward(watermark) - (join.trails if join.takes_back else 0))
+    return END_OF_TIME if join.kind == "inner" and not join.takes_back else join.closed_until(watermark)
 
 
 def read(lake: Lake, join: Join, first: int, last: int) -> list[tuple[str, Filter]]:

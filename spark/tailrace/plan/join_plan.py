@@ -38,10 +38,9 @@ def stages(join: Join) -> Iterator[tuple[str, Execution, str]]:
         when = "at once" if join.unmatched == "tell" else "once none in time can come any more"
         yield "alone", Execution.NATIVE, f"records of {which} without a partner, {when}"
     if join.takes_back:
-        what = (
-            "the pairs of what a side takes back" if join.log.takes_back else "records without a partner that get one"
-        )
-        yield "retract", Execution.NATIVE, f"{what}, up to {length(join.trails)} behind a reader's watermark"
+        what = ["the pairs of what a side takes back"] if join.log.takes_back else []
+        what += ["a record without a partner, as it gets one"] if join.kind != "inner" else []
+        yield "retract", Execution.NATIVE, f"{'; '.join(what)}: up to {length(join.trails)} behind a reader's watermark"
     yield "keep", Execution.NATIVE, f"{_kept(join)}; a restart reads them from the logs"
     hold = join.hold
     held = "" if hold == 0 else f" less {length(hold)}"
@@ -52,7 +51,8 @@ def stages(join: Join) -> Iterator[tuple[str, Execution, str]]:
 def query(join: Join) -> PlannedQuery:
     """Write the SQL of what an epoch gives, of views of the new and the kept records of each side."""
     held, gone, stay, new = ({side: Relation(f"{which}_{side}") for side in SIDES} for which in _VIEWS)
-    moved = join_rows.Moved(held, gone, stay if join.log.takes_back else held, new)
+    stay = {side: stay[side] if join.side(side).takes_back else held[side] for side in SIDES}
+    moved = join_rows.Moved(held, gone, stay, new)
     return PlannedQuery("pairs", "what an epoch gives, here of the first", join_rows.given(join, moved, BEGINNING, 0))
 
 

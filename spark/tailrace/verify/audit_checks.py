@@ -199,10 +199,10 @@ def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[st
     Equal rows count as often as they occur, if they occur equally often in both relations, and else not at all.
     """
     ours, theirs = (
-        f"SELECT {', '.join(columns)}, COUNT(*) AS n FROM {relation} GROUP BY {', '.join(columns)}"
+        f"SELECT {', '.join(columns)}, COUNT(*) AS _n FROM {relation} GROUP BY {', '.join(columns)}"
         for relation, columns in ((rows, list(on)), (others, list(on.values())))
     )
-    same = " AND ".join([*(f"l.{one} <=> r.{other}" for one, other in on.items()), "l.n = r.n"])
-    total = "CAST(COALESCE(SUM(l.n), 0) AS bigint) AS n"
+    same = " AND ".join([*(f"l.{one} <=> r.{other}" for one, other in on.items()), "l._n = r._n"])
+    total = "CAST(COALESCE(SUM(l._n), 0) AS bigint) AS n"
     (row,) = session.rows(Query(f"SELECT {total} FROM ({ours}) l JOIN ({theirs}) r ON {same}"))
     return int(row["n"])

@@ -69,7 +69,8 @@ class DuckJoin(DuckRows, JoinSide[pa.Table]):
                              for which in (f"NOT ({late})", late))  # fmt: skip
                 texts.append(join_rows.of_late(self.join, side, bad, clock, before))
                 self._make(self._new[side], join_rows.added(self.join, side, good))
-                self._make(self._gone[side], join_rows.taken_back(self.join, side, good))
+                if self.join.side(side).takes_back:
+                    self._make(self._gone[side], join_rows.taken_back(self.join, side, good))
             moved = self._moved()
             found = join_rows.given(self.join, moved, before, after)
             texts.append(join_rows.of_epoch(self.join, found, clock, state.generation))
@@ -94,7 +95,8 @@ class DuckJoin(DuckRows, JoinSide[pa.Table]):
         """Return what the epoch does with the entries; where it takes none of a side back, all that are held stay."""
         stay = dict(self._held)
         for side, gone in self._gone.items():
-            if self.connection.execute(f"SELECT 1 FROM {gone} LIMIT 1").fetchone():
+            takes_back = self.join.side(side).takes_back
+            if takes_back and self.connection.execute(f"SELECT 1 FROM {gone} LIMIT 1").fetchone():
                 self._make(self._stay[side], join_rows.stays(self.join, side, self._held[side], gone))
                 stay[side] = self._stay[side]
         return join_rows.Moved(self._held, self._gone, stay, self._new)

@@ -44,9 +44,11 @@ class SparkJoin(SparkRows, JoinSide[DataFrame]):
                 good, bad = (Relation(f"(SELECT * FROM {came} WHERE {which})") for which in (f"NOT ({late})", late))
                 late_rows.append(join_rows.of_late(self.join, side, bad, clock, before))
                 new[side] = named(join_rows.added(self.join, side, good))
-                gone[side] = named(join_rows.taken_back(self.join, side, good))
                 held[side] = named(kept.get(side, Query(f"SELECT * FROM {new[side]} WHERE false")))
-                stay[side] = named(join_rows.stays(self.join, side, held[side], gone[side]))
+                stay[side] = held[side]
+                if self.join.side(side).takes_back:
+                    gone[side] = named(join_rows.taken_back(self.join, side, good))
+                    stay[side] = named(join_rows.stays(self.join, side, held[side], gone[side]))
             found = join_rows.given(self.join, join_rows.Moved(held, gone, stay, new), before, after)
             texts = [*late_rows, join_rows.of_epoch(self.join, found, clock, state.generation)]
             # Checkpointed, as the relations that it reads are gone when it is written.

@@ -211,6 +211,11 @@ class Join:
         """Return the bound of a reader's watermark, in microseconds."""
         return END_OF_TIME if watermark >= END_OF_TIME else max(BEGINNING, watermark - self.hold)
 
+    def closed_until(self, watermark: int) -> int:
+        """Return the event time up to which nothing is given without a partner or taken back any more."""
+        reached = self.onward(watermark)
+        return reached if reached >= END_OF_TIME else max(BEGINNING, reached - (self.trails if self.takes_back else 0))
+
     def complete(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
         """Tell whether a record of a side is given without a partner: every one in time has come, or it is to tell."""
         if self.unmatched == "tell":

@@ -94,12 +94,12 @@ def step(
     stay = _without(state.kept, gone)
     then, now = _Together(join, state.kept, before), _Together(join, [*stay, *new], clock.watermark)
     fresh, lost = {id(one) for one in new}, {id(one) for one in state.kept} - {id(one) for one in stay}
-    found = [_pair(join, *pair, clock.epoch, retraction=True) for pair in then.pairs(lost)]
-    found += [_pair(join, *pair, clock.epoch) for pair in now.pairs(fresh)]
     asked = [one for one in state.kept if not join.settled(one.side, one.at, one.window, before)]
     told = {id(one): one for one in asked if then.alone(one)}
     tells = {id(one): one for one in (*asked, *new) if id(one) not in lost and now.alone(one)}
+    found = [_pair(join, *pair, clock.epoch, retraction=True) for pair in then.pairs(lost)]
     found += [_unmatched(join, told[one], clock.epoch, retraction=True) for one in told if one not in tells]
+    found += [_pair(join, *pair, clock.epoch) for pair in now.pairs(fresh)]
     found += [_unmatched(join, tells[one], clock.epoch) for one in tells if one not in told]
     kept = (one for one in (*stay, *new) if not join.closed(one.side, one.at, one.window, clock.watermark))
     return JoinState(clock, tuple(kept)), found, late

@@ -29,7 +29,7 @@ Entries = Mapping[str, Relation]
 class Moved:
     """What an epoch does with the entries: those that were held, those of them that it takes back, and the new ones.
 
-    `stay` are those that were held and are not taken back.
+    `stay` are those that were held and are not taken back. `gone` is there for the sides that take back.
     """
 
     held: Entries
@@ -88,9 +88,7 @@ def added(join: Join, side: str, rows: Relation) -> Query:
 
 
 def taken_back(join: Join, side: str, rows: Relation) -> Query:
-    """Write the SQL of the entries of `entries` that are taken back and were there before."""
-    if not join.side(side).takes_back:
-        return Query(f"SELECT * FROM {rows} WHERE false")
+    """Write the SQL of the entries of `entries` that are taken back, of a side that does so."""
     return _less(join, side, rows, f"{SIGN} < 0", f"{SIGN} > 0")
 
 
@@ -101,8 +99,6 @@ def _less(join: Join, side: str, rows: Relation, which: str, less: str) -> Query
 
 def stays(join: Join, side: str, held: Relation, gone: Relation) -> Query:
     """Write the SQL of held entries without those that an epoch takes back."""
-    if not join.side(side).takes_back:
-        return all_of(held)
     items = ", ".join(map(quoted, entry_types(join, side)))
     return Query(f"SELECT {items} FROM {held} EXCEPT ALL SELECT {items} FROM {gone}")
 
@@ -152,8 +148,10 @@ def given(join: Join, moved: Moved, before: int, after: int) -> Query:
     """
     held, gone, stay, new, now = moved.held, moved.gone, moved.stay, moved.new, moved.now
     texts = {False: [pairs(join, new[LEFT], now[RIGHT]), pairs(join, stay[LEFT], new[RIGHT])], True: list[Query]()}
-    if join.log.takes_back:
-        texts[True] += [pairs(join, gone[LEFT], held[RIGHT]), pairs(join, stay[LEFT], gone[RIGHT])]
+    if join.left.takes_back:
+        texts[True].append(pairs(join, gone[LEFT], held[RIGHT]))
+    if join.right.takes_back:
+        texts[True].append(pairs(join, stay[LEFT], gone[RIGHT]))
     for side in filter(join.keeps, SIDES):
         other = RIGHT if side == LEFT else LEFT
         done, was = complete(join, side, after), complete(join, side, before)
