@@ -103,6 +103,11 @@ COMMANDS: Mapping[str, Command] = {
         "look.pane_history:panes",
         "Show every pane that one key and window gave, in version order, and what came too late for it.",
     ),
+    "trace": Command(
+        LOOK,
+        "look.trace:trace",
+        "Find a record: when it was landed, in which windows it is, and which panes and answers count it.",
+    ),
     "late": Command(
         LOOK,
         "look.late:late",

@@ -44,6 +44,8 @@ class LedgerPane:
     writer: str
     is_last: bool | None = None
     settled_index: int | None = None
+    event_time: int | None = None
+    """When the answer happened; None stands for the window's last microsecond."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,13 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
     """
     ledger = lake.table(ledger_name(pipeline.name))
     where = [among("kind", (PANE, LATE))]
-    where += [equal(name, _plain(value)) for name, value in zip(pipeline.key, key, strict=True)]
+    where += [equal(name, plain(value)) for name, value in zip(pipeline.key, key, strict=True)]
     if at is not None:
         where += [up_to("window_start", at), after("window_end", at)]
     rows = ledger.scan(row_filter=every(*where)).to_arrow().to_pylist()
     if at is not None and not pipeline.where.merges and any(instant(row["window_start"]) == at for row in rows):
         rows = [row for row in rows if instant(row["window_start"]) == at]
-    panes = sorted((_pane(pipeline, row) for row in rows if row["kind"] == PANE), key=_order)
+    panes = sorted((pane_of(pipeline, row) for row in rows if row["kind"] == PANE), key=_order)
     places = settled_indexes(((one.window, one.version.generation), one.timing, one.retraction) for one in panes)
     panes = [replace(one, settled_index=place) for one, place in zip(panes, places, strict=True)]
     late = sorted((_late(row) for row in rows if row["kind"] == LATE), key=lambda one: (one.epoch, one.event_time))
@@ -104,10 +106,11 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
 def key_values(pipeline: Pipeline, texts: Sequence[str]) -> tuple[KeyValue, ...]:
     """Parse a key from texts, one for each key column. Raises `KeyValueError` where a text does not fit."""
     types = key_columns(pipeline)
-    return tuple(_value(name, type, text) for (name, type), text in zip(types.items(), texts, strict=True))
+    return tuple(key_value(name, type, text) for (name, type), text in zip(types.items(), texts, strict=True))
 
 
-def _value(name: str, type: str, text: str) -> KeyValue:
+def key_value(name: str, type: str, text: str) -> KeyValue:
+    """Parse a value of a column from a text. Raises `KeyValueError` where it does not fit."""
     try:
         if type in INTEGERS:
             return int(text)
@@ -128,7 +131,7 @@ def _value(name: str, type: str, text: str) -> KeyValue:
     return text
 
 
-def _plain(value: KeyValue) -> KeyValue:
+def plain(value: KeyValue) -> KeyValue:
     """Convert a value to the form that pyiceberg's filters take."""
     return value.isoformat() if isinstance(value, date) else value
 
@@ -142,7 +145,8 @@ def _window(row: Mapping[str, Any]) -> Window:
     return Window(instant(row["window_start"]), instant(row["window_end"]))
 
 
-def _pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
+def pane_of(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
+    """Read a pane off a row of the ledger."""
     values = {name: row[name] for name in pipeline.results}
     return LedgerPane(
         window=_window(row),
@@ -155,6 +159,7 @@ def _pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
         watermark=instant(row["watermark"]),
         writer=row["writer"],
         is_last=row.get("is_last"),
+        event_time=None if row["event_time"] is None else instant(row["event_time"]),
     )
 
 

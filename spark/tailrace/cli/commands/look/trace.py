@@ -1,0 +1,235 @@
+"""`tailrace trace`: where a record is, and of which records an answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tailrace.cli.commands.look.pane_history import keyed, value_shown
+from tailrace.cli.runtime.definitions import load, load_any
+from tailrace.cli.runtime.options import Definition, Json
+from tailrace.cli.runtime.process import looking
+from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.formats import bounds, counted, key_named, parsed, span, time_text
+from tailrace.cli.terminal.usage import UsageError
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.lake.read.answer_records import AnswerRecords
+    from tailrace.lake.read.record_trace import InWindow, Step
+    from tailrace.lake.read.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
+
+SHOWN = 200
+"""The most letters of a value, or bytes of a rejected record, that are shown to people."""
+
+_STYLES = {"counted": "green", "waiting": "cyan", "late": "yellow", "gone": "red"}
+
+
+def trace(
+    definition: Definition,
+    id: Annotated[
+        list[str] | None, typer.Option(metavar="VALUE", help="The record's id: a value for each column of record_id.")
+    ] = None,
+    place: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE:OFFSET", help="Its place in the source: a file's line, a topic's offset."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help="A condition on the log's columns: \"carrier = 'AA'\".")
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="VALUE", help="The other way: the key of an answer, as `panes` has it.")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="With it the answer's window: its start, or an instant in it.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most records that are looked at.")] = 20,
+    json: Json = False,
+) -> None:
+    """Find a record: when it was landed, in which windows it is, and which panes and answers count it.
+
+    Through all stages: an answer that counts it is followed on. Rejected records are found by id or place. With --key
+    and --window, the other way round: of which records an answer is. Reads the tables, without Spark.
+    """
+    output, settings = Output(json), Settings()
+    asked = [
+        name for name, given in (("--id", id), ("--place", place), ("--where", where), ("--window", window)) if given
+    ]
+    if len(asked) != 1:
+        raise UsageError(
+            f"{', '.join(asked) or 'nothing'} is given: expected one of --id, --place, --where and --window"
+        )
+    if window is not None:
+        _answer(output, settings, definition, key or [], parsed(window, "--window"), limit)
+        return
+    found = load_any(definition)
+    looking()
+    from tailrace.cli.commands.look.traced_data import found_data
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.record_trace import Tracing
+    from tailrace.lake.read.wanted_records import WantedError, find_records
+
+    lake, wanted = Lake(settings), _wanted(id, place, where)
+    there: list[FoundRecords] = []
+    refused: list[WantedError] = []
+    for log in found.sources:
+        # Of several logs only some may have the columns that are named.
+        try:
+            there.append(find_records(lake, log, wanted, limit))
+        except WantedError as error:
+            refused.append(error)
+    if not there:
+        raise refused[0]
+    tracing = Tracing(lake, found)
+    traced = {one.log: [(record, tracing.of(record)) for record in one.landed] for one in there}
+    if json:
+        output.data({"definition": found.name, "logs": [found_data(one, traced[one.log]) for one in there]})
+        return
+    for one in there:
+        output.text(*_lines(one, traced[one.log], wanted))
+
+
+def _wanted(id: Sequence[str] | None, place: str | None, where: str | None) -> Wanted:
+    from tailrace.lake.read.wanted_records import Wanted
+
+    if place is None:
+        return Wanted(id=tuple(id or ()), where=where)
+    source, colon, offset = place.rpartition(":")
+    if not colon or not offset.isdigit():
+        return Wanted(source=place)
+    return Wanted(source=source, offset=int(offset))
+
+
+def _lines(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]], wanted: Wanted) -> Iterator[Any]:
+    for record, steps in traced:
+        yield from _record(record, steps)
+        yield ""
+    for one in found.rejected:
+        yield from _rejected(one)
+        yield ""
+    if not found.landed and not found.rejected:
+        yield f"{found.log}: there is no such record, and none was rejected"
+        if wanted.source is not None:
+            yield "what is not there was blank, came again and was dropped by its id, or has not been read yet"
+    if found.more:
+        yield f"there are more: --limit shows more than {counted(len(found.landed) or len(found.rejected), 'record')}"
+    if wanted.id and found.dropped:
+        yield f"{counted(found.dropped, 'record')} of {found.log} came again and were dropped, of all ids together"
+
+
+def _record(record: LandedRecord, steps: Sequence[Step]) -> Iterator[Any]:
+    where = Text(f"  {_short(record.source)}{'' if record.offset is None else f':{record.offset}'}")
+    yield Text.assemble((record.log, "bold"), where, f"  landed in epoch {record.epoch}, {time_text(record.arrival)}")
+    yield Text(", ".join(f"{name} {_cut(value_shown(value))}" for name, value in record.values.items()), style="dim")
+    rows = table("definition", "key", "window", "", "what became of it", whole=("window",))
+    for step in steps:
+        rows.add_row(*_cells(step))
+    if steps:
+        yield rows
+
+
+def _cells(step: Step) -> tuple[str | Text, ...]:
+    from tailrace.lake.read.record_trace import InWindow, LeftOut, Row
+
+    if isinstance(step, InWindow):
+        said = Text(step.state.value, style=_STYLES[step.state.value])
+        return step.definition, Text(_cut(key_named(step.key))), bounds(step.window), said, Text(_told(step))
+    if isinstance(step, LeftOut):
+        return step.definition, "", "", Text("left out", style="yellow"), Text(step.reason)
+    if isinstance(step, Row):
+        values = ", ".join(f"{name} {_cut(value_shown(value))}" for name, value in step.values.items())
+        said = Text("taken back", style="red") if step.taken_back else Text("given", style="green")
+        return step.definition, "", "", said, Text(f"in epoch {step.epoch}: {values}")
+    if step.behind is not None:
+        late = f"in epoch {step.epoch}, {span(step.behind / 1e6)} behind the watermark"
+        return step.definition, "", "", Text("late", style="yellow"), late
+    return step.definition, "", "", Text("waiting", style="cyan"), "nothing has come out of it"
+
+
+def _told(step: InWindow) -> str:
+    parts = list[str]()
+    if step.late is not None:
+        parts.append(f"{span(step.late.behind / 1e6)} too late, in epoch {step.late.epoch} ({step.late.reason})")
+        if step.run is None:
+            parts.append("no backfill has taken it in")
+        else:
+            why = f", {_cut(step.run.reason)}" if step.run.reason else ""
+            parts.append(f"taken in by backfill {step.run.run} of generation {step.run.generation}{why}")
+    if step.panes:
+        first = step.panes[0]
+        parts.append(f"in {counted(len(step.panes), 'pane')}, the first {first.timing.replace('_', ' ')} "
+                     f"in epoch {first.version.epoch}, generation {first.version.generation}")  # fmt: skip
+    if step.state.value == "counted" and step.answer is not None:
+        values = ", ".join(f"{name} {_cut(value_shown(value))}" for name, value in step.answer.answer.items())
+        parts.append(f"the answer counts it: {values}")
+    elif step.state.value == "waiting":
+        parts.append("no pane with it has fired yet")
+    elif step.state.value == "gone":
+        parts.append("its window has no answer any more")
+    return "; ".join(parts)
+
+
+def _rejected(one: RejectedRecord) -> Iterator[Any]:
+    where = f"  {_short(one.source)}{'' if one.offset is None else f':{one.offset}'}"
+    yield Text.assemble((one.log, "bold"), where, ("  rejected", "red"), f" in epoch {one.epoch}: {_cut(one.error)}")
+    yield Text(one.raw[:SHOWN].decode(errors="backslashreplace") + ("…" if len(one.raw) > SHOWN else ""), style="dim")
+
+
+def _answer(output: Output, settings: Settings, definition: str, key: Sequence[str], at: int, limit: int) -> None:
+    pipeline = load(definition)
+    texts = keyed(pipeline, key)
+    looking()
+    from tailrace.cli.commands.look.traced_data import answer_data
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.answer_records import answer_records
+    from tailrace.lake.read.key_history import key_values
+
+    found = answer_records(Lake(settings), pipeline, key_values(pipeline, texts), at, limit)
+    if output.json:
+        output.data({"pipeline": pipeline.name, **answer_data(found, pipeline.key)})
+    else:
+        output.text(*_answer_lines(pipeline.name, found))
+
+
+def _answer_lines(name: str, found: AnswerRecords) -> Iterator[Any]:
+    key = _cut(key_named(found.key))
+    if found.window is None:
+        yield f"{name}: there is no pane of {key} in a window that holds this instant, and no late record"
+        return
+    yield Text.assemble((name, "bold"), Text(f"  {key}  "), bounds(found.window))
+    if found.answer is None:
+        yield "it has no answer"
+    else:
+        values = ((one, Text(_cut(value_shown(value)))) for one, value in found.answer.answer.items())
+        yield facts(
+            [*values, ("of", f"generation {found.answer.version.generation}, epoch {found.answer.version.epoch}")]
+        )
+    if found.records:
+        rows = table("", "log", "place", "epoch", "record", right=("epoch",))
+        for one in found.records:
+            record, state = one.record, one.state.value
+            said = ", ".join(f"{name} {_cut(value_shown(value))}" for name, value in record.values.items())
+            where = f"{_short(record.source)}{'' if record.offset is None else f':{record.offset}'}"
+            rows.add_row(Text(state, style=_STYLES[state]), record.log, Text(where), str(record.epoch), Text(said))
+        yield rows
+    if found.answers:
+        made = table("key", "window", "version", "answer", whole=("window",))
+        for answer in found.answers:
+            said = ", ".join(f"{one} {_cut(value_shown(value))}" for one, value in answer.pane.answer.items())
+            version = ".".join(map(str, answer.pane.version))
+            made.add_row(Text(_cut(key_named(answer.key))), bounds(answer.window), version, Text(said))
+        yield made
+    if found.more:
+        yield "there are more: --limit shows more of them"
+
+
+def _short(source: str | None) -> str:
+    return "" if source is None else source.rsplit("/", 1)[-1]
+
+
+def _cut(value: str | None) -> str:
+    value = value or ""
+    return value if len(value) <= SHOWN else f"{value[:SHOWN]}…"

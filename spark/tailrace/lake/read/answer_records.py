@@ -1,0 +1,157 @@
+"""Find of which records an answer is: those of its key and window, with what of them came too late; without a JVM.
+
+Of a later stage they are the answers of the stage before. A log is narrowed down by event time, and by the key where a
+step does not make it; each record that is left goes through the definition's own steps and windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import arrival_times
+from tailrace.lake.read.key_history import History, KeyValue, LedgerPane, history, pane_of, plain
+from tailrace.lake.read.record_trace import State, Tracing
+from tailrace.lake.read.wanted_records import LandedRecord, landed_of, rows_of
+from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.filters import Filter, above, after, at_most, before, equal, every, since, up_to
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.combiners.own import OwnWindows
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Union
+from tailrace.model.logs.log import Log
+from tailrace.model.step.stages import record_of
+from tailrace.model.windows.panes import Key
+from tailrace.model.windows.windows import Window
+
+
+@dataclass(frozen=True)
+class OfRecord:
+    """A record of an answer's key and window, and what became of it there."""
+
+    record: LandedRecord
+    state: State
+
+
+@dataclass(frozen=True)
+class OfAnswer:
+    """An answer of the stage before, of which a later stage's answer is."""
+
+    key: Key
+    window: Window
+    pane: LedgerPane
+
+
+@dataclass(frozen=True)
+class AnswerRecords:
+    """An answer, with its records or the answers of the stage before; `more` says that there are further ones."""
+
+    key: tuple[KeyValue, ...]
+    window: Window | None
+    answer: LedgerPane | None
+    records: tuple[OfRecord, ...] = ()
+    answers: tuple[OfAnswer, ...] = ()
+    more: bool = False
+
+
+def answer_records(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int, limit: int) -> AnswerRecords:
+    """Find up to `limit` records of the answer of a key and the window that starts at `at`, or holds it.
+
+    Raises `LakeError` where the pipeline reads what another definition produces, whose rows have no place in a log.
+    """
+    past = history(lake, pipeline, key, at)
+    window = _window(past)
+    if window is None:
+        return AnswerRecords(tuple(key), None, None)
+    reading = _Reading(lake, pipeline, tuple(key), window)
+    found = list[OfRecord | OfAnswer]()
+    for one in reading.answers() if isinstance(pipeline.log, Panes) else reading.records():
+        found.append(one)
+        if len(found) > limit:
+            break
+    records = tuple(one for one in found[:limit] if isinstance(one, OfRecord))
+    answers = tuple(one for one in found[:limit] if isinstance(one, OfAnswer))
+    return AnswerRecords(tuple(key), window, past.answer(window), records, answers, len(found) > limit)
+
+
+def _window(past: History) -> Window | None:
+    standing = [one for one in past.windows if past.answer(one) is not None]
+    return max(standing or past.windows, key=lambda one: one.end - one.start, default=None)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    lake: Lake
+    pipeline: Pipeline
+    key: Key
+    window: Window
+
+    def records(self) -> Iterator[OfRecord]:
+        """Yield the records of the logs that are in the window."""
+        if not all(part.landed for part in self.pipeline.log.parts):
+            raise LakeError(
+                f"{self.pipeline.name} reads {self.pipeline.log.name}, whose rows have no place in a log: trace a "
+                "record of the log forward, or ask of an answer of the definition before"
+            )
+        tracing = Tracing(self.lake, self.pipeline)
+        for log in self.pipeline.log.parts:
+            table = self.lake.table(log.name)
+            names = known_as(table, log.columns, {field.name for field in table.schema().fields})
+            for row in rows_of(table.scan(row_filter=self._within(log, names)).to_arrow_batch_reader()):
+                landed = landed_of(log, names, row)
+                states = [one.state for one in tracing.in_windows(landed)
+                          if one.key == self.key and one.window == self.window]  # fmt: skip
+                if states:
+                    yield OfRecord(landed, states[0])
+
+    def answers(self) -> Iterator[OfAnswer]:
+        """Yield the current answers of the stage before that are in the window."""
+        earlier, pipeline = self.pipeline.earlier, self.pipeline
+        assert earlier is not None
+        # An answer happened in the last microsecond of its window, or in it.
+        reach = earlier.where.reach + (earlier.where.longest or 0)
+        bounds = [] if self.window.start <= BEGINNING else [after("window_end", self.window.start)]
+        bounds += [] if self.window.end >= END_OF_TIME - reach else [up_to("window_start", self.window.end + reach)]
+        where = every(equal("kind", PANE), *bounds)
+        latest: dict[tuple[Key, Window], LedgerPane] = {}
+        for row in rows_of(self.lake.table(ledger_name(earlier.name)).scan(row_filter=where).to_arrow_batch_reader()):
+            pane, key = pane_of(earlier, row), tuple(row[name] for name in earlier.key)
+            other = latest.get((key, pane.window))
+            if other is None or (pane.version, not pane.retraction) > (other.version, not other.retraction):
+                latest[key, pane.window] = pane
+        for (key, window), pane in sorted(latest.items(), key=lambda one: one[0][1]):
+            at = window.timestamp if pane.event_time is None else pane.event_time
+            made = pipeline.prepared(record_of(earlier, key, window, pane.answer, at)).records
+            if not pane.retraction and any(self._in(one, at) for one in made):
+                yield OfAnswer(key, window, pane)
+
+    def _in(self, record: Mapping[str, Any], at: int) -> bool:
+        own = tuple(record.get(name) for name in self.pipeline.key)
+        return own == self.key and self.window in self.pipeline.windows_of(at, record)
+
+    def _within(self, log: Log, names: Mapping[str, str | None]) -> Filter:
+        """Return the filter of the log's records that may be of the key and in the window."""
+        first, last = self.window
+        of = self.pipeline.log
+        if isinstance(of, Arrivals):
+            epochs = [epoch for epoch, at in arrival_times(self.lake, log.name).items() if first <= at < last]
+            return every(above("_epoch", min(epochs, default=0) - 1), at_most("_epoch", max(epochs, default=-1)))
+        # Windows of a user's own need not hold their records' event times.
+        at = None if isinstance(self.pipeline.where, OwnWindows) else names[log.event_time]
+        terms = [since(at, first)] if at is not None and first > BEGINNING else []
+        terms += [before(at, last)] if at is not None and last < END_OF_TIME else []
+        if not isinstance(of, Union):
+            pairs = [(name, value) for name, value in zip(self.pipeline.key, self.key, strict=True) if self._own(name)]
+            terms += [equal(own, plain(value)) for name, value in pairs if (own := names.get(name)) is not None]
+        return every(*terms) if terms else above("_epoch", -1)
+
+    def _own(self, name: str) -> bool:
+        """Tell whether a column of the records is the log's own, which no step has made."""
+        plain_steps = all(isinstance(step, Derive) for step in self.pipeline.each)
+        return plain_steps and not any(isinstance(step, Derive) and name in step.values for step in self.pipeline.each)

@@ -1,0 +1,181 @@
+"""Find records that a person asks for, in a log and among the records that it rejected, without a JVM.
+
+A record is named by its id, by its place in the source, or by a condition on columns, which files' statistics narrow
+down. At most so many are returned as are asked for; one batch of a file is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.expressions import parser
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.key_history import key_value, plain
+from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.schema.table_names import rejected_name
+from tailrace.model.base.time import instant
+from tailrace.model.logs.log import PLACE, Log
+
+
+class WantedError(LakeError, ValueError):
+    """Records that cannot be looked for as they are named. The message says what is expected."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person knows of records: their id, their place in the source, or a condition; one of the three.
+
+    `id` has a text for each column of the log's `record_id`. `source` is a partition of the source, a file or one of a
+    topic, or the end of its name, and `offset` the place in it. `where` is a condition on the log's columns, as
+    pyiceberg's row filters are written: `carrier = 'AA' and flight > 12`.
+    """
+
+    id: tuple[str, ...] = ()
+    source: str | None = None
+    offset: int | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class LandedRecord:
+    """A record of a log: its columns, where it came from, and when it reached the log, in microseconds."""
+
+    log: str
+    values: Mapping[str, Any]
+    epoch: int
+    source: str
+    offset: int | None
+    arrival: int | None
+
+    @property
+    def place(self) -> tuple[int, str, int | None]:
+        """The record's place, as ledgers have it."""
+        return self.epoch, self.source, self.offset
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The record as definitions read it."""
+        return {**self.values, **dict(zip(PLACE, self.place, strict=True))}
+
+
+@dataclass(frozen=True)
+class RejectedRecord:
+    """A record that a log rejected as it was read: its bytes, and why."""
+
+    log: str
+    raw: bytes
+    error: str
+    epoch: int
+    source: str
+    offset: int | None
+
+
+@dataclass(frozen=True)
+class FoundRecords:
+    """The records of a log that were found, and those that it rejected; `more` says that there are further ones.
+
+    `dropped` counts the records of the log that were dropped as they came again, those of all ids.
+    """
+
+    log: str
+    landed: tuple[LandedRecord, ...]
+    rejected: tuple[RejectedRecord, ...]
+    more: bool
+    dropped: int
+
+
+def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int) -> FoundRecords:
+    """Find up to `limit` records of a log, and as many rejected ones.
+
+    Rejected records are found by their place, or as their bytes have all texts of an id. Raises `WantedError` where the
+    log has no such columns, and `LakeError` where there is no such log.
+    """
+    where, accepts = _in_log(log, wanted)
+    landed, more = _read(lake, log, where, accepts, limit)
+    rejected, others = _rejected(lake, log, wanted, limit)
+    dropped = lake.head(log.name).number("duplicates", 0)
+    return FoundRecords(log.name, landed, rejected, more or others, dropped)
+
+
+def _in_log(log: Log, wanted: Wanted) -> tuple[Filter, Callable[[Mapping[str, Any]], bool]]:
+    """Return the filter of a log's records, and a condition that those which pass it have to meet as well."""
+    if wanted.where is not None:
+        try:
+            return parser.parse(wanted.where), lambda row: True
+        except Exception as error:
+            raise WantedError(
+                f"where = {wanted.where!r}: expected a condition on columns of log {log.name}, such as "
+                f"{log.event_time} >= '2024-01-01T00:00:00+00:00' and n = 3"
+            ) from error
+    if wanted.source is not None:
+        at = EVERYTHING if wanted.offset is None else equal("_offset", wanted.offset)
+        return at, lambda row: _of_source(row["_source"], str(wanted.source))
+    if not log.id_columns:
+        raise WantedError(f"log {log.name} has no record_id: name the record by its place or by a condition on columns")
+    if len(wanted.id) != len(log.id_columns):
+        raise WantedError(f"the id of log {log.name} is ({', '.join(log.id_columns)}): expected a value for each")
+    values = {
+        name: key_value(name, log.columns[name], text) for name, text in zip(log.id_columns, wanted.id, strict=True)
+    }
+    return every(*(equal(name, plain(value)) for name, value in values.items())), lambda row: True
+
+
+def _of_source(source: str | None, text: str) -> bool:
+    return source is not None and (source == text or source.endswith(f"/{text}"))
+
+
+def _read(
+    lake: Lake, log: Log, where: Filter, accepts: Callable[[Mapping[str, Any]], bool], limit: int
+) -> tuple[tuple[LandedRecord, ...], bool]:
+    table, found = lake.table(log.name), list[LandedRecord]()
+    names = known_as(table, log.columns, {field.name for field in table.schema().fields})
+    try:
+        for row in rows_of(table.scan(row_filter=where).to_arrow_batch_reader()):
+            if not accepts(row):
+                continue
+            if len(found) == limit:
+                return tuple(found), True
+            found.append(landed_of(log, names, row))
+    except (ValueError, ValidationError) as error:
+        # pyiceberg binds a filter to the columns as it plans the scan.
+        raise WantedError(f"log {log.name}: {error}") from error
+    return tuple(found), False
+
+
+def _rejected(lake: Lake, log: Log, wanted: Wanted, limit: int) -> tuple[tuple[RejectedRecord, ...], bool]:
+    if wanted.where is not None or not lake.has(rejected_name(log.name)):
+        return (), False
+    found = list[RejectedRecord]()
+    where = EVERYTHING if wanted.offset is None else equal("_offset", wanted.offset)
+    for row in rows_of(lake.table(rejected_name(log.name)).scan(row_filter=where).to_arrow_batch_reader()):
+        raw = row["raw"] or b""
+        if wanted.source is not None:
+            same = _of_source(row["_source"], wanted.source)
+        else:
+            same = all(text.encode() in raw for text in wanted.id)
+        if not same:
+            continue
+        if len(found) == limit:
+            return tuple(found), True
+        found.append(RejectedRecord(log.name, raw, row["error"], row["_epoch"], row["_source"], row["_offset"]))
+    return tuple(found), False
+
+
+def landed_of(log: Log, names: Mapping[str, str | None], row: Mapping[str, Any]) -> LandedRecord:
+    """Read a record off a row of a log's table; `names` maps the declared columns to those of the table."""
+    values = {name: None if own is None else row[own] for name, own in names.items()}
+    arrival = None if row["_arrival"] is None else instant(row["_arrival"])
+    return LandedRecord(log.name, values, row["_epoch"], row["_source"], row["_offset"], arrival)
+
+
+def rows_of(batches: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:
+    """Yield the rows of batches, one batch in memory at a time."""
+    for batch in batches:
+        yield from batch.to_pylist()
