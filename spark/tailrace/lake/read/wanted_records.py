@@ -98,7 +98,11 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int) -> FoundRecor
     log has no such columns, and `LakeError` where there is no such log.
     """
     where, accepts = _in_log(log, wanted)
-    landed, more = _read(lake, log, where, accepts, limit)
+    try:
+        landed, more = _read(lake, log, where, accepts, limit)
+    except (ValueError, ValidationError) as error:
+        # pyiceberg binds a filter to the columns as it plans the scan.
+        raise _no_condition(log, wanted.where, str(error)) from error
     rejected, others = _rejected(lake, log, wanted, limit)
     dropped = lake.head(log.name).number("duplicates", 0)
     return FoundRecords(log.name, landed, rejected, more or others, dropped)
@@ -110,10 +114,7 @@ def _in_log(log: Log, wanted: Wanted) -> tuple[Filter, Callable[[Mapping[str, An
         try:
             return parser.parse(wanted.where), lambda row: True
         except Exception as error:
-            raise WantedError(
-                f"where = {wanted.where!r}: expected a condition on columns of log {log.name}, such as "
-                f"{log.event_time} >= '2024-01-01T00:00:00+00:00' and n = 3"
-            ) from error
+            raise _no_condition(log, wanted.where, "it cannot be read") from error
     if wanted.source is not None:
         at = EVERYTHING if wanted.offset is None else equal("_offset", wanted.offset)
         return at, lambda row: _of_source(row["_source"], str(wanted.source))
@@ -127,6 +128,12 @@ def _in_log(log: Log, wanted: Wanted) -> tuple[Filter, Callable[[Mapping[str, An
     return every(*(equal(name, plain(value)) for name, value in values.items())), lambda row: True
 
 
+def _no_condition(log: Log, where: str | None, why: str) -> WantedError:
+    columns = ", ".join([*log.columns, *PLACE])
+    return WantedError(f"where = {where!r}: {why}; of log {log.name} expected a condition on its columns {columns}, "
+                       f"such as {log.event_time} >= '2024-01-01T00:00:00+00:00' and _offset = 3")  # fmt: skip
+
+
 def _of_source(source: str | None, text: str) -> bool:
     return source is not None and (source == text or source.endswith(f"/{text}"))
 
@@ -136,16 +143,12 @@ def _read(
 ) -> tuple[tuple[LandedRecord, ...], bool]:
     table, found = lake.table(log.name), list[LandedRecord]()
     names = known_as(table, log.columns, {field.name for field in table.schema().fields})
-    try:
-        for row in rows_of(table.scan(row_filter=where).to_arrow_batch_reader()):
-            if not accepts(row):
-                continue
-            if len(found) == limit:
-                return tuple(found), True
-            found.append(landed_of(log, names, row))
-    except (ValueError, ValidationError) as error:
-        # pyiceberg binds a filter to the columns as it plans the scan.
-        raise WantedError(f"log {log.name}: {error}") from error
+    for row in rows_of(table.scan(row_filter=where).to_arrow_batch_reader()):
+        if not accepts(row):
+            continue
+        if len(found) == limit:
+            return tuple(found), True
+        found.append(landed_of(log, names, row))
     return tuple(found), False
 
 
