@@ -37,7 +37,7 @@ from tailrace.lake.read.query_views import by_duckdb
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.chain import before, chain
-from tailrace.model.definition.join_sides import JoinKind
+from tailrace.model.definition.joined_sides import JoinKind
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.model.step import join_step
 from tailrace.model.step.chain_fold import epochs_read, fold_chain

@@ -22,7 +22,7 @@ from tailrace.lake.schema.filters import Filter
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.join_sides import SIDES
+from tailrace.model.definition.joined_sides import SIDES
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
 from tailrace.sql.terms import Query, Relation, bracketed

@@ -11,7 +11,7 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.join_sides import SIDES
+from tailrace.model.definition.joined_sides import SIDES
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.logs.derived_logs import Panes
 from tailrace.plan.computation_plan import page, plan_data, table_data

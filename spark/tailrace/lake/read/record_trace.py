@@ -26,7 +26,7 @@ from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.join_sides import SIDES
+from tailrace.model.definition.joined_sides import SIDES
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import SparkColumns, SparkFrame

@@ -18,8 +18,8 @@ from typing import Any
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.definition.fingerprint import digest, of_log
-from tailrace.model.definition.join_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, JoinKind, JoinSides, Unmatched
 from tailrace.model.definition.join_validation import join_faults
+from tailrace.model.definition.joined_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, JoinKind, JoinSides, Unmatched
 from tailrace.model.definition.record_steps import ElementWise
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Panes, Productions

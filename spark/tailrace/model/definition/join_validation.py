@@ -2,28 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Protocol
 
 from tailrace.model.base.errors import Fault, unknown_column
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import is_type
-from tailrace.model.definition.join_sides import JOIN_KINDS, SIDE, SIDES, UNMATCHED, WINDOWINGS
+from tailrace.model.definition.joined_sides import JOIN_KINDS, SIDE, SIDES, UNMATCHED, WINDOWINGS
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.source_text import length, written
+from tailrace.model.definition.validation import DeclaredPipeline
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import Accumulation, Timestamp
-from tailrace.model.windows.windows import Fixed
-
-if TYPE_CHECKING:
-    from tailrace.model.definition.join import Join
-    from tailrace.model.definition.validation import DeclaredPipeline
+from tailrace.model.windows.windows import Fixed, Windowing
 
 
-def join_faults(join: Join) -> Iterator[Fault]:
+class DeclaredJoin(Protocol):
+    """What is looked at of a join."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def left(self) -> Log: ...
+
+    @property
+    def right(self) -> Log: ...
+
+    @property
+    def on(self) -> object: ...
+
+    @property
+    def within(self) -> timedelta | tuple[timedelta, timedelta] | None: ...
+
+    @property
+    def where(self) -> Windowing | None: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def unmatched(self) -> str: ...
+
+    @property
+    def allowed_lateness(self) -> timedelta | None: ...
+
+    @property
+    def left_columns(self) -> object: ...
+
+    @property
+    def right_columns(self) -> object: ...
+
+    @property
+    def keys(self) -> Mapping[str, tuple[str, str]]: ...
+
+    def side(self, side: str) -> Log: ...
+
+    def own(self, side: str) -> dict[str, str]: ...
+
+
+def join_faults(join: DeclaredJoin) -> Iterator[Fault]:
     """Find all faults of a join."""
     yield from name_faults("name", join.name)
     sides = {side: getattr(join, side) for side in SIDES}
@@ -51,7 +93,7 @@ def join_faults(join: Join) -> Iterator[Fault]:
     yield from _time_faults(join)
 
 
-def _column_faults(join: Join) -> Iterator[Fault]:
+def _column_faults(join: DeclaredJoin) -> Iterator[Fault]:
     if not join.keys:
         yield Fault("on", join.on, "the columns of the key", 'write on="query_id"')
     for name, pair in join.keys.items():
@@ -79,7 +121,7 @@ def _column_faults(join: Join) -> Iterator[Fault]:
         )
 
 
-def _collisions(join: Join) -> Iterator[Fault]:
+def _collisions(join: DeclaredJoin) -> Iterator[Fault]:
     taken = list(join.keys) + [name for side in SIDES for name in join.own(side)]
     for name in sorted({name for name in taken if taken.count(name) > 1}):
         expected = "a name that one column alone goes out with"
@@ -87,7 +129,7 @@ def _collisions(join: Join) -> Iterator[Fault]:
         yield Fault("right_columns", name, expected, mend)
 
 
-def _time_faults(join: Join) -> Iterator[Fault]:
+def _time_faults(join: DeclaredJoin) -> Iterator[Fault]:
     if (join.within is None) == (join.where is None):
         found = "neither" if join.within is None else "both"
         yield Fault("within", found, "either within or where", "write within=minutes(10), or where=Fixed(hours(1))")
