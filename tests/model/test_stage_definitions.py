@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a_later_stage_that_does_not_wait": (
         lambda: later(allowed_lateness=minutes(80)),
-        "allowed_lateness = '1:20:00': expected at least 90 minutes, for so long visits corrects its answers; "
+        "allowed_lateness = '1:20:00': expected at least 90 minutes, for so long visits corrects what it gave; "
         "leave it out, and it waits just so long",
     ),
     "a_later_stage_without_a_late_part": (
