@@ -33,6 +33,8 @@ from tailrace.engines.choose import Engine
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
+from tailrace.lake.read.late_records import proposed
+from tailrace.lake.read.late_sides import late_sides_report
 from tailrace.lake.read.query_views import by_duckdb
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
@@ -408,3 +410,26 @@ def fold_on(spark: SparkSession, lake: Lake, join: Join) -> None:
     group.catch_up(last_epoch(lake, group.logs), lambda *_: None)
     assert not group[0].side.direct  # type: ignore[attr-defined]
     group.close()
+
+
+@pytest.mark.parametrize("which", ["left", "fixed"])
+def test_X6_what_came_too_late_for_a_join_is_told_with_the_range_that_takes_it_in(logs: Logs, which: str) -> None:
+    join = JOINS[which]
+    for parts in random_epochs(Random(5), 9):
+        logs.land(parts)
+    logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
+    logs.fold(join)
+    late = rows(logs.lake, join, "late")
+    found = late_sides_report(logs.lake, join)
+    assert (found.records, found.repaired) == (len(late), 0)
+    assert sum(one.records for one in found.ranges) == len(late) > 3
+    assert all(any(one.first <= instant(row[PANE_TIME]) < one.last for one in found.ranges) for row in late)
+    first, *others = found.ranges
+    assert {one.first_epoch for one in found.ranges} <= {row["epoch"] for row in late}
+    backfill(logs.lake, join, first.first, first.last)
+    assert late_sides_report(logs.lake, join).ranges == tuple(others)
+    for begin, end in proposed(found.ready):
+        backfill(logs.lake, join, begin, end)
+    assert late_sides_report(logs.lake, join).ranges == ()
+    # What the ranges did not hold was right: all is now as of one batch.
+    assert standing(logs.lake, join) == finished(logs, join)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -231,6 +232,10 @@ def test_X5_X6_a_trace_agrees_with_the_audit_record_by_record(shop: Lake) -> Non
         place = Wanted(source=row["_source"].rsplit("/", 1)[-1], offset=row["_offset"])
         (refused,) = find_records(shop, SHOP, place, 5).rejected
         assert (refused.raw, refused.error) == (row["raw"], row["error"])
+    # Its bytes have its id, though nothing could be read of them.
+    shop_, number = re.findall(rb'"shop": "(.)", "number": (\d+)', rejected[0]["raw"])[0]
+    by_id = find_records(shop, SHOP, Wanted(id=(shop_.decode(), number.decode())), 500).rejected
+    assert rejected[0]["raw"] in [one.raw for one in by_id]
 
 
 def test_what_is_asked_for_badly_is_told_with_what_is_expected(shop: Lake) -> None:

@@ -33,7 +33,7 @@ def load(definition: str) -> Pipeline:
         kind = type(loaded).__name__.lower()
         raise LoadError(
             f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of a "
-            f"{kind}, the commands stream, backfill, audit, replay, explain, status, simulate, sql and tables tell"
+            f"{kind}, the commands stream, backfill, audit, replay, explain, status, simulate, trace, sql and tables tell"
         )
     return loaded
 
@@ -44,7 +44,7 @@ def load_ranged(definition: str) -> Ranged:
     if isinstance(loaded, Computation):
         raise LoadError(
             f"{definition}: {loaded.name} is a computation, and has no windows: expected a Pipeline; what there is of "
-            "a computation, the commands stream, audit, explain, status and tables tell"
+            "a computation, the commands stream, audit, explain, status, trace and tables tell"
         )
     return loaded
 

@@ -19,6 +19,7 @@ from tailrace.lake.schema.contracts import LATE, ledger_contract
 from tailrace.lake.schema.filters import after, equal, every, up_to
 from tailrace.lake.schema.table_names import runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
@@ -52,7 +53,7 @@ class LateReport:
     backfilled now; the others once the watermark has gone on.
     """
 
-    pipeline: Pipeline
+    pipeline: Pipeline | Join
     records: int
     repaired: int
     ranges: tuple[LateRange, ...]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import parser
 
@@ -157,17 +158,16 @@ def _rejected(lake: Lake, log: Log, wanted: Wanted, limit: int) -> tuple[tuple[R
         return (), False
     found = list[RejectedRecord]()
     where = EVERYTHING if wanted.offset is None else equal("_offset", wanted.offset)
-    for row in rows_of(lake.table(rejected_name(log.name)).scan(row_filter=where).to_arrow_batch_reader()):
-        raw = row["raw"] or b""
-        if wanted.source is not None:
-            same = _of_source(row["_source"], wanted.source)
-        else:
-            same = all(text.encode() in raw for text in wanted.id)
-        if not same:
-            continue
-        if len(found) == limit:
-            return tuple(found), True
-        found.append(RejectedRecord(log.name, raw, row["error"], row["_epoch"], row["_source"], row["_offset"]))
+    for batch in lake.table(rejected_name(log.name)).scan(row_filter=where).to_arrow_batch_reader():
+        for text in () if wanted.source is not None else wanted.id:
+            batch = batch.filter(pc.match_substring(batch["raw"], text.encode()))
+        for row in batch.to_pylist():
+            if wanted.source is not None and not _of_source(row["_source"], wanted.source):
+                continue
+            if len(found) == limit:
+                return tuple(found), True
+            raw = row["raw"] or b""
+            found.append(RejectedRecord(log.name, raw, row["error"], row["_epoch"], row["_source"], row["_offset"]))
     return tuple(found), False
 
 

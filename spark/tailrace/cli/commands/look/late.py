@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load
+from tailrace.cli.runtime.definitions import load_ranged
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import bounds, counted, span
+from tailrace.cli.terminal.usage import UsageError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import moment, text
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
@@ -30,16 +33,26 @@ def late(definition: Definition, json: Json = False) -> None:
     """Show what came too late for its window, grouped by range of event time, and how to repair it.
 
     A record that is too late is in the log but in no answer, until a backfill of its range takes it in. What one has
-    taken in is not shown. Of a definition of several stages each is shown. Reads the ledger, without Spark.
+    taken in is not shown. Of a definition of several stages each is shown. Of a join, the event times whose pairs may
+    lack them. Reads the ledger, without Spark.
     """
     output, settings = Output(json), Settings()
-    pipeline = load(definition)
+    pipeline = load_ranged(definition)
+    if isinstance(pipeline, Map):
+        raise UsageError(
+            f"{definition}: {pipeline.name} is a map, for which nothing is too late: expected a pipeline or a join"
+        )
     looking()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.late_records import late_report
+    from tailrace.lake.read.late_sides import late_sides_report
 
     lake = Lake(settings)
-    reports = [late_report(lake, stage) for stage in pipeline.stages if lake.has(ledger_name(stage.name))]
+    reports = [
+        late_sides_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
+        for stage in pipeline.stages
+        if lake.has(ledger_name(stage.name))
+    ]
     if json:
         output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in reports]})
         return
@@ -62,7 +75,7 @@ def _lines(report: LateReport) -> Iterator[Any]:
 
 
 def _table(report: LateReport) -> Table:
-    numbers = ("records", "windows", "epochs")
+    numbers = ("records", "spans" if isinstance(report.pipeline, Join) else "windows", "epochs")
     made = table("range", *numbers, "behind", "closed", right=numbers, whole=("range", "behind"))
     for group in report.ranges[:RANGES]:
         first, last = group.first_epoch, group.last_epoch
