@@ -32,8 +32,8 @@ def load(definition: str) -> Pipeline:
     if isinstance(loaded, Windowless):
         kind = type(loaded).__name__.lower()
         raise LoadError(
-            f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of a "
-            f"{kind}, the commands stream, backfill, audit, replay, explain, status, simulate, trace, sql and tables tell"
+            f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of "
+            f"a {kind}, stream, backfill, audit, replay, explain, status, simulate, trace, sql and tables tell"
         )
     return loaded
 
