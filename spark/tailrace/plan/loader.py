@@ -33,7 +33,7 @@ def load(definition: str) -> Pipeline:
         kind = type(loaded).__name__.lower()
         raise LoadError(
             f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of "
-            f"a {kind}, stream, backfill, audit, replay, explain, status, simulate, trace, sql and tables tell"
+            f"a {kind}, the commands stream, backfill, audit, replay, explain, status, simulate, trace, sql, tables tell"
         )
     return loaded
 
