@@ -31,9 +31,10 @@ def load(definition: str) -> Pipeline:
     loaded = load_ranged(definition)
     if isinstance(loaded, Windowless):
         kind = type(loaded).__name__.lower()
+        told = "stream, backfill, audit, replay, explain, status, simulate, trace, sql and tables tell"
         raise LoadError(
-            f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of "
-            f"a {kind}, the commands stream, backfill, audit, replay, explain, status, simulate, trace, sql, tables tell"
+            f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of a "
+            f"{kind}, the commands {told}"
         )
     return loaded
 
