@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Any
@@ -235,3 +235,39 @@ def _text() -> alt.Text:
 
 def _tip() -> alt.Description:
     return alt.Description("tip:N")
+
+
+def specification(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
+    """Return the chart's specification in Vega-Lite, for a page that draws it; in colours for a dark page if asked."""
+    made = _specification(_chart(scene(plot)))
+    drawn: dict[str, Any] = _recoloured(made, _night()) if dark else made
+    return drawn
+
+
+_LIGHT_INKS = {"#1f77b4": "#6cb6f5", "#11875d": "#4cc596", "#b86200": "#f0a04b", "#7a3fb0": "#c39af0", "#c2203f": "#ff7a8f"}
+
+
+def _night() -> dict[str, str]:
+    """Return the colours of a dark page by those of a light one: lighter inks, dark papers."""
+    papers = {"white": "#161b22", _INK: "#e6edf3", _SOFT: "#9aa7b4", _PALE: "#3a4552", _GRID: "#262e38"}
+    fills = {_pale(ink): _mixed(light, "#161b22", 3) for ink, light in _LIGHT_INKS.items()}
+    return papers | fills | _LIGHT_INKS
+
+
+def _mixed(ink: str, paper: str, parts: int) -> str:
+    """Mix a colour with so many parts of another."""
+    pairs = ((int(ink[at : at + 2], 16), int(paper[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{(one + other * parts) // (parts + 1):02x}" for one, other in pairs)
+
+
+def _recoloured(part: Any, colours: Mapping[str, str]) -> Any:
+    """Replace colours wherever a specification names them, but not in what it writes."""
+    if isinstance(part, dict):
+        said = ("text", "tip", "kind", "row", "line")
+        return {
+            name: value if name in said and isinstance(value, str) else _recoloured(value, colours)
+            for name, value in part.items()
+        }
+    if isinstance(part, list):
+        return [_recoloured(value, colours) for value in part]
+    return colours.get(part, part) if isinstance(part, str) else part
