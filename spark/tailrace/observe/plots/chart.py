@@ -237,12 +237,28 @@ def _tip() -> alt.Description:
     return alt.Description("tip:N")
 
 
-def specification(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
-    """Return the chart's specification in Vega-Lite, for a page that draws it; in colours for a dark page if asked."""
+def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
+    """Compile the chart for a page that draws it by Vega, whose expressions are interpreted; dark if asked."""
     made = _specification(_chart(scene(plot)))
-    drawn: dict[str, Any] = _recoloured(made, _night()) if dark else made
-    return drawn
+    compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recoloured(made, _night()) if dark else made)
+    return dict(_interpretable(compiled))
 
+
+def _interpretable(part: Any) -> Any:
+    """Write the instants that the compiler made expressions of as numbers: Vega's interpreter makes none of them.
+
+    Of a scale's domain that is several, those expressions repeat what an array beside them says.
+    """
+    if isinstance(part, dict):
+        found = _INSTANT.fullmatch(str(part.get("signal", "")))
+        return float(found[1]) if found else {name: _interpretable(value) for name, value in part.items()}
+    if isinstance(part, list):
+        repeated = [one for one in part if isinstance(one, dict) and str(one.get("signal", "")).startswith("{data: ")]
+        return [_interpretable(one) for one in part if one not in repeated or len(repeated) == len(part)]
+    return part
+
+
+_INSTANT = re.compile(r"(?:datetime\(|\{data: datetime\()(-?[0-9.e+]+)\)\}?")
 
 _LIGHT_INKS = {"#1f77b4": "#6cb6f5", "#11875d": "#4cc596", "#b86200": "#f0a04b", "#7a3fb0": "#c39af0", "#c2203f": "#ff7a8f"}
 

@@ -185,10 +185,10 @@ class LakePages:
 
     def plot(self, request: Request) -> Response:
         """Give the picture of one key's window, for the script that draws it."""
-        from tailrace.observe.plots.chart import specification
+        from tailrace.observe.plots.chart import vega
 
         plot = self._story(request).plot(request.query_params.get("value"))
-        return JSONResponse(specification(plot, dark=request.query_params.get("dark") == "1"))
+        return JSONResponse(vega(plot, dark=request.query_params.get("dark") == "1"))
 
     def _story(self, request: Request) -> WindowStory:
         stage, window = self._stage(request), _range_of(request)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
@@ -93,6 +95,12 @@ class Failures:
         return self.page(500, "this page could not be made; the terminal of tailrace serve says why")
 
 
+def _warm() -> None:
+    """Make what the first picture would wait for seconds for; where nothing can be drawn, its page says so."""
+    with suppress(TailraceError):
+        static_address(_VEGA)
+
+
 def application(
     lake: Lake,
     served: Served,
@@ -129,7 +137,9 @@ def application(
 
     @asynccontextmanager
     async def life(_: Any) -> Any:
+        warm = asyncio.create_task(run_in_threadpool(_warm))
         yield
+        await warm
         reader.close()
 
     app = Starlette(

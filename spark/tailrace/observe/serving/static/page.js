@@ -5,15 +5,19 @@
 const night = matchMedia("(prefers-color-scheme: dark)");
 const live = document.querySelector(".live");
 
-/* The picture: Vega-Lite, its expressions interpreted, since the page's policy forbids code made of text. */
+/* The picture: Vega draws it, its expressions interpreted, since the page's policy forbids code made of text. */
 const drawn = new WeakMap();
+const ERRORS = 1;
 
 async function draw(place) {
   const answer = await fetch(`${place.dataset.plot}${night.matches ? "&dark=1" : ""}`);
   if (!answer.ok) return;
   const specification = await answer.json();
   drawn.get(place)?.finalize();
-  const options = { actions: false, ast: true, defaultStyle: false, renderer: "canvas", loader: { load: refuse } };
+  const options = { mode: "vega", actions: false, ast: true, defaultStyle: false, logLevel: ERRORS };
+  options.loader = { load: refuse };
+  // What would be a style within the page is in its sheet.
+  options.tooltip = { disableDefaultStyle: true };
   drawn.set(place, await window.vegaEmbed(place, specification, options));
 }
 
