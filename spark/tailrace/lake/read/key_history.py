@@ -96,7 +96,9 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
     panes = sorted((ledger_pane(pipeline, row) for row in rows if row["kind"] == PANE), key=_order)
     places = settled_indexes(((one.window, one.version.generation), one.timing, one.retraction) for one in panes)
     panes = [replace(one, settled_index=place) for one, place in zip(panes, places, strict=True)]
-    late = sorted((ledger_late(row) for row in rows if row["kind"] == LATE), key=lambda one: (one.epoch, one.event_time))
+    late = sorted(
+        (ledger_late(row) for row in rows if row["kind"] == LATE), key=lambda one: (one.epoch, one.event_time)
+    )
     head = head_of(ledger)
     return History(tuple(key), tuple(panes), tuple(late), head.number("watermark", BEGINNING), head.number("epoch"))
 

@@ -186,9 +186,7 @@ def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
     >>> taken_in_until([one, replace(one, first=15, last=30, log_epoch=4)])
     [(10, 7), (20, 4), (30, -1)]
     """
-    done = [
-        run for run in runs if run.kind == "backfill" and run.status == "committed" and run.log_epoch is not None
-    ]
+    done = [run for run in runs if run.kind == "backfill" and run.status == "committed" and run.log_epoch is not None]
     starts = sorted((run.first, run.last, run.log_epoch or 0) for run in done)
     steps, open_, place = list[tuple[int, int]](), list[tuple[int, int]](), 0
     for at in sorted({edge for run in done for edge in (run.first, run.last)}):

@@ -260,7 +260,13 @@ def _interpretable(part: Any) -> Any:
 
 _INSTANT = re.compile(r"(?:datetime\(|\{data: datetime\()(-?[0-9.e+]+)\)\}?")
 
-_LIGHT_INKS = {"#1f77b4": "#6cb6f5", "#11875d": "#4cc596", "#b86200": "#f0a04b", "#7a3fb0": "#c39af0", "#c2203f": "#ff7a8f"}
+_LIGHT_INKS = {
+    "#1f77b4": "#6cb6f5",
+    "#11875d": "#4cc596",
+    "#b86200": "#f0a04b",
+    "#7a3fb0": "#c39af0",
+    "#c2203f": "#ff7a8f",
+}
 
 
 def _night() -> dict[str, str]:

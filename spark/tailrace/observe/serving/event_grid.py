@@ -193,4 +193,3 @@ def answer_list(
         values = [range.first, range.last, *([] if generation is None else [generation])]
         found = session.all(query, [*values, session.rows + 1, page * session.rows])
     return AnswerList(columns, tuple(found[: session.rows]), page, len(found) > session.rows)
-

@@ -96,7 +96,7 @@ def fitting(range: TimeRange) -> str:
     >>> fitting(TimeRange.of("2013-01-01", "2013-04-01")), fitting(TimeRange.of("2013-03-08", "2013-03-09"))
     ('month', 'hour')
     """
-    for unit in (*reversed(_LENGTHS), *reversed(UNITS)):
+    for unit in (*reversed([*_LENGTHS]), *reversed([*UNITS])):
         longest = _LENGTHS.get(unit)
         if longest is not None and (range.last - range.first) / 1e6 > longest.total_seconds() * MOST_COLUMNS:
             continue

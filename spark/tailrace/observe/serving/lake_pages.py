@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from tailrace.lake.read.late_records import proposed
-from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import Definition, chain, keeping_answers
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
@@ -29,7 +28,7 @@ from tailrace.observe.serving.lake_reader import Reader
 from tailrace.observe.serving.run_changes import run_changes
 from tailrace.observe.serving.stage_overview import kind_of, late_state, runs_of, stage_state
 from tailrace.observe.serving.stage_rows import ALL, NoTablesError, StageRows
-from tailrace.observe.serving.window_story import WindowStory, window_story
+from tailrace.observe.serving.window_story import MOST_RECORDS, WindowStory, window_story
 
 MOST_PAGES = 100_000
 """The highest number of a page of a table."""
@@ -180,7 +179,7 @@ class LakePages:
             query=query,
             drawn=drawn,
             has_plot=bool(story.panes or story.records),
-            watermark_known=story.watermark > BEGINNING,
+            most_records=MOST_RECORDS,
         )
 
     def plot(self, request: Request) -> Response:
@@ -324,5 +323,3 @@ def named_pages(pages: LakePages) -> Iterator[tuple[str, Handler]]:
     yield "/stages/{stage}/runs", pages.runs
     yield "/stages/{stage}/runs/{run}", pages.run
     yield "/stages/{stage}/definition", pages.definition
-
-

@@ -114,7 +114,7 @@ class Session:
 
 
 def cut_columns(schema: Schema, names: Sequence[str], prefix: str = "") -> list[str]:
-    """Write the items of a SELECT for columns, text of which is cut in the engine, so that a page never holds it all."""
+    """Write the items of a SELECT for columns, whose text the engine cuts, so that a page never holds it all."""
     return [f"{_cut(schema.find_field(name), prefix)} AS {name_of(name)}" for name in names]
 
 

@@ -69,7 +69,9 @@ def _windows(session: Session, stage: Pipeline, run: Run, page: int, *, same_def
     ):
         wrote = f"kind = '{PANE}' AND generation = $generation AND writer = 'backfill'"
         of = {
-            back: ", ".join([*map(name_of, by), *(f"{side[not back]}{name_of(one)} AS {name_of(one)}" for one in values)])
+            back: ", ".join(
+                [*map(name_of, by), *(f"{side[not back]}{name_of(one)} AS {name_of(one)}" for one in values)]
+            )
             for back in (True, False)
         }
         latest = f"row_number() OVER (PARTITION BY {', '.join(map(name_of, by))} ORDER BY pane_index DESC) AS _place"
@@ -83,7 +85,9 @@ def _windows(session: Session, stage: Pipeline, run: Run, page: int, *, same_def
             f"WHERE kind = '{LATE}' AND epoch <= $epoch GROUP BY ALL"
         )
         same = " AND ".join(f"{{0}}.{name_of(one)} IS NOT DISTINCT FROM k.{name_of(one)}" for one in by)
-        every_key = " UNION ".join(f"SELECT {', '.join(map(name_of, by))} FROM ({texts[back]})" for back in (True, False))
+        every_key = " UNION ".join(
+            f"SELECT {', '.join(map(name_of, by))} FROM ({texts[back]})" for back in (True, False)
+        )
         schema = ledger.schema()
         items = [
             *cut_columns(schema, keys, "k."),

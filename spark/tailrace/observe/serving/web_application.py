@@ -45,7 +45,7 @@ def _static(name: str) -> bytes:
         import vl_convert
     except ImportError:
         raise ServeMissingError("vl-convert-python is not installed: install tailrace[plot]") from None
-    return vl_convert.javascript_bundle().encode()
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode()
 
 
 @cache

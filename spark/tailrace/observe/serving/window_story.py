@@ -216,4 +216,3 @@ def _clock(ledger: Any, panes: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, 
             clock = EpochCommit.of(properties).clock
             steps.add((clock.processing_time, clock.watermark))
     return tuple(sorted(step for step in steps if step[1] > BEGINNING and step[0] > BEGINNING))
-
