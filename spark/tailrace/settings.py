@@ -145,6 +145,15 @@ class Settings(BaseSettings):
     log_file: Path | None = None
     """The file to which structured logs are appended. None: they go to standard error, if there are any."""
 
+    serve_token: Annotated[SecretStr, Field(min_length=16)] | None = None
+    """The token without which `tailrace serve` shows nothing; needed where it listens beyond this machine."""
+    serve_names: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]_-]+$")], ...] = ()
+    """Further host names by which browsers may call `tailrace serve`, as a JSON list: those of a proxy before it."""
+    serve_rows: Annotated[int, Field(ge=1, le=1000)] = 50
+    """The most rows of a table that a page shows at once."""
+    serve_timeout: Annotated[Age, Field(ge=timedelta(seconds=1))] = timedelta(seconds=20)
+    """The longest time that a page's query may take before it is given up."""
+
     most_snapshots: Annotated[int, Field(ge=20)] = 500
     """The most snapshots of a table that a running stream lets accumulate before it removes the oldest."""
     keep_snapshots: Age = timedelta(days=1)

@@ -113,6 +113,12 @@ COMMANDS: Mapping[str, Command] = {
         "look.late:late",
         "Show what came too late for its window, grouped by range of event time, and how to repair it.",
     ),
+    "serve": Command(
+        LOOK,
+        "look.serve:serve",
+        "Show the lake in a browser: how each definition stands, its windows and panes, what is late, what runs "
+        "changed.",
+    ),
     "doctor": Command(
         LOOK,
         "look.doctor:doctor",

@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import arrival_times
-from tailrace.lake.read.key_history import History, KeyValue, LedgerPane, history, pane_of, plain
+from tailrace.lake.read.key_history import History, KeyValue, LedgerPane, history, ledger_pane, plain
 from tailrace.lake.read.record_trace import State, Tracing
 from tailrace.lake.read.wanted_records import LandedRecord, landed_of, rows_of
 from tailrace.lake.schema.column_names import known_as
@@ -121,7 +121,7 @@ class _Reading:
         where = every(equal("kind", PANE), *bounds)
         latest: dict[tuple[Key, Window], LedgerPane] = {}
         for row in rows_of(self.lake.table(ledger_name(earlier.name)).scan(row_filter=where).to_arrow_batch_reader()):
-            pane, key = pane_of(earlier, row), tuple(row[name] for name in earlier.key)
+            pane, key = ledger_pane(earlier, row), tuple(row[name] for name in earlier.key)
             other = latest.get((key, pane.window))
             if other is None or (pane.version, not pane.retraction) > (other.version, not other.retraction):
                 latest[key, pane.window] = pane

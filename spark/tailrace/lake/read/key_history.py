@@ -95,10 +95,12 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
     rows = ledger.scan(row_filter=every(*where)).to_arrow().to_pylist()
     if at is not None and not pipeline.where.merges and any(instant(row["window_start"]) == at for row in rows):
         rows = [row for row in rows if instant(row["window_start"]) == at]
-    panes = sorted((pane_of(pipeline, row) for row in rows if row["kind"] == PANE), key=_order)
+    panes = sorted((ledger_pane(pipeline, row) for row in rows if row["kind"] == PANE), key=_order)
     places = settled_indexes(((one.window, one.version.generation), one.timing, one.retraction) for one in panes)
     panes = [replace(one, settled_index=place) for one, place in zip(panes, places, strict=True)]
-    late = sorted((_late(row) for row in rows if row["kind"] == LATE), key=lambda one: (one.epoch, one.event_time))
+    late = sorted(
+        (ledger_late(row) for row in rows if row["kind"] == LATE), key=lambda one: (one.epoch, one.event_time)
+    )
     head = head_of(ledger)
     return History(tuple(key), tuple(panes), tuple(late), head.number("watermark", BEGINNING), head.number("epoch"))
 
@@ -145,8 +147,8 @@ def _window(row: Mapping[str, Any]) -> Window:
     return Window(instant(row["window_start"]), instant(row["window_end"]))
 
 
-def pane_of(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
-    """Read a pane off a row of the ledger."""
+def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
+    """Make a pane of a row of the ledger, which has the results' columns and those of a pane."""
     values = {name: row[name] for name in pipeline.results}
     return LedgerPane(
         window=_window(row),
@@ -159,11 +161,12 @@ def pane_of(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
         watermark=instant(row["watermark"]),
         writer=row["writer"],
         is_last=row.get("is_last"),
-        event_time=None if row["event_time"] is None else instant(row["event_time"]),
+        event_time=None if row.get("event_time") is None else instant(row["event_time"]),
     )
 
 
-def _late(row: Mapping[str, Any]) -> LedgerLate:
+def ledger_late(row: Mapping[str, Any]) -> LedgerLate:
+    """Make a late record of a row of the ledger."""
     return LedgerLate(
         window=_window(row),
         event_time=instant(row["event_time"]),

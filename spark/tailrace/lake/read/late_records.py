@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
 
@@ -91,7 +93,8 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
     rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow_batch_reader()
     came = list(_came(lake, pipeline, _counted(rows, names)))
     runs = Runs(lake, pipeline).all() if lake.has(runs_name(pipeline.name)) else []
-    open_ = [one for one in came if not _repaired(one, runs)]
+    steps = taken_in_until(runs)
+    open_ = [one for one in came if not _repaired(one, steps)]
     total, left = (sum(one.records for one in of) for of in (came, open_))
     return LateReport(pipeline, total, total - left, tuple(_ranges(open_)), pipeline.closed_until(watermark))
 
@@ -174,16 +177,35 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
     return answered
 
 
-def _repaired(came: _Came, runs: Iterable[Run]) -> bool:
+def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
+    """Find up to which epoch of the log the records of each window timestamp are taken in by backfills (rule V5).
+
+    It is a stair: pairs of an instant and the epoch from there to the next one, -1 where no backfill has computed.
+
+    >>> from dataclasses import replace
+    >>> one = Run("a", "backfill", "committed", 2, first=10, last=20, fingerprint="", log_epoch=7)
+    >>> taken_in_until([one, replace(one, first=15, last=30, log_epoch=4)])
+    [(10, 7), (20, 4), (30, -1)]
+    """
+    done = [run for run in runs if run.kind == "backfill" and run.status == "committed" and run.log_epoch is not None]
+    starts = sorted((run.first, run.last, run.log_epoch or 0) for run in done)
+    steps, open_, place = list[tuple[int, int]](), list[tuple[int, int]](), 0
+    for at in sorted({edge for run in done for edge in (run.first, run.last)}):
+        while place < len(starts) and starts[place][0] <= at:
+            heappush(open_, (-starts[place][2], starts[place][1]))
+            place += 1
+        while open_ and open_[0][1] <= at:
+            heappop(open_)
+        epoch = -open_[0][0] if open_ else -1
+        if not steps or steps[-1][1] != epoch:
+            steps.append((at, epoch))
+    return steps
+
+
+def _repaired(came: _Came, steps: Sequence[tuple[int, int]]) -> bool:
     """Tell whether a backfill of a log that held these records has computed their window (rule V5)."""
-    return any(
-        run.kind == "backfill"
-        and run.status == "committed"
-        and run.log_epoch is not None
-        and run.log_epoch >= came.epoch
-        and run.first <= came.span.timestamp < run.last
-        for run in runs
-    )
+    place = bisect_right(steps, came.span.timestamp, key=lambda step: step[0]) - 1
+    return place >= 0 and steps[place][1] >= came.epoch
 
 
 def _ranges(late_windows: Iterable[_Came]) -> Iterator[LateRange]:

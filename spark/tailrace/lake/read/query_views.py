@@ -71,7 +71,7 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
             view = f"{table.removesuffix(LEDGER)}__{ROWS}"
             if _named(view, query):
                 held = lake.table(table)
-                texts[view] = _standing(table, held.schema().column_names, held.properties, quote)
+                texts[view] = standing_rows(table, held.schema().column_names, held.properties, quote)
     return texts
 
 
@@ -88,7 +88,7 @@ def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
         yield f"CASE WHEN {counts} THEN {place} END AS settled_index"
 
 
-def _standing(ledger: str, columns: Collection[str], properties: Mapping[str, str], quote: str) -> str:
+def standing_rows(ledger: str, columns: Collection[str], properties: Mapping[str, str], quote: str) -> str:
     """Write the SQL for the rows of a map's or a join's ledger that stand, in any dialect.
 
     It selects what `sql.results.map_rows.current` and `sql.results.join_output.current` do. A pair is known by the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Any
@@ -235,3 +235,61 @@ def _text() -> alt.Text:
 
 def _tip() -> alt.Description:
     return alt.Description("tip:N")
+
+
+def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
+    """Compile the chart for a page that draws it by Vega, whose expressions are interpreted; dark if asked."""
+    made = _specification(_chart(scene(plot)))
+    compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recoloured(made, _night()) if dark else made)
+    return dict(_interpretable(compiled))
+
+
+def _interpretable(part: Any) -> Any:
+    """Write the instants that the compiler made expressions of as numbers: Vega's interpreter makes none of them.
+
+    Of a scale's domain that is several, those expressions repeat what an array beside them says.
+    """
+    if isinstance(part, dict):
+        found = _INSTANT.fullmatch(str(part.get("signal", "")))
+        return float(found[1]) if found else {name: _interpretable(value) for name, value in part.items()}
+    if isinstance(part, list):
+        repeated = [one for one in part if isinstance(one, dict) and str(one.get("signal", "")).startswith("{data: ")]
+        return [_interpretable(one) for one in part if one not in repeated or len(repeated) == len(part)]
+    return part
+
+
+_INSTANT = re.compile(r"(?:datetime\(|\{data: datetime\()(-?[0-9.e+]+)\)\}?")
+
+_LIGHT_INKS = {
+    "#1f77b4": "#6cb6f5",
+    "#11875d": "#4cc596",
+    "#b86200": "#f0a04b",
+    "#7a3fb0": "#c39af0",
+    "#c2203f": "#ff7a8f",
+}
+
+
+def _night() -> dict[str, str]:
+    """Return the colours of a dark page by those of a light one: lighter inks, dark papers."""
+    papers = {"white": "#161b22", _INK: "#e6edf3", _SOFT: "#9aa7b4", _PALE: "#3a4552", _GRID: "#262e38"}
+    fills = {_pale(ink): _mixed(light, "#161b22", 3) for ink, light in _LIGHT_INKS.items()}
+    return papers | fills | _LIGHT_INKS
+
+
+def _mixed(ink: str, paper: str, parts: int) -> str:
+    """Mix a colour with so many parts of another."""
+    pairs = ((int(ink[at : at + 2], 16), int(paper[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{(one + other * parts) // (parts + 1):02x}" for one, other in pairs)
+
+
+def _recoloured(part: Any, colours: Mapping[str, str]) -> Any:
+    """Replace colours wherever a specification names them, but not in what it writes."""
+    if isinstance(part, dict):
+        said = ("text", "tip", "kind", "row", "line")
+        return {
+            name: value if name in said and isinstance(value, str) else _recoloured(value, colours)
+            for name, value in part.items()
+        }
+    if isinstance(part, list):
+        return [_recoloured(value, colours) for value in part]
+    return colours.get(part, part) if isinstance(part, str) else part

@@ -1,0 +1,63 @@
+"""`tailrace serve`: a read-only page on the lake."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.runtime.definitions import load_all
+from tailrace.cli.runtime.options import Definitions
+from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.usage import UsageError
+from tailrace.settings import Settings
+
+PORT = 8321
+"""The port where none is asked for."""
+
+
+def serve(
+    definitions: Definitions,
+    host: Annotated[str, typer.Option(help="Listen at this address; others than this machine need a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Listen at this port; 0 is any that is free.")] = PORT,
+    token: Annotated[
+        str | None,
+        typer.Option(help="Show nothing without this token. [default: TAILRACE_SERVE_TOKEN, or none on this machine]"),
+    ] = None,
+    airflow: Annotated[
+        str | None, typer.Option(metavar="URL", help="Link to the backfills' DAGs in the Airflow at this address.")
+    ] = None,
+) -> None:
+    """Show the lake in a browser: how each definition stands, its windows and panes, what is late, what runs changed.
+
+    The page is refreshed as epochs come. It reads the tables and writes nothing, fetches nothing from elsewhere, and
+    starts no Spark. Ctrl-C ends it.
+    """
+    output = Output()
+    settings = Settings() if token is None else Settings(serve_token=token)
+    loaded = load_all(definitions)
+    try:
+        from tailrace.observe.serving.airflow_links import airflow_address
+        from tailrace.observe.serving.guard import Access
+        from tailrace.observe.serving.lake_pages import Served
+        from tailrace.observe.serving.web_application import application
+        from tailrace.observe.serving.web_server import listen
+        from tailrace.observe.serving.web_server import serve as run
+    except ImportError as error:
+        if error.name not in ("starlette", "uvicorn", "jinja2"):
+            raise
+        raise UsageError(f"{error.name} is not installed: install the extra `serve`") from None
+    from tailrace.lake.catalog.lake import Lake
+
+    secret = None if settings.serve_token is None else settings.serve_token.get_secret_value()
+    access = Access.of(host, secret, settings.serve_names)
+    address = None if airflow is None else airflow_address(airflow)
+    lake, served = Lake(settings), Served(dict(zip(definitions, loaded, strict=True)))
+    at = listen(host, port)
+    app = application(
+        lake, served, access, cookie=f"tailrace_{at.port}", airflow=address, tell=lambda line: output.say(line)
+    )
+    asks = "" if secret is None else "  (open it once with ?token=… behind)"
+    run(app, at, lambda: output.say(f"the lake is shown at {at.address}{asks}; Ctrl-C ends it"))

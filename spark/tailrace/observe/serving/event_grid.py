@@ -1,0 +1,195 @@
+"""A grid of event time by what computed it: the stream, each backfill, and what came too late, taken in or not.
+
+Rows are counted in the engine by two columns of the answers and of the late records, whose files without a row in the
+range are not opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.engines.duckdb.database.dialect import name_of
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.read.late_records import taken_in_until
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Definition
+from tailrace.observe.serving.event_time import Column, TimeRange, columns_of, fitting, start_of
+from tailrace.observe.serving.lake_reader import Session, cut_columns, digest_of
+from tailrace.observe.serving.shown_text import shown
+from tailrace.observe.serving.stage_rows import StageRows, late_rows
+
+MOST_LINES = 10
+"""The most backfills that have a line of their own in a grid; the others share one."""
+
+
+@dataclass(frozen=True)
+class GridLine:
+    """A line of a grid: what computed it, and a count for each column. `generation` is None where that is no one.
+
+    `kind` is `stream`, `backfill`, `taken` (late, in an answer by now) or `late` (in none).
+    """
+
+    kind: str
+    name: str
+    note: str
+    counts: tuple[int, ...]
+    generation: int | None = None
+    run: str | None = None
+
+    @property
+    def most(self) -> int:
+        """The largest of its counts."""
+        return max(self.counts, default=0)
+
+
+@dataclass(frozen=True)
+class EventGrid:
+    """A grid of a range of event time. `outside` counts rows of windows without bounds, which no column holds."""
+
+    range: TimeRange
+    unit: str
+    columns: tuple[Column, ...]
+    lines: tuple[GridLine, ...]
+    outside: int
+
+
+def extent(session: Session, rows: StageRows) -> TimeRange | None:
+    """Find the range of event time of a stage's rows and late records; None where there is neither."""
+    found: list[int] = []
+    with rows.named(session) as named:
+        found += _bounds(session, named.name, named.at)
+    with late_rows(session, rows.stage) as late:
+        found += _bounds(session, late.name, late.at) if late is not None else []
+    return TimeRange(min(found), max(found) + 1) if found else None
+
+
+def _bounds(session: Session, name: str, at: str) -> list[int]:
+    """Find the first and the last instant of rows, apart from those at an end of time."""
+    query = f"SELECT min({at}) AS first, max({at}) AS last FROM {name} WHERE {at} < ?"
+    return [one for one in session.one(query, [END_OF_TIME - 1]).values() if one is not None]
+
+
+def event_grid(session: Session, rows: StageRows, range: TimeRange, runs: Sequence[Run]) -> EventGrid:
+    """Count a stage's rows of a range by what computed them and by a unit of event time that fits a page."""
+    unit = fitting(range)
+    columns = columns_of(unit, range)
+    whole = TimeRange(columns[0].range.first, columns[-1].range.last)
+    places = {column.range.first: place for place, column in enumerate(columns)}
+    with rows.named(session, whole) as named:
+        counted = _counted(session, named.name, named.at, unit, whole, "generation")
+    lines = list(_lines(counted, places, len(columns), runs))
+    lines += _late_lines(session, rows.stage, unit, whole, places, runs)
+    return EventGrid(whole, unit, tuple(columns), tuple(lines), _outside(session, rows) if range_is_all(range) else 0)
+
+
+def range_is_all(range: TimeRange) -> bool:
+    """Tell whether a range is all of event time."""
+    return range.first <= BEGINNING and range.last >= END_OF_TIME
+
+
+def _outside(session: Session, rows: StageRows) -> int:
+    with rows.named(session, TimeRange(END_OF_TIME - 1, END_OF_TIME)) as named:
+        query = f"SELECT count(*) AS n FROM {named.name} WHERE {named.at} >= ?"
+        return int(session.one(query, [END_OF_TIME - 1])["n"])
+
+
+def _counted(
+    session: Session, name: str, at: str, unit: str, whole: TimeRange, by: str
+) -> dict[object, dict[int, int]]:
+    query = (
+        f"SELECT {by} AS line, {start_of(unit, at)} AS start, count(*) AS n FROM {name} "
+        f"WHERE {at} >= ? AND {at} < ? GROUP BY ALL"
+    )
+    found: dict[object, dict[int, int]] = {}
+    for row in session.all(query, [whole.first, min(whole.last, END_OF_TIME - 1)]):
+        found.setdefault(row["line"], {})[row["start"]] = row["n"]
+    return found
+
+
+def _filled(starts: Mapping[int, int], places: Mapping[int, int], width: int) -> tuple[int, ...]:
+    counts = [0] * width
+    for start, n in starts.items():
+        if start in places:
+            counts[places[start]] += n
+    return tuple(counts)
+
+
+def _lines(
+    counted: Mapping[object, Mapping[int, int]], places: Mapping[int, int], width: int, runs: Sequence[Run]
+) -> Iterator[GridLine]:
+    """Make a line for each generation, those of streams first, then the backfills with the most windows."""
+    by_generation = {run.generation: run for run in runs}
+    backfills: list[GridLine] = []
+    for generation in sorted(one for one in counted if isinstance(one, int)):
+        run = by_generation.get(generation)
+        counts = _filled(counted[generation], places, width)
+        if run is None or run.kind != "backfill":
+            kind = "stream" if run is None else run.kind
+            yield GridLine("stream", kind, f"generation {generation}", counts, generation, run.run if run else None)
+        else:
+            note = f"generation {generation}" + (f": {shown(run.reason)}" if run.reason else "")
+            backfills.append(GridLine("backfill", "backfill", note, counts, generation, run.run))
+    kept = sorted(backfills, key=lambda line: -sum(line.counts))[:MOST_LINES]
+    yield from (line for line in backfills if line in kept)
+    others = [line for line in backfills if line not in kept]
+    if others:
+        counts = tuple(map(sum, zip(*(line.counts for line in others), strict=True)))
+        yield GridLine("backfill", "other backfills", f"{len(others)} of them", counts)
+
+
+def _late_lines(
+    session: Session, stage: Definition, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
+) -> Iterator[GridLine]:
+    """Make the lines of late records: those that a backfill took in, and those that none did."""
+    taken = session.known_as("taken_in", _steps(taken_in_until(runs)))
+    with late_rows(session, stage) as late:
+        if late is None:
+            return
+        judged = (
+            f"(SELECT r._at, coalesce(t.epoch >= r.epoch, false) AS taken "
+            f"FROM (SELECT *, {late.at} AS _at FROM {late.name}) r ASOF LEFT JOIN {taken} t ON r._at >= t._from)"
+        )
+        counted = _counted(session, judged, "_at", unit, whole, "taken")
+    names = {True: ("taken", "late, taken in", "by a backfill"), False: ("late", "late, not taken in", "in no answer")}
+    for is_taken, (kind, name, note) in names.items():
+        if starts := counted.get(is_taken):
+            yield GridLine(kind, name, note, _filled(starts, places, len(places)))
+
+
+def _steps(steps: Iterable[tuple[int, int]]) -> pa.Table:
+    rows = list(steps)
+    columns = {"_from": [at for at, _ in rows], "epoch": [epoch for _, epoch in rows]}
+    return pa.table(columns, pa.schema([("_from", pa.int64()), ("epoch", pa.int64())]))
+
+
+@dataclass(frozen=True)
+class AnswerList:
+    """One page of a stage's rows of a range: their columns, their cells, and whether more follow."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    page: int
+    more: bool
+
+
+def answer_list(
+    session: Session, rows: StageRows, range: TimeRange, page: int, generation: int | None = None
+) -> AnswerList:
+    """Read one page of a stage's rows of a range, by event time and key; text is cut as it is read."""
+    columns = (*rows.keys, *rows.values, *rows.version)
+    with rows.named(session, range, (*rows.keys, *rows.values)) as named:
+        items = [*cut_columns(rows.table.schema(), columns), f"{digest_of(rows.keys)} AS _key"]
+        spans = ["epoch_us(window_start) AS _start", "epoch_us(window_end) AS _end"] if rows.windowed else []
+        spans = spans or [f"{named.at} AS _start"]
+        of = "" if generation is None else "AND generation = ?"
+        query = (
+            f"SELECT {', '.join([*items, *spans])} FROM {named.name} WHERE {named.at} >= ? AND {named.at} < ? {of} "
+            f"ORDER BY {', '.join(['_start', *map(name_of, rows.keys)])} LIMIT ? OFFSET ?"
+        )
+        values = [range.first, range.last, *([] if generation is None else [generation])]
+        found = session.all(query, [*values, session.rows + 1, page * session.rows])
+    return AnswerList(columns, tuple(found[: session.rows]), page, len(found) > session.rows)

@@ -1,0 +1,158 @@
+"""Cut event time into the columns of a grid: from centuries down to minutes, as many as fit beside one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+
+MOST_COLUMNS = 62
+"""The most columns of a grid: the minutes of an hour fit, and the days of two months."""
+
+UNITS: Mapping[str, int] = {"century": 100, "decade": 10, "year": 1}
+"""The units of whole years, and how many years each has."""
+
+_LENGTHS = {"month": None, "day": timedelta(days=1), "hour": timedelta(hours=1), "minute": timedelta(minutes=1)}
+
+_LABELS = {"month": "%b", "day": "%-d", "hour": "%H", "minute": "%M"}
+_NAMES = {"month": "%B %Y", "day": "%-d %B %Y", "hour": "%-d %B %Y, %H:00", "minute": "%-d %B %Y, %H:%M"}
+
+
+class RangeError(TailraceError, ValueError):
+    """A range of event time that a page cannot show."""
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """A half-open range of event time, in microseconds."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, first: str, last: str) -> TimeRange:
+        """Read a range off an address. Raises `RangeError` for what is none."""
+        try:
+            found = cls(*(instant(_parsed(text)) for text in (first, last)))
+        except (ValueError, OverflowError):
+            raise RangeError(
+                f"the range {first[:40]!r} to {last[:40]!r}: expected two instants, such as 2013-03-08T15:00:00Z"
+            ) from None
+        if found.first >= found.last:
+            raise RangeError(f"the range {first[:40]!r} to {last[:40]!r} is empty: expected its start before its end")
+        return found
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The range as an address has it."""
+        return {"from": address_text(self.first), "to": address_text(self.last)}
+
+    def holds(self, other: TimeRange) -> bool:
+        """Tell whether all of another range is in this one."""
+        return self.first <= other.first and other.last <= self.last
+
+
+def address_text(micros: int) -> str:
+    """Write an instant as an address has it; `TimeRange.of` reads it."""
+    return moment(micros).isoformat().replace("+00:00", "Z")
+
+
+def _parsed(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a grid: the range that it covers, a short label and a whole name."""
+
+    range: TimeRange
+    label: str
+    name: str
+
+
+def columns_of(unit: str, range: TimeRange) -> list[Column]:
+    """Cut a range into columns of a unit; the first and the last reach to whole units.
+
+    >>> [one.label for one in columns_of("hour", TimeRange.of("2013-03-08T15:00Z", "2013-03-08T17:00Z"))]
+    ['15', '16']
+    """
+    found, at = [], floored(unit, moment(range.first))
+    while True:
+        after = _next(unit, at)
+        last = END_OF_TIME if after is None else instant(after)
+        found.append(Column(TimeRange(max(BEGINNING, instant(at)), last), _label(unit, at), _name(unit, at)))
+        if after is None or last >= range.last or len(found) > MOST_COLUMNS:
+            return found
+        at = after
+
+
+def fitting(range: TimeRange) -> str:
+    """Choose the finest unit of which a grid of the range has room.
+
+    >>> fitting(TimeRange.of("2013-01-01", "2013-04-01")), fitting(TimeRange.of("2013-03-08", "2013-03-09"))
+    ('month', 'hour')
+    """
+    for unit in (*reversed([*_LENGTHS]), *reversed([*UNITS])):
+        longest = _LENGTHS.get(unit)
+        if longest is not None and (range.last - range.first) / 1e6 > longest.total_seconds() * MOST_COLUMNS:
+            continue
+        if len(columns_of(unit, range)) <= MOST_COLUMNS:
+            return unit
+    return "century"
+
+
+def wider(range: TimeRange) -> list[tuple[str, TimeRange]]:
+    """List the whole units that a range is in, the widest first, with their names: the way back up.
+
+    >>> [name for name, _ in wider(TimeRange.of("2013-03-08T15:00Z", "2013-03-08T16:00Z"))]
+    ['2013', 'March 2013', '8 March 2013', '8 March 2013, 15:00']
+    """
+    found = []
+    for unit in ("century", "decade", "year", *_LENGTHS):
+        column = columns_of(unit, TimeRange(range.first, range.first + 1))[0]
+        if column.range.holds(range) and unit not in ("century", "decade"):
+            found.append((column.name, column.range))
+    return found
+
+
+def floored(unit: str, at: datetime) -> datetime:
+    """Return the start of the unit that an instant is in."""
+    if years := UNITS.get(unit):
+        return datetime(max(1, at.year // years * years), 1, 1, tzinfo=UTC)
+    keep = list(_LENGTHS).index(unit)
+    parts = (at.year, at.month, *(at.day, at.hour, at.minute)[:keep])
+    return datetime(*parts, *([1] if keep == 0 else []), tzinfo=UTC)  # type: ignore[arg-type, misc]
+
+
+def _next(unit: str, at: datetime) -> datetime | None:
+    """Return the start of the next unit; None at the end of time."""
+    try:
+        if years := UNITS.get(unit):
+            return at.replace(year=at.year // years * years + years)
+        if (long := _LENGTHS[unit]) is not None:
+            return at + long
+        return at.replace(year=at.year + at.month // 12, month=at.month % 12 + 1)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _label(unit: str, at: datetime) -> str:
+    if years := UNITS.get(unit):
+        return f"{at.year}" if years == 1 else f"{at.year // years * years}s"
+    return f"{at:{_LABELS[unit]}}"
+
+
+def _name(unit: str, at: datetime) -> str:
+    return _label(unit, at) if unit in UNITS else f"{at:{_NAMES[unit]}}"
+
+
+def start_of(unit: str, micros: str) -> str:
+    """Write DuckDB's SQL of the start of the unit that an instant is in, both in microseconds."""
+    at = f"make_timestamp({micros})"
+    if (years := UNITS.get(unit, 1)) > 1:
+        return f"epoch_us(make_timestamp(greatest(1, year({at}) // {years} * {years}), 1, 1, 0, 0, 0))"
+    return f"epoch_us(date_trunc('{unit}', {at}))"

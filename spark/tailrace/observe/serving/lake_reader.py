@@ -1,0 +1,140 @@
+"""Read a lake's tables for a page: in DuckDB, a few queries at once, each for so long and no longer.
+
+What the process keeps is one database in memory, which is bounded by `TAILRACE_MEMORY`, and nothing of a page once it
+is made. pyiceberg plans which files are read and DuckDB reads only the columns that a query names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import BinaryType, FixedType, NestedField, PrimitiveType, StringType, UUIDType
+
+from tailrace.engines.duckdb.database.connection import EngineError, connect
+from tailrace.engines.duckdb.database.dialect import name_of
+from tailrace.engines.duckdb.database.scans import files_read
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.model.base.errors import TailraceError
+from tailrace.observe.serving.shown_text import CUT
+from tailrace.settings import Settings
+
+AT_ONCE = 4
+"""The most pages that read at the same time; a further one waits until one of them is done."""
+
+
+class SlowError(TailraceError, TimeoutError):
+    """A page whose reading took longer than it may, or that had to wait for others for so long."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader of a lake for pages. `rows` is the most rows that a page shows, `seconds` the longest that one reads."""
+
+    lake: Lake
+    database: duckdb.DuckDBPyConnection
+    gate: threading.BoundedSemaphore
+    rows: int
+    seconds: float
+
+    @classmethod
+    def of(cls, lake: Lake) -> Reader:
+        """Open a reader with the bounds that the lake's settings have."""
+        settings: Settings = lake.settings
+        gate = threading.BoundedSemaphore(AT_ONCE)
+        return cls(lake, connect(settings), gate, settings.serve_rows, settings.serve_timeout.total_seconds())
+
+    def close(self) -> None:
+        """Close the database; its scratch folder goes with it."""
+        self.database.close()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Open a session for one page.
+
+        Raises `SlowError` where the page's time is up, and `EngineError` where DuckDB cannot read.
+        """
+        if not self.gate.acquire(timeout=self.seconds):
+            raise SlowError(f"{AT_ONCE} other pages have been read for {self.seconds:.0f} s: try again later")
+        cursor = self.database.cursor()
+        timer = threading.Timer(self.seconds, cursor.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            cursor.execute("SET TimeZone = 'UTC'")
+            yield Session(self.lake, cursor, self.rows)
+        except duckdb.InterruptException:
+            raise SlowError(
+                f"reading took longer than {self.seconds:.0f} s: look at a shorter range, or set TAILRACE_SERVE_TIMEOUT"
+            ) from None
+        except duckdb.Error as error:
+            raise EngineError.of(error) from None
+        finally:
+            timer.cancel()
+            cursor.close()
+            self.gate.release()
+
+
+@dataclass(frozen=True)
+class Session:
+    """The reading of one page."""
+
+    lake: Lake
+    cursor: duckdb.DuckDBPyConnection
+    rows: int
+
+    @contextmanager
+    def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
+        """Name a relation of some columns of a table for as long as the block lasts; `where` only skips files."""
+        scan = table.scan(row_filter=where, selected_fields=tuple(columns))
+        with files_read(self.cursor, table, scan, list(scan.plan_files())) as name:
+            yield name
+
+    def all(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """Run a query, and return all of its rows; a caller bounds them."""
+        found: list[dict[str, Any]] = self.cursor.execute(query, list(values)).to_arrow_table().to_pylist()
+        return found
+
+    def one(self, query: str, values: Sequence[object] = ()) -> dict[str, Any]:
+        """Run a query that has one row, and return it."""
+        return self.all(query, values)[0]
+
+    def known_as(self, name: str, rows: pa.Table) -> str:
+        """Make rows of this process a relation of the session, and return its name."""
+        self.cursor.register(name, rows)
+        return name
+
+
+def cut_columns(schema: Schema, names: Sequence[str], prefix: str = "") -> list[str]:
+    """Write the items of a SELECT for columns, whose text the engine cuts, so that a page never holds it all."""
+    return [f"{_cut(schema.find_field(name), prefix)} AS {name_of(name)}" for name in names]
+
+
+def _cut(field: NestedField, prefix: str) -> str:
+    column = prefix + name_of(field.name)
+    whole = isinstance(field.field_type, PrimitiveType)
+    if isinstance(field.field_type, BinaryType | FixedType):
+        return f"hex({column}[1:{CUT + 1}])"
+    if isinstance(field.field_type, StringType):
+        return f"left({column}, {CUT + 1})"
+    if whole and not isinstance(field.field_type, UUIDType):
+        return column
+    return f"left(CAST({column} AS VARCHAR), {CUT + 1})"
+
+
+def digest_of(names: Sequence[str], prefix: str = "") -> str:
+    """Write the SQL of a key's digest, by which a link names a key of any length and any characters.
+
+    Each part is written with its length before it, so that no two keys are written alike.
+    """
+    texts = (f"CAST({prefix}{name_of(name)} AS VARCHAR)" for name in names)
+    parts = (f"coalesce(strlen({text}) || ':' || {text}, '-')" for text in texts)
+    return f"md5({' || '.join([*parts, repr('')])})"

@@ -1,0 +1,156 @@
+"""How each stage of the definitions stands: watermark and what holds it back, epochs, windows, late records, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.computation_status import computation_status
+from tailrace.lake.read.late_records import LateReport, late_report
+from tailrace.lake.read.pipeline_status import LogStatus, OpenWindowSpan, status
+from tailrace.lake.schema.lake_errors import OtherDefinitionError
+from tailrace.lake.schema.table_names import ledger_name, runs_name
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Definition, Windowless
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.observe.serving.shown_text import counted
+
+NAMED = 3
+"""The most partitions that are named as holding a watermark back."""
+
+LAST = 3
+"""The most runs that the overview shows of a stage."""
+
+
+@dataclass(frozen=True)
+class StageState:
+    """How a stage stands; `epoch` is None where no stream has made its tables yet, and other fields where it has none.
+
+    `same` is false where another definition made the tables. `lag` is how far the watermark is behind processing time,
+    in microseconds.
+    """
+
+    name: str
+    kind: str
+    epoch: int | None = None
+    watermark: int = BEGINNING
+    processing_time: int | None = None
+    committed: int | None = None
+    held_by: str = ""
+    engine: str = ""
+    engine_why: str = ""
+    open: OpenWindowSpan | None = None
+    answers: int | None = None
+    behind: int | None = None
+    made: int | None = None
+    late: int | None = None
+    late_left: int | None = None
+    generation: int | None = None
+    same: bool = True
+    runs: tuple[Run, ...] = ()
+    logs: tuple[LogStatus, ...] = field(default=())
+
+    @property
+    def lag(self) -> int | None:
+        """How far the watermark is behind the last epoch's processing time; None where either is at an end of time."""
+        if self.processing_time is None or not BEGINNING < self.watermark < END_OF_TIME:
+            return None
+        return max(0, self.processing_time - self.watermark)
+
+
+def kind_of(stage: Definition) -> str:
+    """Return what a stage is, in a word."""
+    return "computation" if isinstance(stage, Computation) else type(stage).__name__.lower()
+
+
+def stage_state(lake: Lake, stage: Definition) -> StageState:
+    """Read how a stage stands."""
+    if isinstance(stage, Computation):
+        return _computation(lake, stage)
+    found = status(lake, stage)
+    own = found.pipeline
+    if own is None:
+        return StageState(stage.name, kind_of(stage), logs=found.logs)
+    engine, _, why = (own.engine or "").partition(": ")
+    report = late_state(lake, stage)
+    windowless = isinstance(stage, Windowless)
+    return StageState(
+        name=stage.name,
+        kind=kind_of(stage),
+        epoch=own.epoch,
+        watermark=own.watermark,
+        processing_time=own.processing_time,
+        committed=own.committed,
+        held_by=held_by(found.logs),
+        engine=engine,
+        engine_why=why,
+        open=own.open,
+        answers=own.answers,
+        behind=None if own.answers is None else max(0, own.epoch - own.answers_epoch),
+        made=own.productions if windowless else own.panes,
+        late=own.late,
+        late_left=None if report is None else report.records - report.repaired,
+        generation=own.generation,
+        same=bool(own.same_definition),
+        runs=tuple(run for run in own.runs if run.kind != "stream")[-LAST:][::-1],
+        logs=found.logs,
+    )
+
+
+def _computation(lake: Lake, stage: Computation) -> StageState:
+    own = computation_status(lake, stage)
+    if own is None:
+        return StageState(stage.name, kind_of(stage))
+    engine, _, why = (own.engine or "").partition(": ")
+    return StageState(
+        name=stage.name,
+        kind=kind_of(stage),
+        epoch=own.epoch,
+        watermark=own.watermark,
+        processing_time=own.processing_time,
+        held_by=held_by(own.logs),
+        engine=engine,
+        engine_why=why,
+        made=own.productions,
+        late=own.late,
+        same=own.same_definition,
+        logs=own.logs,
+    )
+
+
+def held_by(logs: Sequence[LogStatus]) -> str:
+    """Name what holds the watermark back: the partitions that lag most, or the log where it has a single one."""
+    there = [log for log in logs if log.progress is not None and not log.progress.all_idle]
+    least = min((log.progress.watermark for log in there if log.progress is not None), default=None)
+    names: list[str] = []
+    for log in there:
+        progress = log.progress
+        if progress is None or progress.watermark != least:
+            continue
+        several = len(progress.partitions) > 1
+        names += [f"{log.log}: {one}" for one in progress.behind] if several else [log.log] * (len(logs) > 1)
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {counted(more, 'more', 'more')}" if more > 0 else "")
+
+
+def late_state(lake: Lake, stage: Definition) -> LateReport | None:
+    """Report a stage's late records; None for one without windows, or without tables of this definition."""
+    if not isinstance(stage, Pipeline) or not lake.has(ledger_name(stage.name)):
+        return None
+    try:
+        check_definition(lake, stage)
+    except OtherDefinitionError:
+        return None
+    return late_report(lake, stage)
+
+
+def runs_of(lake: Lake, stage: Definition) -> list[Run]:
+    """List a stage's runs in the order of generations; none of a computation, which has none."""
+    if isinstance(stage, Computation) or not lake.has(runs_name(stage.name)):
+        return []
+    return Runs(lake, stage).all()

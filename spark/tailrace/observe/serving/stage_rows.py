@@ -1,0 +1,136 @@
+"""Where a stage's rows of today are, and at which event time each belongs: answers of windows, or rows of maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyiceberg.table import Table
+
+from tailrace.engines.duckdb.database.dialect import name_of
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.query_views import standing_rows
+from tailrace.lake.schema.column_groups import SPAN, VERSION
+from tailrace.lake.schema.contracts import LATE, PANE, PRODUCTION
+from tailrace.lake.schema.filters import EVERYTHING, Filter, before, equal, every, since
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import Definition, Windowless
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PANE_TIME
+from tailrace.observe.serving.event_time import TimeRange
+from tailrace.observe.serving.lake_reader import Session
+
+ALL = TimeRange(BEGINNING, END_OF_TIME)
+"""All of event time."""
+
+
+class NoTablesError(LookupError):
+    """A stage of which no stream has made the tables yet."""
+
+
+class Named(NamedTuple):
+    """A relation of a stage's rows: its name, and the SQL of the microsecond of event time that a row belongs at."""
+
+    name: str
+    at: str
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """The rows of a stage that stand today, in one table. `keys` and `values` are columns that a page shows."""
+
+    stage: Definition
+    table: Table
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    of_ledger: bool
+
+    @classmethod
+    def of(cls, lake: Lake, stage: Definition) -> StageRows:
+        """Find the table of a stage's rows. Raises `NoTablesError` where there is none yet."""
+        own = lake.find(stage.name) if isinstance(stage, Pipeline) else None
+        table = lake.find(ledger_name(stage.name)) if own is None else own
+        if table is None:
+            raise NoTablesError(stage.name)
+        there = set(table.schema().column_names)
+        keys = () if isinstance(stage, Windowless) else tuple(stage.key)
+        values = tuple(type(stage).produces) if isinstance(stage, Computation) else tuple(stage.results)
+        # A table of another definition, or of an older one, has other columns: what is there is shown.
+        return cls(
+            stage,
+            table,
+            tuple(name for name in keys if name in there),
+            tuple(name for name in values if name in there and name not in keys),
+            own is None,
+        )
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the rows are answers of windows."""
+        return isinstance(self.stage, Pipeline)
+
+    @property
+    def timed(self) -> str:
+        """The column of the event time that a row belongs at."""
+        return SPAN[1] if self.windowed else PANE_TIME
+
+    @property
+    def version(self) -> tuple[str, ...]:
+        """The columns of a row's version."""
+        there = self.table.schema().column_names
+        return tuple(name for name in (*VERSION, "timing") if name in there)
+
+    @contextmanager
+    def named(self, session: Session, range: TimeRange = ALL, columns: Sequence[str] = ()) -> Iterator[Named]:
+        """Name a relation of the rows for as long as the block lasts; files without a row in the range are skipped."""
+        wanted = {*columns, self.timed, *(SPAN if self.windowed else ()), *self.version}
+        if self.of_ledger:
+            # Which rows stand is told by all that a row says, or by its key and version.
+            wanted = {"*"} if isinstance(self.stage, Windowless) else wanted | {*self.keys, "retraction", "kind"}
+            wanted -= {"retraction"} - set(self.table.schema().column_names)
+        with session.relation(self.table, self._files(range), sorted(wanted)) as name:
+            moment = f"epoch_us({name_of(self.timed)})"
+            yield Named(self._standing(name), f"({moment} - 1)" if self.windowed else moment)
+
+    def _files(self, range: TimeRange) -> Filter:
+        where = [] if not self.of_ledger else [equal("kind", PANE if self.windowed else PRODUCTION)]
+        # A window belongs to the range that holds its last instant (rule V5), and ends just after that.
+        step = int(self.windowed)
+        if range.first > BEGINNING:
+            where.append(since(self.timed, range.first + step))
+        if range.last < END_OF_TIME:
+            where.append(before(self.timed, range.last + step))
+        return every(*where) if where else EVERYTHING
+
+    def _standing(self, name: str) -> str:
+        if not self.of_ledger:
+            return name
+        if isinstance(self.stage, Windowless):
+            columns = self.table.schema().column_names
+            return f"({standing_rows(name, columns, self.table.properties, chr(34))})"
+        if isinstance(self.stage, Computation):
+            return f"(SELECT *, 1 AS generation FROM {name} WHERE kind = '{PRODUCTION}')"
+        by = ", ".join(map(name_of, (*self.keys, *SPAN)))
+        # A retraction shares the version of the pane that takes its place (rule V1).
+        order = ", ".join([*(f"{one} DESC" for one in VERSION), "retraction"])
+        place = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
+        panes = f"SELECT *, {place} FROM {name} WHERE kind = '{PANE}'"
+        return f"(SELECT * FROM ({panes}) WHERE _place = 1 AND NOT retraction)"
+
+
+@contextmanager
+def late_rows(session: Session, stage: Definition, columns: Sequence[str] = ()) -> Iterator[Named | None]:
+    """Name a relation of the records that came too late for a stage's windows; None where the stage has none."""
+    ledger = session.lake.find(ledger_name(stage.name))
+    timed = SPAN[1] if isinstance(stage, Pipeline) else PANE_TIME
+    if ledger is None or timed not in ledger.schema().column_names:
+        yield None
+        return
+    wanted = {"kind", "epoch", timed, *columns}
+    with session.relation(ledger, equal("kind", LATE), sorted(wanted)) as name:
+        at = f"epoch_us({name_of(timed)})"
+        yield Named(f"(SELECT * FROM {name} WHERE kind = '{LATE}')", f"({at} - 1)" if timed == SPAN[1] else at)
