@@ -25,6 +25,7 @@ from tailrace.observe.serving.airflow_links import remedy
 from tailrace.observe.serving.event_grid import answer_list, event_grid, extent, range_is_all
 from tailrace.observe.serving.event_time import TimeRange, address_text, wider
 from tailrace.observe.serving.lake_reader import Reader
+from tailrace.observe.serving.record_search import MOST_LETTERS, search
 from tailrace.observe.serving.run_changes import run_changes
 from tailrace.observe.serving.stage_overview import kind_of, late_state, runs_of, stage_state
 from tailrace.observe.serving.stage_rows import ALL, NoTablesError, StageRows
@@ -266,6 +267,19 @@ class LakePages:
             after=address(path, page=page + 1) if changes.more else None,
         )
 
+    def search(self, request: Request) -> Response:
+        """Show the records that a text names, and what became of each."""
+        find = request.query_params.get("find", "").strip()[:MOST_LETTERS]
+        named = request.query_params.get("stage")
+        stage = self.served.stages.get(named) if named else next(reversed(self.served.stages.values()))
+        if stage is None:
+            raise HTTPException(404, "no definition of this name is shown here")
+        found = None
+        if find:
+            with self.reader.session() as session:
+                found = search(session, stage, find)
+        return self._page("search.html", "Where is my record?", find=find, asked_stage=stage.name, found=found)
+
     def definition(self, request: Request) -> Response:
         """Show what a stage's definition does when it runs, as `tailrace explain` says it."""
         stage = self._stage(request)
@@ -316,6 +330,7 @@ Handler = Callable[[Request], Response]
 def named_pages(pages: LakePages) -> Iterator[tuple[str, Handler]]:
     """Yield the paths of the pages, and what makes each."""
     yield "/", pages.overview
+    yield "/search", pages.search
     yield "/stages/{stage}", pages.time
     yield "/stages/{stage}/window", pages.window
     yield "/stages/{stage}/window/plot", pages.plot

@@ -1,0 +1,174 @@
+"""Find records from a search box, and lay out what became of each: a link to every window that it is in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tailrace.lake.read.record_trace import InWindow, LeftOut, Passed, Row, Step, Tracing
+from tailrace.lake.read.wanted_records import (
+    FoundRecords,
+    LandedRecord,
+    RejectedRecord,
+    Wanted,
+    WantedError,
+    find_records,
+)
+from tailrace.lake.schema.contracts import key_columns, ledger_contract
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.observe.serving.event_time import TimeRange
+from tailrace.observe.serving.lake_reader import Session, digest_of
+from tailrace.observe.serving.shown_text import instant_text, shown, span_text, window_text
+
+MOST_FOUND = 20
+"""The most records that a search shows."""
+
+MOST_LETTERS = 1_000
+"""The longest text that is searched for."""
+
+_PLACE = re.compile(r"(?P<source>\S+):(?P<offset>\d{1,18})")
+_CONDITION = re.compile(r"[=<>]|\b(is|in|like|between)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StepShown:
+    """What became of a record in one definition: the row of a table. `query` leads to the window's page."""
+
+    definition: str
+    state: str
+    window: str = ""
+    key: str = ""
+    told: str = ""
+    query: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class RecordShown:
+    """A record that was found: where it is, its columns, and what became of it."""
+
+    log: str
+    place: str
+    landed: str
+    values: Mapping[str, str]
+    steps: tuple[StepShown, ...]
+
+
+@dataclass(frozen=True)
+class SearchShown:
+    """What a search found; `says` is why nothing was, in a sentence."""
+
+    records: tuple[RecordShown, ...] = ()
+    rejected: tuple[Mapping[str, str], ...] = ()
+    says: str = ""
+    more: bool = False
+    logs: tuple[str, ...] = field(default=())
+
+
+def wanted(text: str) -> Wanted:
+    """Read what is looked for: a condition, a place as SOURCE:OFFSET, or an id, its parts between spaces.
+
+    >>> wanted("carrier = 'AA'").where, wanted("00003.json:15").offset, wanted("a 7").id
+    ("carrier = 'AA'", 15, ('a', '7'))
+    """
+    if _CONDITION.search(text):
+        return Wanted(where=text)
+    if place := _PLACE.fullmatch(text):
+        return Wanted(source=place["source"], offset=int(place["offset"]))
+    return Wanted(id=tuple(text.split()))
+
+
+def search(session: Session, stage: Definition, text: str) -> SearchShown:
+    """Find the records that a text names, in the logs that a definition reads, and what became of each in it."""
+    found, says = list[FoundRecords](), ""
+    for log in stage.sources:
+        try:
+            found.append(find_records(session.lake, log, wanted(text), MOST_FOUND))
+        except WantedError as error:
+            says = says or str(error)
+    if not found:
+        return SearchShown(says=says, logs=tuple(log.name for log in stage.sources))
+    tracing = Tracing(session.lake, stage)
+    stages = {one.name: one for one in tracing.chain}
+    records = tuple(
+        _record(record, [_step(session, stages[step.definition], step) for step in tracing.of(record)])
+        for one in found
+        for record in one.landed
+    )
+    rejected = tuple(_rejected(one) for log in found for one in log.rejected)
+    nothing = "" if records or rejected else "There is no such record, and none was rejected."
+    return SearchShown(records, rejected, nothing, any(one.more for one in found), tuple(one.log for one in found))
+
+
+def _record(record: LandedRecord, steps: list[StepShown]) -> RecordShown:
+    values = {name: shown(value) for name, value in record.values.items()}
+    landed = f"epoch {record.epoch}, {instant_text(record.arrival)}"
+    return RecordShown(record.log, _place(record.source, record.offset), landed, values, tuple(steps))
+
+
+def _rejected(one: RejectedRecord) -> Mapping[str, str]:
+    return {
+        "log": one.log,
+        "place": _place(one.source, one.offset),
+        "epoch": str(one.epoch),
+        "error": shown(one.error),
+        "raw": shown(one.raw[:1000].decode(errors="backslashreplace")),
+    }
+
+
+def _place(source: str | None, offset: int | None) -> str:
+    name = "" if source is None else source.rsplit("/", 1)[-1]
+    return shown(name if offset is None else f"{name}:{offset}")
+
+
+def _step(session: Session, stage: Definition, step: Step) -> StepShown:
+    if isinstance(step, InWindow) and isinstance(stage, Pipeline):
+        window = TimeRange(step.window.start, step.window.end)
+        key = ", ".join(shown(part) for part in step.key)
+        query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
+        text, told = window_text(window.first, window.last), ". ".join(_told(step))
+        return StepShown(step.definition, step.state.value, text, key, told, query)
+    if isinstance(step, LeftOut):
+        return StepShown(step.definition, "left out", told=shown(step.reason))
+    if isinstance(step, Row):
+        values = ", ".join(f"{name} {shown(value)}" for name, value in step.values.items())
+        state = "taken back" if step.taken_back else "given"
+        return StepShown(step.definition, state, told=f"epoch {step.epoch}: {values}")
+    assert isinstance(step, Passed)
+    if step.behind is None:
+        return StepShown(step.definition, "waiting", told="Nothing has come out of it.")
+    told = f"{span_text(step.behind)} behind the watermark, in epoch {step.epoch}"
+    return StepShown(step.definition, "late", told=told)
+
+
+def _told(step: InWindow) -> Iterator[str]:
+    if step.late is not None:
+        yield f"{span_text(step.late.behind)} too late, in epoch {step.late.epoch}"
+        if step.run is None:
+            yield "No backfill has taken it in"
+        else:
+            why = f": {shown(step.run.reason)}" if step.run.reason else ""
+            yield f"Taken in by backfill {step.run.run} of generation {step.run.generation}{why}"
+    if step.panes:
+        first = step.panes[0]
+        yield f"In {len(step.panes):,} panes, the first {first.timing.replace('_', ' ')} in epoch {first.version.epoch}"
+    if step.state.value == "counted" and step.answer is not None:
+        values = ", ".join(f"{name} {shown(value)}" for name, value in step.answer.answer.items())
+        yield f"The answer counts it: {values}"
+    elif step.state.value == "waiting":
+        yield "No pane with it has fired yet"
+
+
+def _digest(session: Session, pipeline: Pipeline, step: InWindow) -> str:
+    """Write the key as addresses have it (`digest_of`)."""
+    schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
+    own = pa.schema([schema.field(name) for name in key_columns(pipeline)])
+    if not len(own):
+        return str(session.one(f"SELECT {digest_of(())} AS digest")["digest"])
+    row = pa.Table.from_pylist([dict(zip(pipeline.key, step.key, strict=True))], schema=own)
+    name = session.known_as("_one_key", row)
+    return str(session.one(f"SELECT {digest_of(pipeline.key)} AS digest FROM {name}")["digest"])
