@@ -25,7 +25,7 @@ from tailrace.observe.serving.event_time import TimeRange
 from tailrace.observe.serving.lake_reader import Session, digest_of
 from tailrace.observe.serving.shown_text import instant_text, shown, span_text, window_text
 
-MOST_FOUND = 20
+MOST_FOUND = 8
 """The most records that a search shows."""
 
 MOST_LETTERS = 1_000
