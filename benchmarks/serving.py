@@ -94,7 +94,7 @@ def _backfill(number: int, start: int, windows: int) -> Run:
     changed = CITIES * 24 if number % 10 == 0 else 0
     return Run(
         f"{number:012x}", "backfill", "committed", number + 2, first, first + DAY, PIPELINE.fingerprint,
-        log_epoch=COMMITS, changed=changed, untouched=2400 - changed, retracted=0, reason=f"late records of day {number}",
+        log_epoch=COMMITS, changed=changed, untouched=2400 - changed, retracted=0, reason=f"late, {number}",
         engine="duckdb: it fits",
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ def _windows(part: Any, start: int, commit: int, changed: dict[int, int]) -> dic
 
     everything, moved = np.arange(count), np.flatnonzero(generation > 1)
     twice = np.repeat(moved, 2)
-    late = everything[:: LATE_EACH]
+    late = everything[::LATE_EACH]
     answers = fired(everything, "pane", generation, "on_time", 0, "stream", np.zeros(count, bool))
     names = [name for name in answer_contract(PIPELINE).columns if name in answers.column_names]
     return {
@@ -147,7 +147,10 @@ def _commit(lake: Lake, table: str, parts: Sequence[pa.Table], said: dict[str, s
     files = []
     for part in parts:
         if part.num_rows:
-            full = [part[one.name].cast(one.type) if one.name in part.column_names else pa.nulls(len(part), one.type) for one in schema]
+            full = [
+                part[one.name].cast(one.type) if one.name in part.column_names else pa.nulls(len(part), one.type)
+                for one in schema
+            ]
             files += lake.written(table, pa.table(full, schema=schema))
     lake.change(table, FileChange(tuple(files)), said, lake.head(table).snapshot)
 

@@ -52,18 +52,22 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Lake:
-    """The tables of one namespace of the catalog that the settings name. `tell` hears what happens to them."""
+    """The tables of one namespace of the catalog that the settings name. `tell` hears what happens to them.
+
+    With `looks` it is opened to be looked at: not even its namespace is made.
+    """
 
     settings: Settings
     tell: Callable[[Notice], None] = field(default=untold, compare=False, repr=False)
+    looks: bool = field(default=False, compare=False, repr=False)
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The opened catalog; its namespace is made where there is none yet."""
+        """The opened catalog; its namespace is made where there is none yet, unless the lake is only looked at."""
         there = kind(self.settings)
         try:
             catalog = opened(self.settings)
-            if not catalog.namespace_exists(self.settings.namespace):
+            if not self.looks and not catalog.namespace_exists(self.settings.namespace):
                 catalog.create_namespace_if_not_exists(self.settings.namespace)
         except LakeError:
             raise

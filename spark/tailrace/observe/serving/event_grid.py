@@ -15,12 +15,11 @@ import pyarrow as pa
 from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.read.late_records import taken_in_until
-from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.chain import Definition
+from tailrace.model.base.time import END_OF_TIME
 from tailrace.observe.serving.event_time import Column, TimeRange, columns_of, fitting, start_of
 from tailrace.observe.serving.lake_reader import Session, cut_columns, digest_of
 from tailrace.observe.serving.shown_text import shown
-from tailrace.observe.serving.stage_rows import StageRows, late_rows
+from tailrace.observe.serving.stage_rows import Named, StageRows
 
 MOST_LINES = 10
 """The most backfills that have a line of their own in a grid; the others share one."""
@@ -57,52 +56,55 @@ class EventGrid:
     outside: int
 
 
-def extent(session: Session, rows: StageRows) -> TimeRange | None:
+def extent(session: Session, named: Named, late: Named | None) -> TimeRange | None:
     """Find the range of event time of a stage's rows and late records; None where there is neither."""
-    found: list[int] = []
-    with rows.named(session) as named:
-        found += _bounds(session, named.name, named.at)
-    with late_rows(session, rows.stage) as late:
-        found += _bounds(session, late.name, late.at) if late is not None else []
+    found = _bounds(session, named) + ([] if late is None else _bounds(session, late))
     return TimeRange(min(found), max(found) + 1) if found else None
 
 
-def _bounds(session: Session, name: str, at: str) -> list[int]:
+def _bounds(session: Session, named: Named) -> list[int]:
     """Find the first and the last instant of rows, apart from those at an end of time."""
-    query = f"SELECT min({at}) AS first, max({at}) AS last FROM {name} WHERE {at} < ?"
+    query = f"SELECT min({named.at}) AS first, max({named.at}) AS last FROM {named.name} WHERE {named.at} < ?"
     return [one for one in session.one(query, [END_OF_TIME - 1]).values() if one is not None]
 
 
-def event_grid(session: Session, rows: StageRows, range: TimeRange, runs: Sequence[Run]) -> EventGrid:
-    """Count a stage's rows of a range by what computed them and by a unit of event time that fits a page."""
-    unit = fitting(range)
+def whole_units(range: TimeRange, step: int) -> TimeRange:
+    """Return the range that a grid of a range covers, which reaches to whole units."""
+    columns = columns_of(fitting(range, step), range)
+    return TimeRange(columns[0].range.first, columns[-1].range.last)
+
+
+def event_grid(
+    session: Session,
+    named: Named,
+    late: Named | None,
+    range: TimeRange,
+    runs: Sequence[Run],
+    *,
+    step: int = 0,
+    unbounded: bool,
+) -> EventGrid:
+    """Count a stage's rows of a range by what computed them and by a unit of event time that fits a page.
+
+    Windows are a `step` apart. With `unbounded`, rows that are at no instant of people's are counted, too.
+    """
+    unit = fitting(range, step)
     columns = columns_of(unit, range)
     whole = TimeRange(columns[0].range.first, columns[-1].range.last)
     places = {column.range.first: place for place, column in enumerate(columns)}
-    with rows.named(session, whole) as named:
-        counted = _counted(session, named.name, named.at, unit, whole, "generation")
-    lines = list(_lines(counted, places, len(columns), runs))
-    lines += _late_lines(session, rows.stage, unit, whole, places, runs)
-    return EventGrid(whole, unit, tuple(columns), tuple(lines), _outside(session, rows) if range_is_all(range) else 0)
-
-
-def range_is_all(range: TimeRange) -> bool:
-    """Tell whether a range is all of event time."""
-    return range.first <= BEGINNING and range.last >= END_OF_TIME
-
-
-def _outside(session: Session, rows: StageRows) -> int:
-    with rows.named(session, TimeRange(END_OF_TIME - 1, END_OF_TIME)) as named:
+    lines = list(_lines(_counted(session, named, unit, whole, "generation"), places, len(columns), runs))
+    lines += [] if late is None else _late_lines(session, late, unit, whole, places, runs)
+    outside = 0
+    if unbounded:
         query = f"SELECT count(*) AS n FROM {named.name} WHERE {named.at} >= ?"
-        return int(session.one(query, [END_OF_TIME - 1])["n"])
+        outside = int(session.one(query, [END_OF_TIME - 1])["n"])
+    return EventGrid(whole, unit, tuple(columns), tuple(lines), outside)
 
 
-def _counted(
-    session: Session, name: str, at: str, unit: str, whole: TimeRange, by: str
-) -> dict[object, dict[int, int]]:
+def _counted(session: Session, named: Named, unit: str, whole: TimeRange, by: str) -> dict[object, dict[int, int]]:
     query = (
-        f"SELECT {by} AS line, {start_of(unit, at)} AS start, count(*) AS n FROM {name} "
-        f"WHERE {at} >= ? AND {at} < ? GROUP BY ALL"
+        f"SELECT {by} AS line, {start_of(unit, named.at)} AS start, count(*) AS n FROM {named.name} "
+        f"WHERE {named.at} >= ? AND {named.at} < ? GROUP BY ALL"
     )
     found: dict[object, dict[int, int]] = {}
     for row in session.all(query, [whole.first, min(whole.last, END_OF_TIME - 1)]):
@@ -142,18 +144,15 @@ def _lines(
 
 
 def _late_lines(
-    session: Session, stage: Definition, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
+    session: Session, late: Named, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
 ) -> Iterator[GridLine]:
     """Make the lines of late records: those that a backfill took in, and those that none did."""
     taken = session.known_as("taken_in", _steps(taken_in_until(runs)))
-    with late_rows(session, stage) as late:
-        if late is None:
-            return
-        judged = (
-            f"(SELECT r._at, coalesce(t.epoch >= r.epoch, false) AS taken "
-            f"FROM (SELECT *, {late.at} AS _at FROM {late.name}) r ASOF LEFT JOIN {taken} t ON r._at >= t._from)"
-        )
-        counted = _counted(session, judged, "_at", unit, whole, "taken")
+    judged = (
+        f"(SELECT r._at, coalesce(t.epoch >= r.epoch, false) AS taken "
+        f"FROM (SELECT *, {late.at} AS _at FROM {late.name}) r ASOF LEFT JOIN {taken} t ON r._at >= t._from)"
+    )
+    counted = _counted(session, Named(judged, "_at"), unit, whole, "taken")
     names = {True: ("taken", "late, taken in", "by a backfill"), False: ("late", "late, not taken in", "in no answer")}
     for is_taken, (kind, name, note) in names.items():
         if starts := counted.get(is_taken):
@@ -177,19 +176,18 @@ class AnswerList:
 
 
 def answer_list(
-    session: Session, rows: StageRows, range: TimeRange, page: int, generation: int | None = None
+    session: Session, rows: StageRows, named: Named, range: TimeRange, page: int, generation: int | None = None
 ) -> AnswerList:
     """Read one page of a stage's rows of a range, by event time and key; text is cut as it is read."""
     columns = (*rows.keys, *rows.values, *rows.version)
-    with rows.named(session, range, (*rows.keys, *rows.values)) as named:
-        items = [*cut_columns(rows.table.schema(), columns), f"{digest_of(rows.keys)} AS _key"]
-        spans = ["epoch_us(window_start) AS _start", "epoch_us(window_end) AS _end"] if rows.windowed else []
-        spans = spans or [f"{named.at} AS _start"]
-        of = "" if generation is None else "AND generation = ?"
-        query = (
-            f"SELECT {', '.join([*items, *spans])} FROM {named.name} WHERE {named.at} >= ? AND {named.at} < ? {of} "
-            f"ORDER BY {', '.join(['_start', *map(name_of, rows.keys)])} LIMIT ? OFFSET ?"
-        )
-        values = [range.first, range.last, *([] if generation is None else [generation])]
-        found = session.all(query, [*values, session.rows + 1, page * session.rows])
+    items = [*cut_columns(rows.table.schema(), columns), f"{digest_of(rows.keys)} AS _key"]
+    spans = ["epoch_us(window_start) AS _start", "epoch_us(window_end) AS _end"] if rows.windowed else []
+    spans = spans or [f"{named.at} AS _start"]
+    of = "" if generation is None else "AND generation = ?"
+    query = (
+        f"SELECT {', '.join([*items, *spans])} FROM {named.name} WHERE {named.at} >= ? AND {named.at} < ? {of} "
+        f"ORDER BY {', '.join(['_start', *map(name_of, rows.keys)])} LIMIT ? OFFSET ?"
+    )
+    values = [range.first, range.last, *([] if generation is None else [generation])]
+    found = session.all(query, [*values, session.rows + 1, page * session.rows])
     return AnswerList(columns, tuple(found[: session.rows]), page, len(found) > session.rows)

@@ -90,19 +90,35 @@ def columns_of(unit: str, range: TimeRange) -> list[Column]:
         at = after
 
 
-def fitting(range: TimeRange) -> str:
-    """Choose the finest unit of which a grid of the range has room.
+def fitting(range: TimeRange, step: int = 0) -> str:
+    """Choose the finest unit of which a grid of the range has room, but none that windows a `step` apart would leave
+    empty.
 
     >>> fitting(TimeRange.of("2013-01-01", "2013-04-01")), fitting(TimeRange.of("2013-03-08", "2013-03-09"))
     ('month', 'hour')
+    >>> hour = TimeRange.of("2013-03-08T15:00Z", "2013-03-08T16:00Z")
+    >>> fitting(hour), fitting(hour, step=3_600_000_000)
+    ('minute', 'hour')
     """
-    for unit in (*reversed([*_LENGTHS]), *reversed([*UNITS])):
-        longest = _LENGTHS.get(unit)
-        if longest is not None and (range.last - range.first) / 1e6 > longest.total_seconds() * MOST_COLUMNS:
-            continue
-        if len(columns_of(unit, range)) <= MOST_COLUMNS:
-            return unit
-    return "century"
+    units = [*reversed([*_LENGTHS]), *reversed([*UNITS])]
+    fits = [unit for unit in units if _room(unit, range)] or ["century"]
+    coarse = next((unit for unit in fits if _length(unit) >= step), fits[-1])
+    # Weeks are a column each in no unit: within a month they are shown by day.
+    several = range.last - range.first > step and len(columns_of(coarse, range)) == 1
+    return fits[0] if several else coarse
+
+
+def _room(unit: str, range: TimeRange) -> bool:
+    """Tell whether a grid has room for the units of a range."""
+    if (range.last - range.first) / _length(unit) > MOST_COLUMNS:
+        return False
+    return len(columns_of(unit, range)) <= MOST_COLUMNS
+
+
+def _length(unit: str) -> int:
+    """Return the longest that a unit may be, in microseconds."""
+    length = _LENGTHS.get(unit) or timedelta(days=31 if unit == "month" else 366 * UNITS[unit])
+    return length // timedelta(microseconds=1)
 
 
 def wider(range: TimeRange) -> list[tuple[str, TimeRange]]:

@@ -22,13 +22,13 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.serving import shown_text
 from tailrace.observe.serving.airflow_links import remedy
-from tailrace.observe.serving.event_grid import answer_list, event_grid, extent, range_is_all
+from tailrace.observe.serving.event_grid import answer_list, event_grid, extent, whole_units
 from tailrace.observe.serving.event_time import TimeRange, address_text, wider
 from tailrace.observe.serving.lake_reader import Reader
 from tailrace.observe.serving.record_search import MOST_LETTERS, search
 from tailrace.observe.serving.run_changes import run_changes
-from tailrace.observe.serving.stage_overview import kind_of, late_state, runs_of, stage_state
-from tailrace.observe.serving.stage_rows import ALL, NoTablesError, StageRows
+from tailrace.observe.serving.stage_overview import LastStates, kind_of, late_state, runs_of
+from tailrace.observe.serving.stage_rows import ALL, NoTablesError, StageRows, late_rows
 from tailrace.observe.serving.window_story import MOST_RECORDS, WindowStory, window_story
 
 MOST_PAGES = 100_000
@@ -94,6 +94,7 @@ class LakePages:
     served: Served
     airflow: str | None
     templates: jinja2.Environment
+    states: LastStates
 
     def _page(self, template: str, title: str, **values: Any) -> Response:
         stages = [(name, kind_of(stage)) for name, stage in self.served.stages.items()]
@@ -127,7 +128,7 @@ class LakePages:
     def overview(self, request: Request) -> Response:
         """Show how every stage stands."""
         with self.reader.session():
-            states = [stage_state(self.reader.lake, stage) for stage in self.served.stages.values()]
+            states = [self.states.of(stage) for stage in self.served.stages.values()]
         settings = self.reader.lake.settings
         return self._page("overview.html", "Overview", states=states, namespace=settings.namespace)
 
@@ -139,12 +140,18 @@ class LakePages:
         except NoTablesError:
             return self._of_stage("not_yet.html", request, "time", definition=self.served.text_of(stage))
         runs = runs_of(self.reader.lake, stage)
-        with self.reader.session() as session:
-            asked = _range_of(request)
-            range = asked or extent(session, rows)
-            grid = None if range is None else event_grid(session, rows, range, runs)
-            # Before anything is asked for, the answers are those of the whole table: the first page of them.
-            listed = answer_list(session, rows, asked or ALL, page, generation)
+        asked = _range_of(request)
+        with (
+            self.reader.session() as session,
+            rows.named(
+                session, ALL if asked is None else whole_units(asked, rows.step), (*rows.keys, *rows.values)
+            ) as named,
+            late_rows(session, stage) as late,
+        ):
+            range = asked or extent(session, named, late)
+            grid = range and event_grid(session, named, late, range, runs, step=rows.step, unbounded=asked is None)
+            # Before anything is asked for, the rows are those of the whole table: the first page of them.
+            listed = answer_list(session, rows, named, asked or ALL, page, generation)
         path = f"/stages/{stage.name}"
         where = (asked.query if asked is not None else {}) | ({} if generation is None else {"generation": generation})
         return self._of_stage(
@@ -153,7 +160,6 @@ class LakePages:
             "time",
             grid=grid,
             asked=asked,
-            all=asked is None or range_is_all(asked),
             up=[] if asked is None else wider(asked),
             listed=listed,
             windowed=rows.windowed,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -11,8 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.definition.chain import Definition
+from tailrace.observe.serving.stage_overview import standing
 
 EVERY = 1.0
 """The least time between two looks at the catalog, in seconds; a look takes at most a tenth of the time."""
@@ -22,13 +21,6 @@ SILENT = 15.0
 
 MOST_LISTENERS = 64
 """The most pages that listen at once; a further one is shown, and is not refreshed by itself."""
-
-
-def standing(lake: Lake, stages: Sequence[Definition]) -> str:
-    """Return a text that changes as soon as a table of the stages does."""
-    names = [name for stage in stages for name in (stage.name, ledger_name(stage.name), runs_name(stage.name))]
-    found = [table.metadata_location if (table := lake.find(name)) is not None else "" for name in names]
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
 
 
 class NewsFeed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -61,6 +62,30 @@ class StageState:
         if self.processing_time is None or not BEGINNING < self.watermark < END_OF_TIME:
             return None
         return max(0, self.processing_time - self.watermark)
+
+
+def standing(lake: Lake, stages: Sequence[Definition]) -> str:
+    """Return a text that changes as soon as a table of the stages or of their logs does."""
+    names = [name for stage in stages for name in (stage.name, ledger_name(stage.name), runs_name(stage.name))]
+    names += [log.name for stage in stages for log in stage.sources]
+    found = [(name, table.metadata_location) for name in dict.fromkeys(names) if (table := lake.find(name)) is not None]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+class LastStates:
+    """How each stage stood when it was last asked for, so that pages that are refreshed together read it once."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self._found: dict[str, tuple[str, StageState]] = {}
+
+    def of(self, stage: Definition) -> StageState:
+        """Read how a stage stands, where its tables have moved since."""
+        mark = standing(self.lake, [stage])
+        held = self._found.get(stage.name)
+        if held is None or held[0] != mark:
+            held = self._found[stage.name] = (mark, stage_state(self.lake, stage))
+        return held[1]
 
 
 def kind_of(stage: Definition) -> str:

@@ -16,11 +16,12 @@ from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import LATE, PANE, PRODUCTION
 from tailrace.lake.schema.filters import EVERYTHING, Filter, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.definition.chain import Definition, Windowless
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PANE_TIME
+from tailrace.model.windows.windows import Sliding
 from tailrace.observe.serving.event_time import TimeRange
 from tailrace.observe.serving.lake_reader import Session
 
@@ -83,6 +84,14 @@ class StageRows:
         """The columns of a row's version."""
         there = self.table.schema().column_names
         return tuple(name for name in (*VERSION, "timing") if name in there)
+
+    @property
+    def step(self) -> int:
+        """How far windows are apart where that is known, in microseconds; 0 where it is not."""
+        if not isinstance(self.stage, Pipeline):
+            return 0
+        where = self.stage.where
+        return duration(where.every) if isinstance(where, Sliding) else where.longest or 0
 
     @contextmanager
     def named(self, session: Session, range: TimeRange = ALL, columns: Sequence[str] = ()) -> Iterator[Named]:

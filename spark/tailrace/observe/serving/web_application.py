@@ -27,6 +27,7 @@ from tailrace.observe.serving.lake_pages import LakePages, Served, environment, 
 from tailrace.observe.serving.lake_reader import Reader, SlowError
 from tailrace.observe.serving.news_feed import NewsFeed
 from tailrace.observe.serving.shown_text import shown
+from tailrace.observe.serving.stage_overview import LastStates
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _VEGA = "vega.js"
@@ -114,7 +115,7 @@ def application(
     templates = environment()
     templates.globals |= {"static": static_address, "vega": _VEGA}
     reader = Reader.of(lake)
-    pages = LakePages(reader, served, airflow, templates)
+    pages = LakePages(reader, served, airflow, templates, LastStates(lake))
     news, failures = NewsFeed(lake, list(served.stages.values())), Failures(pages, tell)
 
     def guarded(make: Callable[[Request], Response]) -> Callable[[Request], Response]:

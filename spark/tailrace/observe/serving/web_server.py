@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import uvicorn
@@ -65,6 +65,7 @@ def serve(app: ASGIApp, at: Listening, started: Callable[[], None] = lambda: Non
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=1,
     )
-    with closing(at.socket):
+    # Ctrl-C is how it ends; uvicorn raises it again once the open pages are told.
+    with closing(at.socket), suppress(KeyboardInterrupt):
         started()
         uvicorn.Server(config).run(sockets=[at.socket])
