@@ -18,7 +18,7 @@ pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH
 
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, chosen, cut
-from tailrace.airflow.report import page
+from tailrace.airflow.web.report import page
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.runners.jobs import RunnerError
 

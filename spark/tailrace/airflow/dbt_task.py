@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from tailrace.airflow.operator import RESULT
+from tailrace.airflow.web.report import RESULT
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from tailrace.airflow.operator import RESULT, telling
+from tailrace.airflow.operator import telling
+from tailrace.airflow.web.report import RESULT
 from tailrace.runners.jobs import MaintainJob, Runner
 
 if TYPE_CHECKING:

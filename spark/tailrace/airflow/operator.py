@@ -16,7 +16,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 from tailrace.airflow.assets import asset_of
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, Interval, chosen, cut
-from tailrace.airflow.report import COUNTED
+from tailrace.airflow.web.report import COUNTED, RESULT
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import instant, moment, text
 from tailrace.model.definition.chain import Ranged
@@ -24,9 +24,6 @@ from tailrace.runners.jobs import BackfillJob, JobOutcome, Runner, RunnerError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-RESULT = "did"
-"""The XCom that holds what a run did, or why it failed."""
 
 
 @contextmanager

@@ -20,14 +20,14 @@ class _Pages:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if self._app is None:
-            from tailrace.airflow.pages import application
+            from tailrace.airflow.web.pages import application
 
             self._app = application()
         await self._app(scope, receive, send)
 
 
 class TailracePlugin(AirflowPlugin):
-    """The timetable of backfills by hand, and the tab that shows what a run did."""
+    """The timetable of backfills by hand, the tab of what a run did, and that of a DAG's event time."""
 
     name = "tailrace"
     timetables = [ByHand]  # noqa: RUF012 - Airflow reads lists of the class
@@ -38,5 +38,11 @@ class TailracePlugin(AirflowPlugin):
             "href": f"{PREFIX}/did/{{DAG_ID}}/{{RUN_ID}}",
             "destination": "dag_run",
             "url_route": "tailrace-did",
-        }
+        },
+        {
+            "name": "Event time",
+            "href": f"{PREFIX}/event-time/{{DAG_ID}}",
+            "destination": "dag",
+            "url_route": "tailrace-event-time",
+        },
     ]

@@ -9,8 +9,9 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tailrace.airflow.form import Asked
-from tailrace.airflow.operator import RESULT, BackfillOperator, telling
+from tailrace.airflow.operator import BackfillOperator, telling
 from tailrace.airflow.ranges import Extent, Interval
+from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import text
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.runners.jobs import LONGEST_REASON, RunnerError

@@ -11,7 +11,8 @@ from airflow.sdk import AssetAlias, BaseOperator, Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tailrace.airflow.assets import asset_of
-from tailrace.airflow.operator import RESULT, telling
+from tailrace.airflow.operator import telling
+from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import duration
 from tailrace.model.definition.chain import Definition
 from tailrace.runners.jobs import Runner, RunnerError, Streaming, StreamJob

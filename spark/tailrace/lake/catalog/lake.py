@@ -112,8 +112,7 @@ class Lake:
 
     def table(self, table: str) -> Table:
         """Load a table as it stands now. Raises `LakeError` where there is none."""
-        found = self.find(table)
-        if found is not None:
+        if (found := self.find(table)) is not None:
             return found
         where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
         if self.has(ledger_name(table)):

@@ -21,6 +21,15 @@ HIGHEST = "generation"
 """The property of the table's commits with the highest generation in the table."""
 
 
+def runs_named(lake: Tables, name: str) -> list[Run]:
+    """List the runs of a definition by its name alone, each as its latest row has it, in the order of generations."""
+    _, rows = lake.rows(runs_name(name))
+    latest: dict[str, Run] = {}
+    for row in sorted(rows, key=lambda row: row["at"]):
+        latest[row["run"]] = _run(row)
+    return sorted(latest.values(), key=lambda run: (run.generation, run.run))
+
+
 @dataclass(frozen=True)
 class Runs:
     """The table of runs of a pipeline."""
@@ -34,11 +43,7 @@ class Runs:
 
     def all(self) -> list[Run]:
         """List every run as its latest row has it, in the order of generations."""
-        _, rows = self.lake.rows(self.table)
-        latest: dict[str, Run] = {}
-        for row in sorted(rows, key=lambda row: row["at"]):
-            latest[row["run"]] = _run(row)
-        return sorted(latest.values(), key=lambda run: (run.generation, run.run))
+        return runs_named(self.lake, self.pipeline.name)
 
     def start(
         self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None,

@@ -18,6 +18,9 @@ td.n { text-align: right; font-variant-numeric: tabular-nums; }
   th, td { border-color: #3e4c59; } p.failed { color: #ff9b9b; } }
 """
 
+RESULT = "did"
+"""The XCom that holds what a run did, or why it failed."""
+
 COUNTED = ("changed", "untouched", "retracted")
 
 

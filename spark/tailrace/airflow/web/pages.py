@@ -1,0 +1,98 @@
+"""The pages that Airflow's API server serves for Tailrace, to readers who may see or trigger what a page is about."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import requires_access_dag
+from airflow.models.dagrun import DagRun
+from airflow.models.xcom import XComModel
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import HTMLResponse, Response
+from sqlalchemy import select
+
+from tailrace.airflow.web.event_time_tab import event_time_tab, templates
+from tailrace.airflow.web.report import RESULT, page
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.errors import TailraceError
+from tailrace.runners.jobs import LONGEST_REASON
+from tailrace.settings import Settings
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; frame-ancestors 'self'"
+"""What a page may do: show itself within Airflow, and where it has a form ask Airflow's API."""
+
+
+def application() -> FastAPI:
+    """Make the application; each of its pages checks that the reader may see, or trigger, the DAG."""
+    app = FastAPI(title="Tailrace", docs_url=None, redoc_url=None, openapi_url=None)
+    may_read, may_see = Depends(requires_access_dag("GET", DagAccessEntity.XCOM)), Depends(requires_access_dag("GET"))
+    may_trigger = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
+    app.get("/did/{dag_id}/{run_id:path}", response_class=HTMLResponse, dependencies=[may_read])(_did)
+    app.get("/event-time/{dag_id}", response_class=HTMLResponse, dependencies=[may_see])(_event_time)
+    app.get("/backfill/{dag_id}", response_class=HTMLResponse, dependencies=[may_trigger])(_backfill)
+    app.get("/static/backfill.js")(_script)
+    return app
+
+
+def _did(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
+    run: Any = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
+    if run is None:
+        raise HTTPException(404, f"there is no run {run_id} of {dag_id}")
+    value = session.scalar(
+        select(XComModel.value)
+        .where(XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == RESULT)
+        .order_by(XComModel.timestamp.desc())
+    )
+    did = json.loads(value) if isinstance(value, str) else value
+    # No script runs on the page, and only Airflow shows it in a frame.
+    policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+    return HTMLResponse(page(did, str(run.state)), headers={"Content-Security-Policy": policy})
+
+
+def _event_time(dag_id: str, request: Request) -> HTMLResponse:
+    """Show the event time of the definition that a DAG is of, by what computed it."""
+    try:
+        text = event_time_tab(Lake(Settings()), _name(dag_id), dag_id, dict(request.query_params), _prefix(request))
+    except TailraceError as error:
+        raise HTTPException(400, str(error)) from None
+    return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
+
+
+def _backfill(dag_id: str, request: Request) -> HTMLResponse:
+    """Show the form of a backfill with the range and reason of the address filled in; Airflow's form takes none."""
+    root = _root(request)
+    first, last, reason = (request.query_params.get(name, "") for name in ("from", "to", "reason"))
+    text = templates().get_template("backfill.html").render(
+        name=_name(dag_id), dag=dag_id, dag_page=f"{root}/dags/{quote(dag_id)}", longest=LONGEST_REASON,
+        runs=f"{root}/api/v2/dags/{quote(dag_id)}/dagRuns", script=f"{_prefix(request)}/static/backfill.js",
+        first=first[:64], last=last[:64], reason=reason[:LONGEST_REASON],
+    )  # fmt: skip
+    return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
+
+
+def _script() -> Response:
+    script = files("tailrace.airflow.web").joinpath("static", "backfill.js").read_bytes()
+    return Response(script, media_type="text/javascript")
+
+
+def _name(dag_id: str) -> str:
+    """Return the name of the definition that a DAG is of: `hourly` of `hourly.backfill`."""
+    name, dot, _ = dag_id.rpartition(".")
+    if not dot:
+        raise HTTPException(404, f"{dag_id} is no DAG of a definition")
+    return name
+
+
+def _prefix(request: Request) -> str:
+    """Return the path of these pages below the server's address."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _root(request: Request) -> str:
+    """Return the path of Airflow below the server's address."""
+    return _prefix(request).rpartition("/")[0]
