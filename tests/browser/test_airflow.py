@@ -106,6 +106,7 @@ def test_an_operators_day(lake: Lake, airflow: Any, admin: Api, page: Any) -> No
     """One test of what are several claims: they share an Airflow, and tests may run in several processes."""
     person = Person(page, airflow, "admin")
     an_operator_tries_a_range_dry_and_backfills_three_days(lake, admin, person)
+    event_time_is_a_tab_and_a_link_fills_in_a_backfill(lake, admin, person)
     with the_marts_being_built(airflow):
         what_came_too_late_is_proposed_approved_and_taken_in(lake, airflow, person)
     maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake, airflow)
@@ -177,6 +178,33 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
 
     found = audit(lake, PIPELINE)
     assert found.ok, found.checks
+
+
+def event_time_is_a_tab_and_a_link_fills_in_a_backfill(lake: Lake, admin: Api, person: Person) -> None:
+    person.dag = DAG
+    (late,) = late_report(lake, PIPELINE).ready
+    person.look("/plugin/tailrace-event-time", "airflow_event_time", "late, not taken in")
+    frame = next(one for one in person.page.frames if "/tailrace/event-time/" in one.url)
+    mended = [one for one in rows(lake).values() if one["generation"] > 1]
+    assert frame.locator("tr.backfill").count() == len({one["generation"] for one in mended}) > 0
+    for line, count in (("backfill", len(mended)), ("late", late.records)):
+        assert sum(map(int, frame.locator(f"tr.{line} td a").all_inner_texts())) == count
+    before, others = snapshots(lake), len(admin.runs())
+    # What another page links to: Airflow's own form takes nothing from an address.
+    filled = urllib.parse.urlencode({"from": text(late.first), "to": text(late.last), "reason": "as <b>linked</b>"})
+    person.page.goto(f"{person.airflow.url}/tailrace/backfill/{DAG}?{filled}")
+    assert person.page.locator("input[name=from]").input_value() == text(late.first)
+    assert person.page.locator("input[name=reason]").input_value() == "as <b>linked</b>"
+    person.page.locator("input[name=dry_run]").check()
+    person.shot("airflow_filled_in")
+    person.page.get_by_role("button", name="Trigger").click()
+    person.page.wait_for_url("**/runs/**")
+    person.leave()
+    admin.until(lambda: len(admin.runs()) > others)
+    (run,) = [one for one in admin.ended(besides=others) if one["conf"].get("reason") == "as <b>linked</b>"]
+    did = admin.did(run["dag_run_id"])
+    assert (run["state"], did["range"], did["dry_run"]) == ("success", [text(late.first), text(late.last)], True)
+    assert snapshots(lake) == before
 
 
 def what_came_too_late_is_proposed_approved_and_taken_in(lake: Lake, airflow: Any, person: Person) -> None:
@@ -303,6 +331,10 @@ def a_viewer_may_look_and_nothing_else(airflow: Any, admin: Api) -> None:
     assert opened(report, viewer.token) == 200
     assert opened(report, "") == 401
     assert opened(report + "x", viewer.token) == 404
+    for page, status in (("event-time", 200), ("backfill", 403)):
+        assert opened(f"{airflow.url}/tailrace/{page}/{DAG}", viewer.token) == status
+        assert opened(f"{airflow.url}/tailrace/{page}/{DAG}", "") == 401
+    assert opened(f"{airflow.url}/tailrace/event-time/{DAG}?from=x&to=y", viewer.token) == 400
 
 
 def opened(url: str, token: str) -> int:
