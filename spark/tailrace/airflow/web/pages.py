@@ -13,7 +13,7 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from airflow.models.dagrun import DagRun
 from airflow.models.xcom import XComModel
 from fastapi import Depends, FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from sqlalchemy import select
 
 from tailrace.airflow.web.event_time_tab import event_time_tab, templates
@@ -36,6 +36,7 @@ def application() -> FastAPI:
     app.get("/event-time/{dag_id}", response_class=HTMLResponse, dependencies=[may_see])(_event_time)
     app.get("/backfill/{dag_id}", response_class=HTMLResponse, dependencies=[may_trigger])(_backfill)
     app.get("/static/backfill.js")(_script)
+    app.exception_handler(401)(_login)
     return app
 
 
@@ -73,6 +74,14 @@ def _backfill(dag_id: str, request: Request) -> HTMLResponse:
         first=first[:64], last=last[:64], reason=reason[:LONGEST_REASON],
     )  # fmt: skip
     return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
+
+
+def _login(request: Request, error: HTTPException) -> Response:
+    """Send somebody who is not logged in to where that is done, and back; a program is told so."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"detail": error.detail}, 401)
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"{_root(request)}/api/v2/auth/login?next={quote(here, safe='')}")
 
 
 def _script() -> Response:
