@@ -14,7 +14,7 @@ async function draw(place) {
   if (!answer.ok) return;
   const specification = await answer.json();
   drawn.get(place)?.finalize();
-  const options = { mode: "vega", actions: false, ast: true, defaultStyle: false, logLevel: ERRORS };
+  const options = { mode: "vega", renderer: "svg", actions: false, ast: true, defaultStyle: false, logLevel: ERRORS };
   options.loader = { load: refuse };
   // What would be a style within the page is in its sheet.
   options.tooltip = { disableDefaultStyle: true };
