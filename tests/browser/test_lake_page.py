@@ -143,7 +143,7 @@ def test_an_open_page_is_refreshed_as_an_epoch_comes_and_keeps_the_focus(looker:
     page.get_by_role("main").get_by_role("link", name=HOURLY.name).focus()
     ledger = f"{HOURLY.name}__ledger"
     epoch = lake.head(ledger).number("epoch") + 1
-    said = lake.head(ledger).properties | {"epoch": str(epoch)}
+    said = {**lake.head(ledger).properties, "epoch": str(epoch)}
     append(lake, ledger, [pane("Rome", 11, epoch, epoch, (1, 1.0), "early")], said)
     page.locator("dd", has_text=str(epoch)).first.wait_for()
     assert page.evaluate(NAME) == HOURLY.name

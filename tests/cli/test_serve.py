@@ -35,7 +35,7 @@ def test_a_server_shows_the_lake_tells_of_an_epoch_and_ends_by_ctrl_c(settings: 
         with urllib.request.urlopen(f"{server.address}events", timeout=30) as news:
             first = next(line for line in news if line.startswith(b"data: "))
             said = lake.head(f"{HOURLY.name}__ledger").properties
-            append(lake, f"{HOURLY.name}__ledger", [pane("Rome", 11, 3, 0, (1, 1.0), "early")], said | {"epoch": "3"})
+            append(lake, f"{HOURLY.name}__ledger", [pane("Rome", 11, 3, 0, (1, 1.0), "early")], {**said, "epoch": "3"})
             assert next(line for line in news if line.startswith(b"data: ")) != first
         server.process.send_signal(signal.SIGINT)
         out, err = server.process.communicate(timeout=30)
