@@ -81,7 +81,8 @@ def columns_of(unit: str, range: TimeRange) -> list[Column]:
     >>> [one.label for one in columns_of("hour", TimeRange.of("2013-03-08T22:00Z", "2013-03-09T02:00Z"))]
     ['22', '23', '9 Mar', '01']
     """
-    found, at = [], floored(unit, moment(range.first))
+    found: list[Column] = []
+    at = floored(unit, moment(range.first))
     while True:
         after = _next(unit, at)
         last = END_OF_TIME if after is None else instant(after)
