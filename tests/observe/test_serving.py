@@ -400,6 +400,9 @@ def test_reading_is_given_up_when_its_time_is_over(lake: Lake) -> None:
     with pytest.raises(SlowError, match="TAILRACE_SERVE_TIMEOUT"), reader.session() as session:
         session.one("SELECT count(*) AS n FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3")
     assert time.monotonic() - began < 10
+    with pytest.raises(SlowError), reader.session() as session:
+        time.sleep(reader.seconds + 0.1)
+        session.one("SELECT 1 AS n")
     with reader.session() as session:
         assert session.one("SELECT 1 AS n") == {"n": 1}
     reader.close()
