@@ -52,6 +52,10 @@ def _age(value: Any) -> Any:
 Age = Annotated[timedelta, BeforeValidator(_age), Field(ge=timedelta(0))]
 
 
+SHORTEST_TOKEN = 16
+"""The least characters of a token: a shorter one could be guessed."""
+
+
 class SettingsError(TailraceError, ValueError):
     """Invalid settings. `faults` names every bad field at once, and the variable that mends it."""
 
@@ -145,7 +149,7 @@ class Settings(BaseSettings):
     log_file: Path | None = None
     """The file to which structured logs are appended. None: they go to standard error, if there are any."""
 
-    serve_token: Annotated[SecretStr, Field(min_length=16)] | None = None
+    serve_token: SecretStr | None = None
     """The token without which `tailrace serve` shows nothing; needed where it listens beyond this machine."""
     serve_names: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]_-]+$")], ...] = ()
     """Further host names by which browsers may call `tailrace serve`, as a JSON list: those of a proxy before it."""
@@ -188,6 +192,13 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return None if value is None else _path(value)
+
+    @field_validator("serve_token")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < SHORTEST_TOKEN:
+            raise ValueError(f"a token of at least {SHORTEST_TOKEN} characters")
+        return value
 
     @field_validator("warehouse", "checkpoints", mode="before")
     @classmethod
@@ -254,8 +265,9 @@ def _fault(error: Any) -> Fault:
     if error["type"] == "extra_forbidden":
         known = ", ".join(Settings.model_fields)
         return Fault(name, error["input"], f"one of {known}", f"take it out of {FILE}")
+    secret = "Secret" in str(Settings.model_fields[name].annotation)
     expected = str(error.get("ctx", {}).get("error", "")) or _lower(error["msg"])
-    return Fault(name, error["input"], expected, f"set {PREFIX}{name.upper()}")
+    return Fault(name, "…" if secret else error["input"], expected, f"set {PREFIX}{name.upper()}")
 
 
 def _lower(text: str) -> str:

@@ -17,6 +17,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import late_report
 from tailrace.model.base.time import hours, moment, text
+from tailrace.observe.serving.airflow_links import remedy
+from tailrace.observe.serving.event_time import TimeRange
 from tailrace.plan.loader import load
 from tailrace.settings import Settings
 from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
@@ -106,13 +108,33 @@ def test_an_operators_day(lake: Lake, airflow: Any, admin: Api, page: Any) -> No
     """One test of what are several claims: they share an Airflow, and tests may run in several processes."""
     person = Person(page, airflow, "admin")
     an_operator_tries_a_range_dry_and_backfills_three_days(lake, admin, person)
-    event_time_is_a_tab_and_a_link_fills_in_a_backfill(lake, admin, person)
+    event_time_is_a_tab_of_the_dag(lake, person)
     with the_marts_being_built(airflow):
         what_came_too_late_is_proposed_approved_and_taken_in(lake, airflow, person)
     maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake, airflow)
     a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake, admin)
     a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake, admin)
+    a_link_with_a_range_leads_to_a_form_that_is_filled_in(airflow, admin, person)
     a_viewer_may_look_and_nothing_else(airflow, admin)
+
+
+def a_link_with_a_range_leads_to_a_form_that_is_filled_in(airflow: Any, admin: Api, person: Person) -> None:
+    """The link is the one of `tailrace serve`; the run is started by Airflow's own API, as who is logged in."""
+    asked = TimeRange.of("2013-03-07T15:00:00Z", "2013-03-07T16:00:00Z")
+    link = remedy("pipelines/flights.py", PIPELINE.name, asked, airflow.url).form
+    assert link is not None
+    page, before = person.page, {run["dag_run_id"] for run in admin.runs()}
+    page.goto(f"{link}&reason={urllib.parse.quote('a <b>late</b> flight')}")
+    filled = [page.locator(f"[name={name}]").input_value() for name in ("from", "to", "reason")]
+    assert filled == ["2013-03-07T15:00:00Z", "2013-03-07T16:00:00Z", "a <b>late</b> flight"]
+    page.locator("[name=dry_run]").check()
+    page.get_by_role("button", name="Trigger").click()
+    page.wait_for_url("**/dags/*/runs/*")
+    person.leave()
+    (run,) = [run for run in admin.ended(besides=len(before)) if run["dag_run_id"] not in before]
+    assert run["state"] == "success"
+    assert run["conf"] == {"from": filled[0], "to": filled[1], "reason": filled[2], "dry_run": True}
+    assert admin.did(run["dag_run_id"])["range"] == filled[:2]
 
 
 def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Api, person: Person) -> None:
@@ -180,7 +202,7 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     assert found.ok, found.checks
 
 
-def event_time_is_a_tab_and_a_link_fills_in_a_backfill(lake: Lake, admin: Api, person: Person) -> None:
+def event_time_is_a_tab_of_the_dag(lake: Lake, person: Person) -> None:
     person.dag = DAG
     (late,) = late_report(lake, PIPELINE).ready
     person.look("/plugin/tailrace-event-time", "airflow_event_time", "late, not taken in")
@@ -189,22 +211,7 @@ def event_time_is_a_tab_and_a_link_fills_in_a_backfill(lake: Lake, admin: Api, p
     assert frame.locator("tr.backfill").count() == len({one["generation"] for one in mended}) > 0
     for line, count in (("backfill", len(mended)), ("late", late.records)):
         assert sum(map(int, frame.locator(f"tr.{line} td a").all_inner_texts())) == count
-    before, others = snapshots(lake), len(admin.runs())
-    # What another page links to: Airflow's own form takes nothing from an address.
-    filled = urllib.parse.urlencode({"from": text(late.first), "to": text(late.last), "reason": "as <b>linked</b>"})
-    person.page.goto(f"{person.airflow.url}/tailrace/backfill/{DAG}?{filled}")
-    assert person.page.locator("input[name=from]").input_value() == text(late.first)
-    assert person.page.locator("input[name=reason]").input_value() == "as <b>linked</b>"
-    person.page.locator("input[name=dry_run]").check()
-    person.shot("airflow_filled_in")
-    person.page.get_by_role("button", name="Trigger").click()
-    person.page.wait_for_url("**/runs/**")
     person.leave()
-    admin.until(lambda: len(admin.runs()) > others)
-    (run,) = [one for one in admin.ended(besides=others) if one["conf"].get("reason") == "as <b>linked</b>"]
-    did = admin.did(run["dag_run_id"])
-    assert (run["state"], did["range"], did["dry_run"]) == ("success", [text(late.first), text(late.last)], True)
-    assert snapshots(lake) == before
 
 
 def what_came_too_late_is_proposed_approved_and_taken_in(lake: Lake, airflow: Any, person: Person) -> None:

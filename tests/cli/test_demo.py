@@ -62,6 +62,10 @@ def test_the_demo_tells_shows_and_counts_what_happened(settings: Settings, spark
     streamed = [(pane.timing.replace("_", " "), str(pane.flights)) for pane in answers[:-1]]
     assert told == streamed
 
+    opens = [line.strip() for line in said.getvalue().splitlines() if "tailrace serve" in line]
+    assert len(opens) == 2, "while it streams, and at its end"
+    assert opens[0].startswith("TAILRACE_WAREHOUSE=")
+
     page = (tour.folder / "flights.html").read_text()
     assert "<svg" in page
     assert not re.search(r"<(script|link|img|iframe)|src=|@import|url\((?!['\"]?#)", page)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -13,9 +15,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as trying
 from hypothesis import strategies as st
 
-from tailrace import Count, Global, Map, Pipeline
+from tailrace import DISCARDING, Count, Global, Map, Pipeline, Sessions, minutes
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.key_history import history
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
@@ -27,6 +30,9 @@ from tailrace.observe.serving.stage_overview import runs_of
 from tailrace.observe.serving.stage_rows import StageRows, late_rows
 from tailrace.settings import Settings
 from tests.support import small_lake
+from tests.support.clicks import VISITS
+from tests.support.folding_here import Folded
+from tests.support.folding_here import visited as visited_epochs
 from tests.support.serving import BASE, HERE, Seen, contents, corrected, visited
 from tests.support.small_lake import HOURLY, RIDES, append, at, pane
 
@@ -34,6 +40,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*"
 
 NINE = "from=2026-01-01T09:00:00Z&to=2026-01-01T10:00:00Z"
 FOR_EVER = Pipeline(name="for_ever", log=RIDES, key="city", what={"rides": Count()}, where=Global())
+SITTINGS = Pipeline(
+    name="sittings", log=RIDES, key="city", what={"rides": Count()}, where=Sessions(minutes(30)), how=DISCARDING
+)
 CHEAP = Map(name="cheap", log=RIDES)
 
 
@@ -78,8 +87,9 @@ def test_a_late_range_leads_to_the_dag_that_takes_it_in_where_airflow_is_known(s
     lake = small_lake.make(settings)
     with visited(lake, airflow="http://127.0.0.1:8080") as client:
         seen = Seen(client.get(f"{BASE}/late").text)
-    assert "http://127.0.0.1:8080/dags/hourly_rides.backfill" in seen.links
-    assert '{"from": "2026-01-01T09:00:00Z", "to": "2026-01-01T10:00:00Z"}' in seen.text
+    form = "http://127.0.0.1:8080/tailrace/backfill/hourly_rides.backfill"
+    query = urlencode({"from": "2026-01-01T09:00:00Z", "to": "2026-01-01T10:00:00Z"})
+    assert f"{form}?{query}" in seen.links
 
 
 def test_a_grid_counts_each_answer_in_the_column_of_its_windows_last_instant(lake: Lake) -> None:
@@ -180,6 +190,47 @@ def test_a_map_has_a_grid_of_its_rows_that_stand_and_none_before_a_stream(settin
         append(lake, "cheap__ledger", rows, {"epoch": "0", "fingerprint": CHEAP.fingerprint, "watermark": "0"})
         seen = Seen(client.get("/stages/cheap").text)
     assert seen.text.count("Oslo") == 3
+
+
+def test_a_session_that_grew_has_the_panes_of_those_that_merged_into_it(settings: Settings) -> None:
+    """In discarding mode a pane has what was fresh, and the answer has all."""
+    lake, first, whole = Lake(settings), (at(9), at(9, 30)), (at(9), at(10))
+    for contract in contracts(SITTINGS):
+        lake.ensure(contract)
+
+    def fired(span: tuple[datetime, datetime], epoch: int, rides: int, all_of_them: int) -> dict[str, Any]:
+        row = pane("Oslo", 9, epoch, 0, (rides, 0.0), "early") | dict(zip(SPAN, span, strict=True))
+        return {name: row[name] for name in row if name != "mean_price"} | {"answer": {"rides": all_of_them}}
+
+    rows = [fired(first, 0, 2, 2), fired(first, 1, 2, 2) | {"retraction": True}, fired(whole, 1, 3, 5)]
+    said = {"fingerprint": SITTINGS.fingerprint, "watermark": "0"}
+    append(lake, ledger_contract(SITTINGS).table, rows, said | {"epoch": "1"})
+    answer = {name: value for name, value in rows[2].items() if name != "answer"} | {"rides": 5}
+    append(lake, answer_contract(SITTINGS).table, [answer], {"epoch": "1"})
+    with visited(lake, SITTINGS) as client:
+        (link,) = windows(client.get("/stages/sittings").text)
+        said_ = Seen(client.get(link).text).text
+        assert client.get(link.replace("/window?", "/window/plot?")).status_code == 200
+    assert "rides 5 answer early" in said_
+    assert re.findall(r"09:00 – (\S+) early ([−+]) (\d)", said_) == [
+        ("09:30", "+", "2"),
+        ("09:30", "−", "2"),
+        ("10:00", "+", "3"),
+    ]
+
+
+def test_a_computation_has_a_grid_of_what_it_produced_and_a_definition(settings: Settings) -> None:
+    folded = Folded(settings, VISITS)
+    for epoch in visited_epochs(3):
+        folded.cut(epoch)
+    folded.fold.close()
+    with visited(folded.lake, VISITS) as client:
+        assert f"rows {len(folded.rows('production')):,}" in Seen(client.get("/").text).text
+        page = Seen(client.get(f"/stages/{VISITS.name}").text).text
+        assert "stream generation 1" in page
+        for path in ("window", "late", "runs/abc"):
+            assert client.get(f"/stages/{VISITS.name}/{path}").status_code == 404
+        assert VISITS.fingerprint in client.get(f"/stages/{VISITS.name}/definition").text
 
 
 def test_a_page_carries_no_script_or_style_and_forbids_what_is_not_this_servers(lake: Lake) -> None:
@@ -349,6 +400,14 @@ def test_reading_is_given_up_when_its_time_is_over(lake: Lake) -> None:
     with pytest.raises(SlowError, match="TAILRACE_SERVE_TIMEOUT"), reader.session() as session:
         session.one("SELECT count(*) AS n FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3")
     assert time.monotonic() - began < 10
+
+    def read_late() -> None:
+        with reader.session() as session:
+            time.sleep(reader.seconds + 0.1)
+            session.one("SELECT 1 AS n")
+
+    with pytest.raises(SlowError):
+        read_late()
     with reader.session() as session:
         assert session.one("SELECT 1 AS n") == {"n": 1}
     reader.close()

@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import takewhile
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 import tailrace
+from tailrace.settings import Settings
 from tests.support.depth import DEPTH, deep
+from tests.support.serve_process import serving
 from tests.support.shell import Shell, shell
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +142,20 @@ def run_all(running: Shell, pages: list[Path]) -> int:
 def test_the_commands_of_the_page_on_the_doctor_find_nothing_wrong(tmp_path: Path) -> None:
     with shell(tmp_path, {"TAILRACE_JARS": str(ROOT / "build" / "jars")}) as running:
         assert run_all(running, [ROOT / "docs" / "doctor.md"]) >= 2
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_on_serving_show_the_lake(tmp_path: Path) -> None:
+    """Each at a port that is free; they go on until they are told to end."""
+    said = [apart(words) for words in commands(ROOT / "docs" / "serving.md")]
+    assert len(said) >= 4
+    for env, (_, command, *options) in said:
+        assert command == "serve"
+        with serving(Settings(warehouse=tmp_path / "lake"), *options, **env) as server:
+            token = env.get("TAILRACE_SERVE_TOKEN")
+            asked = Request(server.address, headers={"Authorization": f"Bearer {token}"} if token else {})
+            with urlopen(asked) as page:
+                assert "hourly_departures" in page.read().decode()
 
 
 @pytest.mark.slow

@@ -114,6 +114,11 @@ class Demo:
             self._page(corrected, query, rows, audited)
         return self._end()
 
+    @property
+    def _serve(self) -> str:
+        """The command that shows the lake in a browser."""
+        return f".venv/bin/tailrace serve {_short(definition_file())}"
+
     def _definition(self) -> None:
         text = definition_file().read_text()
         code = text[text.index(f"{self.pipeline.name} =") :].strip()
@@ -156,6 +161,8 @@ class Demo:
             f"{SHOWN.first:%H:%M} to {SHOWN.last:%H:%M}. Early panes come while it fills, the one on time when the "
             f"watermark reaches {SHOWN.last:%H:%M}, late ones after. All times are UTC."
         )
+        self.story.say("To see it in a browser while it runs, in another terminal:")
+        self.story.line((f"TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')} {self._serve}", "cyan"))
         streamed = Streamed(self.story, self.settings, self.reads, SHOWN)
         spark = streamed.run(str(self.tour.landing), files)
         tally = streamed.tally
@@ -252,6 +259,7 @@ class Demo:
         self.story.say(f"Done in {span(self.summary['seconds'])}; the figures are in {file}. The lake is yours:")
         self.story.line((f"export TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')}", "cyan"))
         command, file_ = ".venv/bin/tailrace", _short(definition_file())
+        self.story.line((self._serve, "cyan"), ("  shows it in a browser", "dim"))
         window = f"--key {SHOWN.origin} --window {SHOWN.first:%Y-%m-%dT%H:%MZ}"
         for rest in (f"status {file_}", f"panes {file_} {window}", f"explain {file_}", f"audit {file_}"):
             self.story.line((f"{command} {rest}", "cyan"))

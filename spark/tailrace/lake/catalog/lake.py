@@ -52,10 +52,7 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Lake:
-    """The tables of one namespace of the catalog that the settings name. `tell` hears what happens to them.
-
-    With `looks` it is opened to be looked at: not even its namespace is made.
-    """
+    """The tables of one namespace of the catalog. `tell` hears of changes; with `looks` no namespace is made."""
 
     settings: Settings
     tell: Callable[[Notice], None] = field(default=untold, compare=False, repr=False)

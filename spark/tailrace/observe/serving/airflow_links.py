@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.observe.serving.event_time import TimeRange, address_text
@@ -33,15 +32,14 @@ def airflow_address(text: str) -> str:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A backfill of a range: the command, and Airflow's page with what its form takes, where Airflow is known.
+    """A backfill of a range: the command, and where Airflow is known the address of a form with the range filled in.
 
-    The form of Airflow 3 takes no values from an address, so what to fill in stands beside the link.
+    The form is Tailrace's page in Airflow, since the form of *Trigger* takes no values from an address.
     """
 
     range: TimeRange
     command: str
-    page: str | None
-    form: str
+    form: str | None
 
 
 def remedy(definition: str, stage: str, range: TimeRange, airflow: str | None) -> Remedy:
@@ -50,10 +48,11 @@ def remedy(definition: str, stage: str, range: TimeRange, airflow: str | None) -
     >>> found = remedy("pipelines/a b.py", "hourly", TimeRange(0, 3_600_000_000), "http://127.0.0.1:8080")
     >>> found.command
     "tailrace backfill 'pipelines/a b.py' --from 1970-01-01T00:00:00Z --to 1970-01-01T01:00:00Z"
-    >>> found.page, found.form
-    ('http://127.0.0.1:8080/dags/hourly.backfill', '{"from": "1970-01-01T00:00:00Z", "to": "1970-01-01T01:00:00Z"}')
+    >>> found.form
+    'http://127.0.0.1:8080/tailrace/backfill/hourly.backfill?from=1970-01-01T00%3A00%3A00Z&to=1970-01-01T01%3A00%3A00Z'
     """
     first, last = address_text(range.first), address_text(range.last)
     command = f"tailrace backfill {shlex.quote(definition)} --from {first} --to {last}"
-    page = None if airflow is None else f"{airflow}/dags/{quote(f'{stage}.backfill')}"
-    return Remedy(range, command, page, json.dumps({"from": first, "to": last}))
+    query = urlencode({"from": first, "to": last})
+    form = None if airflow is None else f"{airflow}/tailrace/backfill/{quote(f'{stage}.backfill')}?{query}"
+    return Remedy(range, command, form)

@@ -18,6 +18,7 @@ UNITS: Mapping[str, int] = {"century": 100, "decade": 10, "year": 1}
 _LENGTHS = {"month": None, "day": timedelta(days=1), "hour": timedelta(hours=1), "minute": timedelta(minutes=1)}
 
 _LABELS = {"month": "%b", "day": "%-d", "hour": "%H", "minute": "%M"}
+_BEGINS = {"month": "%Y", "day": "%b", "hour": "%-d %b"}
 _NAMES = {"month": "%B %Y", "day": "%-d %B %Y", "hour": "%-d %B %Y, %H:00", "minute": "%-d %B %Y, %H:%M"}
 
 
@@ -77,14 +78,17 @@ class Column:
 def columns_of(unit: str, range: TimeRange) -> list[Column]:
     """Cut a range into columns of a unit; the first and the last reach to whole units.
 
-    >>> [one.label for one in columns_of("hour", TimeRange.of("2013-03-08T15:00Z", "2013-03-08T17:00Z"))]
-    ['15', '16']
+    >>> [one.label for one in columns_of("hour", TimeRange.of("2013-03-08T22:00Z", "2013-03-09T02:00Z"))]
+    ['22', '23', '9 Mar', '01']
     """
-    found, at = [], floored(unit, moment(range.first))
+    found: list[Column] = []
+    at = floored(unit, moment(range.first))
     while True:
         after = _next(unit, at)
         last = END_OF_TIME if after is None else instant(after)
-        found.append(Column(TimeRange(max(BEGINNING, instant(at)), last), _label(unit, at), _name(unit, at)))
+        found.append(
+            Column(TimeRange(max(BEGINNING, instant(at)), last), _label(unit, at, first=not found), _name(unit, at))
+        )
         if after is None or last >= range.last or len(found) > MOST_COLUMNS:
             return found
         at = after
@@ -156,9 +160,13 @@ def _next(unit: str, at: datetime) -> datetime | None:
         return None
 
 
-def _label(unit: str, at: datetime) -> str:
+def _label(unit: str, at: datetime, *, first: bool = True) -> str:
+    """Write a column's label: the unit's number, or where a larger unit begins within the grid that one's."""
     if years := UNITS.get(unit):
         return f"{at.year}" if years == 1 else f"{at.year // years * years}s"
+    larger = {"day": "month", "hour": "day", "month": "year"}.get(unit)
+    if larger is not None and not first and at == floored(larger, at):
+        return f"{at:{_BEGINS[unit]}}"
     return f"{at:{_LABELS[unit]}}"
 
 

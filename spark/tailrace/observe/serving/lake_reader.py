@@ -7,8 +7,9 @@ is made. pyiceberg plans which files are read and DuckDB reads only the columns 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,10 @@ AT_ONCE = 4
 
 class SlowError(TailraceError, TimeoutError):
     """A page whose reading took longer than it may, or that had to wait for others for so long."""
+
+
+class _TimeIsUp(Exception):  # noqa: N818 - it never leaves this module
+    """Raised where a query would begin after the page's time is up, as where the files alone took it to find."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +70,19 @@ class Reader:
         if not self.gate.acquire(timeout=self.seconds):
             raise SlowError(f"{AT_ONCE} other pages have been read for {self.seconds:.0f} s: try again later")
         cursor = self.database.cursor()
-        timer = threading.Timer(self.seconds, cursor.interrupt)
+
+        def stop() -> None:
+            # The page may have been made just now.
+            with suppress(duckdb.Error):
+                cursor.interrupt()
+
+        timer = threading.Timer(self.seconds, stop)
         timer.daemon = True
         timer.start()
         try:
             cursor.execute("SET TimeZone = 'UTC'")
-            yield Session(self.lake, cursor, self.rows)
-        except duckdb.InterruptException:
+            yield Session(self.lake, cursor, self.rows, time.monotonic() + self.seconds)
+        except (duckdb.InterruptException, _TimeIsUp):
             raise SlowError(
                 f"reading took longer than {self.seconds:.0f} s: look at a shorter range, or set TAILRACE_SERVE_TIMEOUT"
             ) from None
@@ -85,11 +96,12 @@ class Reader:
 
 @dataclass(frozen=True)
 class Session:
-    """The reading of one page."""
+    """The reading of one page, which begins nothing more after the instant `until` of the monotonic clock."""
 
     lake: Lake
     cursor: duckdb.DuckDBPyConnection
     rows: int
+    until: float
 
     @contextmanager
     def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
@@ -98,9 +110,12 @@ class Session:
         with files_read(self.cursor, table, scan, list(scan.plan_files())) as name:
             yield name
 
-    def all(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
+    def all(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[dict[str, Any]]:
         """Run a query, and return all of its rows; a caller bounds them."""
-        found: list[dict[str, Any]] = self.cursor.execute(query, list(values)).to_arrow_table().to_pylist()
+        if time.monotonic() > self.until:
+            raise _TimeIsUp
+        given = dict(values) if isinstance(values, Mapping) else list(values)
+        found: list[dict[str, Any]] = self.cursor.execute(query, given).to_arrow_table().to_pylist()
         return found
 
     def one(self, query: str, values: Sequence[object] = ()) -> dict[str, Any]:

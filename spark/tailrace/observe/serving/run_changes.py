@@ -111,7 +111,7 @@ def _windows(session: Session, stage: Pipeline, run: Run, page: int, *, same_def
             "most": session.rows + 1,
             "after": page * session.rows,
         }
-        found = session.cursor.execute(query, given).to_arrow_table().to_pylist()
+        found = session.all(query, given)
     changes = tuple(_change(row, keys, values, same_definition=same_definition) for row in found[: session.rows])
     return ChangeList(tuple(values), changes, page, len(found) > session.rows)
 

@@ -137,8 +137,8 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
         select = f"SELECT {items} FROM {rows} WHERE _key = $key AND {touches} AND kind = "
         values = {"first": window.first, "last": window.last, "key": key}
         order = "generation DESC, epoch DESC, pane_index DESC, retraction"
-        panes = _all(session, f"{select}'{PANE}' ORDER BY {order} LIMIT {MOST_PANES + 1}", values)
-        late = _all(session, f"{select}'{LATE}' ORDER BY epoch, event_time LIMIT {MOST_PANES}", values)
+        panes = session.all(f"{select}'{PANE}' ORDER BY {order} LIMIT {MOST_PANES + 1}", values)
+        late = session.all(f"{select}'{LATE}' ORDER BY epoch, event_time LIMIT {MOST_PANES}", values)
     if not panes and not late:
         return None
     missed = tuple(ledger_late(row) for row in late)
@@ -155,11 +155,6 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
         _clock(ledger, panes),
         len(panes) > MOST_PANES,
     )
-
-
-def _all(session: Session, query: str, values: Mapping[str, object]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = session.cursor.execute(query, dict(values)).to_arrow_table().to_pylist()
-    return found
 
 
 def _touching(pipeline: Pipeline, window: TimeRange) -> Filter:

@@ -14,7 +14,7 @@ async function draw(place) {
   if (!answer.ok) return;
   const specification = await answer.json();
   drawn.get(place)?.finalize();
-  const options = { mode: "vega", actions: false, ast: true, defaultStyle: false, logLevel: ERRORS };
+  const options = { mode: "vega", renderer: "svg", actions: false, ast: true, defaultStyle: false, logLevel: ERRORS };
   options.loader = { load: refuse };
   // What would be a style within the page is in its sheet.
   options.tooltip = { disableDefaultStyle: true };
@@ -31,18 +31,12 @@ function drawAll() {
 
 /* Refreshing. */
 let told = null;
-let wanted = false;
 
 function where(element) {
   return element && element !== document.body ? element.id || element.getAttribute("href") : null;
 }
 
 async function refresh() {
-  if (document.hidden) {
-    wanted = true;
-    return;
-  }
-  wanted = false;
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
@@ -67,17 +61,27 @@ function say(text) {
   live.classList.toggle("lost", text !== "live");
 }
 
-const news = new EventSource("/events");
-news.onmessage = (event) => {
-  say("live");
-  if (told !== null && told !== event.data) refresh();
-  told = event.data;
-};
-news.onerror = () => say("not connected");
-addEventListener("pagehide", () => news.close());
-document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && wanted) refresh();
-});
+/* A browser keeps few connections to one server: a page that nobody sees gives its own back. */
+let news = null;
+
+function listen() {
+  news ??= new EventSource("/events");
+  news.onmessage = (event) => {
+    say("live");
+    if (told !== null && told !== event.data) refresh();
+    told = event.data;
+  };
+  news.onerror = () => say("not connected");
+}
+
+function leave() {
+  news?.close();
+  news = null;
+}
+
+addEventListener("pagehide", leave);
+addEventListener("pageshow", listen);
+document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
 night.addEventListener("change", drawAll);
 
 /* Arrow keys move within a grid, as in any table of cells. */
