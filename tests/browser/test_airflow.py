@@ -22,6 +22,7 @@ from tailrace.observe.serving.event_time import TimeRange
 from tailrace.plan.loader import load
 from tailrace.settings import Settings
 from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
+from tests.support.serve_process import serving
 from tests.support.sessions import session
 
 pytestmark = [
@@ -111,6 +112,7 @@ def test_an_operators_day(lake: Lake, airflow: Any, admin: Api, page: Any) -> No
     event_time_is_a_tab_of_the_dag(lake, person)
     with the_marts_being_built(airflow):
         what_came_too_late_is_proposed_approved_and_taken_in(lake, airflow, person)
+    a_late_flight_is_traced_to_the_backfill_that_took_it_in(lake, person)
     maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake, airflow)
     a_run_of_a_range_again_and_two_that_overlap_change_nothing_more(lake, admin)
     a_run_that_cannot_be_says_why_in_one_line_and_is_not_tried_again(lake, admin)
@@ -246,6 +248,26 @@ def what_came_too_late_is_proposed_approved_and_taken_in(lake: Lake, airflow: An
     assert {one["dag_run_id"]: one["state"] for one in admin.ended(besides=1)}[again] == "success"
     place = place.replace(urllib.parse.quote(run), urllib.parse.quote(again))
     assert states(admin, place) == dict.fromkeys(("propose", "approve", "repair"), "skipped")
+
+
+def a_late_flight_is_traced_to_the_backfill_that_took_it_in(lake: Lake, person: Person) -> None:
+    """By the search of `tailrace serve`, on the same lake and with the keyboard alone."""
+    ledger = lake.table(f"{PIPELINE.name}__ledger")
+    late = max(ledger.scan(row_filter="kind = 'late'").to_arrow().to_pylist(), key=lambda row: row["behind"])
+    page, place = person.page, f"{late['source_partition'].rsplit('/', 1)[-1]}:{late['source_offset']}"
+    with serving(lake.settings, str(ROOT / "pipelines" / "flights.py")) as server:
+        page.goto(f"{server.address}search")
+        page.keyboard.type(place)
+        page.keyboard.press("Enter")
+        page.get_by_text("The answer counts it").first.wait_for()
+        assert "Taken in by backfill" in page.locator("main").inner_text()
+        person.shot("serve_search")
+        page.locator("main a[href*='/window?']").first.focus()
+        page.keyboard.press("Enter")
+        page.locator("h2.key").wait_for()
+        assert f"origin {late['origin']}" in page.locator("h2.key").inner_text()
+        assert "correction" in page.locator("table.rows").first.inner_text()
+        person.leave()
 
 
 def maintenance_waits_to_be_wanted_and_leaves_the_answers_as_they_are(lake: Lake, airflow: Any) -> None:

@@ -156,6 +156,34 @@ def test_a_runs_page_says_of_each_window_what_was_before_what_is_after_and_why(l
     assert "a <b>late</b> ride" in seen.text
 
 
+def test_a_search_says_of_a_record_which_backfill_took_it_in_and_leads_to_its_window(settings: Settings) -> None:
+    lake = small_lake.make(settings)
+    place = {"_epoch": 2, "_source": "file:/landing/two.json", "_offset": 7}
+    append(lake, "rides", [{"at": at(9, 15), "city": "Oslo", "price": 5, **place}], {"epoch": "2"})
+    broken = {"raw": b"{<b>", "error": "not JSON", **place, "_offset": 8}
+    append(lake, "rides__rejected", [broken], {"epoch": "2"})
+    with visited(lake) as client:
+        here = "/search?" + urlencode({"find": "two.json:7"})
+        assert "2 h 30 min too late, in epoch 2. No backfill has taken it in" in Seen(client.get(here).text).text
+        run = corrected(lake)
+        page = client.get(here).text
+        seen = Seen(page)
+        assert "price 5" in seen.text
+        assert f"Taken in by backfill {run} of generation 2: a <b>late</b> ride" in seen.text
+        assert "The answer counts it: rides 4, mean_price 925" in seen.text
+        (link,) = windows(page)
+        assert "city Oslo" in Seen(client.get(link).text).text
+        by_value = client.get("/search?" + urlencode({"find": "price = 5 and city = 'Oslo'", "stage": HOURLY.name}))
+        assert windows(by_value.text) == [link]
+        refused = client.get("/search?" + urlencode({"find": "two.json:8"})).text
+        harmless(refused)
+        assert "not JSON {<b>" in Seen(refused).text
+        for find, says in (("euros = 3", "a condition on its columns at, city, price"), ("7", "has no record_id"),
+                           ("price = 77", "There is no such record")):  # fmt: skip
+            assert says in Seen(client.get("/search?" + urlencode({"find": find})).text).text
+        assert client.get("/search?stage=nothing").status_code == 404
+
+
 def test_windows_without_bounds_are_counted_apart_and_have_a_page(settings: Settings) -> None:
     lake = Lake(settings)
     for contract in contracts(FOR_EVER):
@@ -237,7 +265,18 @@ def test_a_page_carries_no_script_or_style_and_forbids_what_is_not_this_servers(
     run = next(one.run for one in runs_of(lake, HOURLY) if one.kind == "backfill")
     with visited(lake) as client:
         (link, *_) = windows(client.get(f"{BASE}?{NINE}").text)
-        pages = ["/", BASE, link, f"{BASE}/late", f"{BASE}/runs", f"{BASE}/runs/{run}", f"{BASE}/definition", "/none"]
+        pages = [
+            "/",
+            "/search",
+            "/search?find=price+%3D+3",
+            BASE,
+            link,
+            f"{BASE}/late",
+            f"{BASE}/runs",
+            f"{BASE}/runs/{run}",
+            f"{BASE}/definition",
+            "/none",
+        ]
         for path in pages:
             answer = client.get(path)
             policy = answer.headers["content-security-policy"]
@@ -259,7 +298,8 @@ def test_a_page_carries_no_script_or_style_and_forbids_what_is_not_this_servers(
 def harmless(page: str) -> None:
     """A page runs nothing that is in it, and leads nowhere but to this server."""
     for tag, attributes in Seen(page).elements:
-        assert tag not in ("style", "iframe", "object", "embed", "form", "base", "b", "img", "svg")
+        assert tag not in ("style", "iframe", "object", "embed", "base", "b", "img", "svg")
+        assert tag != "form" or (attributes.get("action"), attributes.get("method")) == ("/search", "get")
         assert not [name for name in attributes if name.startswith("on") or name == "style"]
         assert tag != "script" or (attributes.get("src") or "").startswith("/static/")
         assert not attributes.get("href") or attributes["href"].startswith(("/", "#main"))  # type: ignore[union-attr]
@@ -314,16 +354,44 @@ def test_hostile_keys_are_shown_as_text_and_have_pages_of_their_own(tmp_path: Pa
 
 
 PARTS = st.sampled_from(
-    ["stages", HOURLY.name, "window", "plot", "late", "runs", "definition", "static", "events", "..", "%2e%2e", "etc"]
+    [
+        "search",
+        "stages",
+        HOURLY.name,
+        "window",
+        "plot",
+        "late",
+        "runs",
+        "definition",
+        "static",
+        "events",
+        "..",
+        "%2e%2e",
+        "etc",
+    ]
 ) | st.text(max_size=12)
-VALUES = st.sampled_from(["2026-01-01T09:00:00Z", "2026-01-01", "0001-01-01", "9999-12-31", "-1", "1", "9" * 40, ""])
+VALUES = st.sampled_from(
+    [
+        "city = 'Oslo'",
+        "two.json:7",
+        "price >",
+        "2026-01-01T09:00:00Z",
+        "2026-01-01",
+        "0001-01-01",
+        "9999-12-31",
+        "-1",
+        "1",
+        "9" * 40,
+        "",
+    ]
+)
 
 
 @trying(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(PARTS, max_size=5).filter(lambda parts: parts[:1] != ["events"]),
     st.dictionaries(
-        st.sampled_from(["from", "to", "page", "generation", "key", "value", "dark", "token"]),
+        st.sampled_from(["from", "to", "page", "generation", "key", "value", "dark", "token", "find", "stage"]),
         VALUES | st.text(max_size=12),
         max_size=4,
     ),
