@@ -18,7 +18,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import late_report
 from tailrace.model.base.time import hours, moment, text
 from tailrace.observe.serving.airflow_links import remedy
-from tailrace.observe.serving.event_time import TimeRange
+from tailrace.observe.serving.reading.event_time import TimeRange
 from tailrace.plan.loader import load
 from tailrace.settings import Settings
 from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing

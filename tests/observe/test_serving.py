@@ -22,12 +22,12 @@ from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
-from tailrace.observe.serving.event_grid import event_grid, extent
 from tailrace.observe.serving.guard import Access, OpenToAllError
-from tailrace.observe.serving.lake_reader import Reader, SlowError
-from tailrace.observe.serving.shown_text import CUT, shown
-from tailrace.observe.serving.stage_overview import runs_of
-from tailrace.observe.serving.stage_rows import StageRows, late_rows
+from tailrace.observe.serving.reading.event_grid import event_grid, extent
+from tailrace.observe.serving.reading.lake_reader import Reader, SlowError
+from tailrace.observe.serving.reading.shown_text import CUT, shown
+from tailrace.observe.serving.reading.stage_overview import runs_of
+from tailrace.observe.serving.reading.stage_rows import StageRows, late_rows
 from tailrace.settings import Settings
 from tests.support import small_lake
 from tests.support.clicks import VISITS

@@ -20,12 +20,12 @@ from tailrace.lake.schema.filters import Filter, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.logs.log import PANE_TIME
-from tailrace.observe.serving.event_grid import EventGrid, event_grid, extent, whole_units
-from tailrace.observe.serving.event_time import TimeRange, wider
 from tailrace.observe.serving.lake_pages import address, heat
-from tailrace.observe.serving.lake_reader import Reader, Session
-from tailrace.observe.serving.shown_text import compact, counted, window_text
-from tailrace.observe.serving.stage_rows import Named
+from tailrace.observe.serving.reading.event_grid import EventGrid, event_grid, extent, whole_units
+from tailrace.observe.serving.reading.event_time import TimeRange, wider
+from tailrace.observe.serving.reading.lake_reader import Reader, Session
+from tailrace.observe.serving.reading.shown_text import compact, counted, window_text
+from tailrace.observe.serving.reading.stage_rows import Named
 
 
 def templates() -> jinja2.Environment:

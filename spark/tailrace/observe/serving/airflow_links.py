@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
 from tailrace.model.base.errors import TailraceError
-from tailrace.observe.serving.event_time import TimeRange, address_text
+from tailrace.observe.serving.reading.event_time import TimeRange, address_text
 
 
 class AirflowAddressError(TailraceError, ValueError):

@@ -20,16 +20,16 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.observe.serving import shown_text
 from tailrace.observe.serving.airflow_links import remedy
-from tailrace.observe.serving.event_grid import answer_list, event_grid, extent, whole_units
-from tailrace.observe.serving.event_time import TimeRange, address_text, wider
-from tailrace.observe.serving.lake_reader import Reader
-from tailrace.observe.serving.record_search import MOST_LETTERS, search
-from tailrace.observe.serving.run_changes import run_changes
-from tailrace.observe.serving.stage_overview import LastStates, kind_of, late_state, runs_of
-from tailrace.observe.serving.stage_rows import ALL, NoTablesError, StageRows, late_rows
-from tailrace.observe.serving.window_story import MOST_RECORDS, WindowStory, window_story
+from tailrace.observe.serving.reading import shown_text
+from tailrace.observe.serving.reading.event_grid import answer_list, event_grid, extent, whole_units
+from tailrace.observe.serving.reading.event_time import TimeRange, address_text, wider
+from tailrace.observe.serving.reading.lake_reader import Reader
+from tailrace.observe.serving.reading.record_search import MOST_LETTERS, search
+from tailrace.observe.serving.reading.run_changes import run_changes
+from tailrace.observe.serving.reading.stage_overview import LastStates, kind_of, late_state, runs_of
+from tailrace.observe.serving.reading.stage_rows import ALL, NoTablesError, StageRows, late_rows
+from tailrace.observe.serving.reading.window_story import MOST_RECORDS, WindowStory, window_story
 
 MOST_PAGES = 100_000
 """The highest number of a page of a table."""

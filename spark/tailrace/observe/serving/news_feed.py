@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.chain import Definition
-from tailrace.observe.serving.stage_overview import standing
+from tailrace.observe.serving.reading.stage_overview import standing
 
 EVERY = 1.0
 """The least time between two looks at the catalog, in seconds; a look takes at most a tenth of the time."""

@@ -21,13 +21,13 @@ from starlette.types import ASGIApp
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
-from tailrace.observe.serving.event_time import RangeError
 from tailrace.observe.serving.guard import Access, Guard
 from tailrace.observe.serving.lake_pages import LakePages, Served, environment, named_pages
-from tailrace.observe.serving.lake_reader import Reader, SlowError
 from tailrace.observe.serving.news_feed import NewsFeed
-from tailrace.observe.serving.shown_text import shown
-from tailrace.observe.serving.stage_overview import LastStates
+from tailrace.observe.serving.reading.event_time import RangeError
+from tailrace.observe.serving.reading.lake_reader import Reader, SlowError
+from tailrace.observe.serving.reading.shown_text import shown
+from tailrace.observe.serving.reading.stage_overview import LastStates
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _VEGA = "vega.js"

@@ -18,9 +18,9 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.panes import settled_indexes
 from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, Value
-from tailrace.observe.serving.event_time import TimeRange
-from tailrace.observe.serving.lake_reader import Session, cut_columns, digest_of
-from tailrace.observe.serving.shown_text import shown, window_text
+from tailrace.observe.serving.reading.event_time import TimeRange
+from tailrace.observe.serving.reading.lake_reader import Session, cut_columns, digest_of
+from tailrace.observe.serving.reading.shown_text import shown, window_text
 
 MOST_PANES = 200
 """The most panes of a window that are shown, the latest ones."""

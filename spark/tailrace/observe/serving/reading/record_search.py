@@ -21,9 +21,9 @@ from tailrace.lake.schema.contracts import key_columns, ledger_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.observe.serving.event_time import TimeRange
-from tailrace.observe.serving.lake_reader import Session, digest_of
-from tailrace.observe.serving.shown_text import instant_text, shown, span_text, window_text
+from tailrace.observe.serving.reading.event_time import TimeRange
+from tailrace.observe.serving.reading.lake_reader import Session, digest_of
+from tailrace.observe.serving.reading.shown_text import instant_text, shown, span_text, window_text
 
 MOST_FOUND = 8
 """The most records that a search shows."""

@@ -15,8 +15,8 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PANE_TIME
-from tailrace.observe.serving.lake_reader import Session, cut_columns, digest_of
-from tailrace.observe.serving.shown_text import counted
+from tailrace.observe.serving.reading.lake_reader import Session, cut_columns, digest_of
+from tailrace.observe.serving.reading.shown_text import counted
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.read.late_records import taken_in_until
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.observe.serving.event_time import Column, TimeRange, columns_of, fitting, start_of
-from tailrace.observe.serving.lake_reader import Session, cut_columns, digest_of
-from tailrace.observe.serving.shown_text import shown
-from tailrace.observe.serving.stage_rows import Named, StageRows
+from tailrace.observe.serving.reading.event_time import Column, TimeRange, columns_of, fitting, start_of
+from tailrace.observe.serving.reading.lake_reader import Session, cut_columns, digest_of
+from tailrace.observe.serving.reading.shown_text import shown
+from tailrace.observe.serving.reading.stage_rows import Named, StageRows
 
 MOST_LINES = 10
 """The most backfills that have a line of their own in a grid; the others share one."""

@@ -25,7 +25,7 @@ from tailrace.engines.duckdb.database.scans import files_read
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.base.errors import TailraceError
-from tailrace.observe.serving.shown_text import CUT
+from tailrace.observe.serving.reading.shown_text import CUT
 from tailrace.settings import Settings
 
 AT_ONCE = 4

@@ -22,8 +22,8 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.model.windows.windows import Sliding
-from tailrace.observe.serving.event_time import TimeRange
-from tailrace.observe.serving.lake_reader import Session
+from tailrace.observe.serving.reading.event_time import TimeRange
+from tailrace.observe.serving.reading.lake_reader import Session
 
 ALL = TimeRange(BEGINNING, END_OF_TIME)
 """All of event time."""

@@ -19,7 +19,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, Windowless
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.observe.serving.shown_text import counted
+from tailrace.observe.serving.reading.shown_text import counted
 
 NAMED = 3
 """The most partitions that are named as holding a watermark back."""
