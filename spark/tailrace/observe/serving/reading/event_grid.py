@@ -184,10 +184,12 @@ def answer_list(
     spans = ["epoch_us(window_start) AS _start", "epoch_us(window_end) AS _end"] if rows.windowed else []
     spans = spans or [f"{named.at} AS _start"]
     of = "" if generation is None else "AND generation = ?"
-    query = (
-        f"SELECT {', '.join([*items, *spans])} FROM {named.name} WHERE {named.at} >= ? AND {named.at} < ? {of} "
-        f"ORDER BY {', '.join(['_start', *map(name_of, rows.keys)])} LIMIT ? OFFSET ?"
+    order = ", ".join([spans[0].partition(" AS ")[0], *map(name_of, rows.keys)])
+    # Digests are made and texts are cut of the page's rows alone.
+    chosen = (
+        f"SELECT * FROM {named.name} WHERE {named.at} >= ? AND {named.at} < ? {of} ORDER BY {order} LIMIT ? OFFSET ?"
     )
+    query = f"SELECT {', '.join([*items, *spans])} FROM ({chosen}) ORDER BY {order}"
     values = [range.first, range.last, *([] if generation is None else [generation])]
     found = session.all(query, [*values, session.rows + 1, page * session.rows])
     return AnswerList(columns, tuple(found[: session.rows]), page, len(found) > session.rows)
