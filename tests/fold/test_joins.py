@@ -49,6 +49,7 @@ from tailrace.verify.join_replay import replay_join
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import cases, deep
+from tests.support.serving import Seen, visited
 from tests.support.several import (
     CLICKS,
     SECOND,
@@ -433,3 +434,21 @@ def test_X6_what_came_too_late_for_a_join_is_told_with_the_range_that_takes_it_i
     assert late_sides_report(logs.lake, join).ranges == ()
     # What the ranges did not hold was right: all is now as of one batch.
     assert standing(logs.lake, join) == finished(logs, join)
+
+
+def test_the_page_on_the_lake_shows_a_join_its_rows_and_what_came_too_late(logs: Logs) -> None:
+    join = JOINS["told"]
+    for parts in random_epochs(Random(5), 9):
+        logs.land(parts)
+    logs.fold(join)
+    late = late_sides_report(logs.lake, join)
+    with visited(logs.lake, join) as client:
+        stand = sum(standing(logs.lake, join).values())
+        grid = Seen(client.get(f"/stages/{join.name}").text)
+        cells = [attributes["aria-label"] or "" for tag, attributes in grid.elements
+                 if tag == "a" and "stream" in (attributes.get("aria-label") or "")]  # fmt: skip
+        assert sum(int(cell.split(",")[0]) for cell in cells) == stand
+        page = Seen(client.get(f"/stages/{join.name}/late").text).text
+        assert f"{late.records} records came too late" in page
+        found = Seen(client.get("/search?find=views.json:0").text).text
+        assert "viewed_at" in found

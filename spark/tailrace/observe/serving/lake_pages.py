@@ -106,7 +106,7 @@ class LakePages:
         tabs = {"time": "Event time", "late": "Late records", "runs": "Runs", "definition": "Definition"}
         if isinstance(stage, Computation):
             tabs = {name: tabs[name] for name in ("time", "definition")}
-        elif not isinstance(stage, Pipeline):
+        elif not isinstance(stage, Pipeline | Join):
             del tabs["late"]
         text = self.templates.get_template(template).render(
             title=stage.name,
@@ -209,8 +209,8 @@ class LakePages:
     def late(self, request: Request) -> Response:
         """Show what came too late and is in no answer, by range, and how to take it in."""
         stage, page = self._stage(request), _page_of(request)
-        if not isinstance(stage, Pipeline):
-            raise HTTPException(404, "what came too late is told of windows")
+        if not isinstance(stage, Pipeline | Join):
+            raise HTTPException(404, "what came too late is told of pipelines and joins")
         report = late_state(self.reader.lake, stage)
         text = self.served.text_of(stage)
         ranges = () if report is None else report.ranges

@@ -12,12 +12,14 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.computation_status import computation_status
 from tailrace.lake.read.late_records import LateReport, late_report
+from tailrace.lake.read.late_sides import late_sides_report
 from tailrace.lake.read.pipeline_status import LogStatus, OpenWindowSpan, status
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, Windowless
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.serving.reading.shown_text import counted
 
@@ -164,14 +166,14 @@ def held_by(logs: Sequence[LogStatus]) -> str:
 
 
 def late_state(lake: Lake, stage: Definition) -> LateReport | None:
-    """Report a stage's late records; None for one without windows, or without tables of this definition."""
-    if not isinstance(stage, Pipeline) or not lake.has(ledger_name(stage.name)):
+    """Report the late records of a pipeline or a join; None of anything else, or without tables of this definition."""
+    if not isinstance(stage, Pipeline | Join) or not lake.has(ledger_name(stage.name)):
         return None
     try:
         check_definition(lake, stage)
     except OtherDefinitionError:
         return None
-    return late_report(lake, stage)
+    return late_sides_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
 
 
 def runs_of(lake: Lake, stage: Definition) -> list[Run]:
