@@ -54,6 +54,17 @@ def instant_text(micros: int | None) -> str:
     return text.removesuffix(":00") if not at.second and not at.microsecond else text
 
 
+def second_text(micros: int | None) -> str:
+    """Write an instant in UTC to the second, as an overview has it.
+
+    >>> second_text(1_500_000), second_text(BEGINNING), second_text(END_OF_TIME)
+    ('1970-01-01 00:00:01', 'beginning of time', 'end of time')
+    """
+    if micros is None or not BEGINNING < micros < END_OF_TIME:
+        return instant_text(micros)
+    return instant_text(micros - micros % 1_000_000)
+
+
 def window_text(start: int, end: int) -> str:
     """Write a window by its bounds, with the day once where both are in it.
 
