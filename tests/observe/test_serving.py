@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as trying
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from tailrace import DISCARDING, Count, Global, Map, Pipeline, Sessions, minutes
 from tailrace.lake.catalog.lake import Lake
@@ -24,7 +26,7 @@ from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.observe.serving.guard import Access, OpenToAllError
 from tailrace.observe.serving.reading.event_grid import event_grid, extent
-from tailrace.observe.serving.reading.lake_reader import Reader, SlowError
+from tailrace.observe.serving.reading.lake_reader import Reader, Session, SlowError
 from tailrace.observe.serving.reading.shown_text import CUT, shown
 from tailrace.observe.serving.reading.stage_overview import runs_of
 from tailrace.observe.serving.reading.stage_rows import StageRows, late_rows
@@ -52,6 +54,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     made = small_lake.make(Settings(warehouse=tmp_path_factory.mktemp("serving") / "lake"))
     corrected(made)
     return made
+
+
+@pytest.fixture(scope="module")
+def client(lake: Lake) -> Iterator[TestClient]:
+    with visited(lake) as found:
+        yield found
 
 
 def windows(page: str) -> list[str]:
@@ -396,11 +404,10 @@ VALUES = st.sampled_from(
         max_size=4,
     ),
 )
-def test_no_address_fails_or_writes(lake: Lake, parts: list[str], query: dict[str, str]) -> None:
+def test_no_address_fails_or_writes(lake: Lake, client: TestClient, parts: list[str], query: dict[str, str]) -> None:
     folder = Path(str(lake.settings.warehouse))
     before = contents(folder)
-    with visited(lake) as client:
-        answer = client.get(f"{HERE}/{'/'.join(quote(part, safe='.%') for part in parts)}?{urlencode(query)}")
+    answer = client.get(f"{HERE}/{'/'.join(quote(part, safe='.%') for part in parts)}?{urlencode(query)}")
     assert answer.status_code in (200, 307, 400, 404)
     assert "nosniff" in answer.headers["x-content-type-options"]
     if answer.headers.get("content-type", "").startswith("text/html"):
@@ -462,20 +469,20 @@ def test_a_visit_with_the_token_leads_nowhere_else(lake: Lake) -> None:
             assert not answer.headers.get("location", "/").startswith(("//", "/\\", "http"))
 
 
+def one_after(session: Session, seconds: float) -> dict[str, Any]:
+    """A row that is asked for late, as where files are long to find."""
+    time.sleep(seconds)
+    return session.one("SELECT 1 AS n")
+
+
 def test_reading_is_given_up_when_its_time_is_over(lake: Lake) -> None:
     reader = Reader.of(Lake(lake.settings.model_copy(update={"serve_timeout": Settings().serve_timeout / 20})))
     began = time.monotonic()
     with pytest.raises(SlowError, match="TAILRACE_SERVE_TIMEOUT"), reader.session() as session:
         session.one("SELECT count(*) AS n FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3")
     assert time.monotonic() - began < 10
-
-    def read_late() -> None:
-        with reader.session() as session:
-            time.sleep(reader.seconds + 0.1)
-            session.one("SELECT 1 AS n")
-
-    with pytest.raises(SlowError):
-        read_late()
+    with pytest.raises(SlowError), reader.session() as session:
+        one_after(session, reader.seconds + 0.1)
     with reader.session() as session:
         assert session.one("SELECT 1 AS n") == {"n": 1}
     reader.close()

@@ -60,7 +60,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("shown", "instant_text", "window_text", "span_text", "counted", "compact")
+    names = ("shown", "instant_text", "second_text", "window_text", "span_text", "counted", "compact")
     made.globals |= {name: getattr(shown_text, name) for name in names}
     made.globals |= {"heat": heat, "address": address}
     made.filters["at"] = address_text

@@ -32,6 +32,9 @@ from tailrace.observe.serving.reading.stage_overview import LastStates
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _VEGA = "vega.js"
 
+LONGEST = 1000
+"""The most characters of an error that a page shows."""
+
 
 class ServeMissingError(TailraceError, ImportError):
     """The libraries that draw are not installed."""
@@ -83,11 +86,10 @@ class Failures:
         known = isinstance(error, HTTPException)
         return self.page(error.status_code if known else 404, str(error.detail) if known else "there is no such page")  # type: ignore[attr-defined]
 
-    def told(self, request: Request, error: Exception) -> Response:
+    def told(self, request: Request, error: TailraceError) -> Response:
         """Answer where the lake or the address is not as it should be: the error says what mends it."""
-        if isinstance(error, RangeError):
-            return self.page(400, shown(str(error)))
-        return self.page(503, str(error)[:1000]) if isinstance(error, SlowError) else self.page(500, str(error)[:1000])
+        status = {RangeError: 400, SlowError: 503}.get(type(error), 500)
+        return self.page(status, shown(str(error), LONGEST))
 
     def unexpected(self, request: Request, error: Exception) -> Response:
         """Answer where the fault is the page's own, and tell the terminal in a line."""

@@ -19,16 +19,16 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """The Unicode categories of characters that are written as their numbers: controls, directions, separators."""
 
 
-def shown(value: object) -> str:
-    """Write a value for a page, at most `CUT` characters of it.
+def shown(value: object, most: int = CUT) -> str:
+    """Write a value for a page, at most `most` characters of it.
 
     >>> shown("a" * 1_000_000)[-3:], shown("a\\u202eb"), shown(None), shown(12345)
     ('aa…', 'a⟨U+202E⟩b', '–', '12,345')
     """
     if isinstance(value, bytes):
-        value = value[: CUT + 1].hex(" ")
+        value = value[: most + 1].hex(" ")
     text = value if isinstance(value, str) else _short(value)
-    whole, text = len(text) <= CUT, text[:CUT]
+    whole, text = len(text) <= most, text[:most]
     seen = "".join(f"⟨U+{ord(one):04X}⟩" if unicodedata.category(one) in _HIDDEN else one for one in text)
     return seen if whole else f"{seen}…"
 
@@ -52,6 +52,17 @@ def instant_text(micros: int | None) -> str:
     at = moment(micros)
     text = at.replace(tzinfo=None).isoformat(" ")
     return text.removesuffix(":00") if not at.second and not at.microsecond else text
+
+
+def second_text(micros: int | None) -> str:
+    """Write an instant in UTC to the second, as an overview has it.
+
+    >>> second_text(1_500_000), second_text(BEGINNING), second_text(END_OF_TIME)
+    ('1970-01-01 00:00:01', 'beginning of time', 'end of time')
+    """
+    if micros is None or not BEGINNING < micros < END_OF_TIME:
+        return instant_text(micros)
+    return instant_text(micros - micros % 1_000_000)
 
 
 def window_text(start: int, end: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from tailrace.engines.duckdb.database.dialect import name_of
@@ -91,11 +92,13 @@ class WindowStory:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def _plotted(pane: LedgerPane, name: str) -> PlotPane:
     value = pane.answer.get(name)
+    if isinstance(value, Decimal):
+        value = float(value)
     drawn: Value = value if isinstance(value, int | float) or value is None else shown(value)
     return PlotPane(
         window_start=moment(pane.window.start),
