@@ -32,6 +32,9 @@ from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_h
 _starting = threading.Lock()
 """Held by the thread that starts Spark, or asks whether it was started."""
 
+REDACTED = "(?i)secret|password|token|credential|access[.]?key"
+"""The names of settings whose values Spark leaves out of its log of events and its pages: its own, and `credential`."""
+
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -81,6 +84,7 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     options = (f"-Dlog4j2.configurationFile={log4j.as_uri()}", "-Duser.timezone=UTC", archive.options)
     conf = {
         "spark.sql.extensions": EXTENSIONS,
+        "spark.redaction.regex": REDACTED,
         "spark.sql.catalogImplementation": "in-memory",
         # An epoch of several stages has more generated classes than the usual cache of 100: each would be made again.
         "spark.sql.codegen.cache.maxEntries": "1000",
@@ -159,7 +163,7 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
         return _with(running.newSession(), {**session_conf(settings), **extra})
     conf = {**session_conf(settings), **extra}
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return _build(app, {"spark.sql.extensions": EXTENSIONS, **conf})
+        return _build(app, {"spark.sql.extensions": EXTENSIONS, "spark.redaction.regex": REDACTED, **conf})
     java = require_java(settings.java_home)
     fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java)}
     with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
