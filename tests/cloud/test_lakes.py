@@ -26,7 +26,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield made
 
 
-@pytest.mark.parametrize("kind", ["postgres", "glue"])
+@pytest.mark.parametrize("kind", ["postgres", "rest", "glue"])
 def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_nothing(
     kind: str, servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
