@@ -13,12 +13,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from pyspark.errors import PySparkException
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.lake.catalog import rest_client, sure_commits
 from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.transactions import committing
+from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError, UnansweredError
@@ -27,6 +29,7 @@ from tailrace.settings import Settings
 from tests.support.catalogs import Servers
 from tests.support.killing import SEED
 from tests.support.rest_catalog import CLIENT, Forward, Gate, Reply
+from tests.support.sessions import session
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -381,8 +384,6 @@ def test_no_secret_is_in_what_is_said_of_settings_and_of_a_lake(lake: Lake, gate
 
 @pytest.mark.spark
 def test_spark_comes_in_as_the_client_and_its_pages_do_not_show_it(lake: Lake, gate: Gate) -> None:
-    from tests.support.sessions import session
-
     by = client(lake, gate, driver_memory="1200m", shuffle_partitions=2)
     spark = session(by)
     entered(lake, 1)
@@ -391,3 +392,22 @@ def test_spark_comes_in_as_the_client_and_its_pages_do_not_show_it(lake: Lake, g
     shown = spark.sql("SET spark.sql.catalog.lake.credential").collect()[0]["value"]
     assert "redacted" in shown
     assert "hush" not in shown
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("fault", [cut, never_sent, answered(503, made=True), answered(500, made=True)])
+def test_X2_what_spark_commits_is_there_once_or_the_commit_fails(lake: Lake, gate: Gate, fault: Fault) -> None:
+    """It is on the writer's own branch, which whoever starts again sets back to where main is."""
+    spark = session(told(lake.settings, driver_memory="1200m", shuffle_partitions=2))
+    entered(lake, 1)
+    branch = Branch(lake, LEDGER, "stream_1")
+    branch.start()
+    gate.faults.append(fault)
+    try:
+        spark.sql(f"INSERT INTO {branch.target} SELECT * FROM {LEDGER}")
+        rows = [2]
+    except PySparkException:
+        rows = [1, 2]
+    assert gate.faults == []
+    assert len(lake.table(LEDGER).scan().use_ref("stream_1").to_arrow()) in rows
+    assert epochs(lake) == [1]
