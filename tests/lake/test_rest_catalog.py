@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -268,6 +271,21 @@ def test_X2_a_server_that_dies_and_comes_back_while_two_write_loses_and_doubles_
     assert epochs(lake) == [*range(12), *range(100, 112)], f"seed {SEED}"
 
 
+def test_X3_a_snapshot_that_a_branch_goes_back_to_meanwhile_is_not_forgotten(lake: Lake, gate: Gate) -> None:
+    """A REST catalog applies what it is told to what it has by then; the branch would go with its snapshot."""
+    first, last = entered(lake, 1), entered(lake, 2)
+    lake.move(LEDGER, "other", last, None)
+
+    def after_another(forward: Forward) -> Reply:
+        Lake(lake.settings).move(LEDGER, "other", first, last)
+        return forward()
+
+    gate.faults.append(after_another)
+    lake.forget(LEDGER, [first])
+    assert lake.refs(LEDGER) == {"main": last, "other": first}
+    assert lake.table(LEDGER).snapshot_by_id(first) is not None
+
+
 def test_X2_a_commit_that_stays_unknown_is_an_error_and_keeps_its_files(
     lake: Lake, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,3 +429,28 @@ def test_X2_what_spark_commits_is_there_once_or_the_commit_fails(lake: Lake, gat
     assert gate.faults == []
     assert len(lake.table(LEDGER).scan().use_ref("stream_1").to_arrow()) in rows
     assert epochs(lake) == [1]
+
+
+@pytest.mark.spark
+def test_no_secret_is_in_the_command_line_of_the_jvm(lake: Lake, gate: Gate) -> None:
+    """A process of its own, since the tests' JVM runs already: 8 seconds."""
+    by = client(lake, gate)
+    given = {"catalog_credential": CLIENT, "catalog_token_uri": gate.token_uri, "driver_memory": "1g"}
+    given |= {name: str(getattr(by, name)) for name in ("warehouse", "namespace", "catalog_uri")}
+    env = os.environ | {f"TAILRACE_{name.upper()}": value for name, value in given.items()}
+    ran = subprocess.run([sys.executable, "-c", SHOWS], env=env, capture_output=True, text=True, check=True)
+    assert LEDGER in ran.stdout
+    assert "org.apache.spark.deploy.SparkSubmit" in ran.stdout
+    assert "hush" not in ran.stdout
+
+
+SHOWS = """
+from pathlib import Path
+from tailrace.engines.spark.session import open_session
+from tailrace.settings import Settings
+spark = open_session(Settings())
+print(spark.sql("SHOW TABLES").collect())
+jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+print(Path(f"/proc/{jvm}/cmdline").read_text())
+spark.stop()
+"""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -34,6 +35,9 @@ _starting = threading.Lock()
 
 REDACTED = "(?i)secret|password|token|credential|access[.]?key"
 """The names of settings whose values Spark leaves out of its log of events and its pages: its own, and `credential`."""
+
+_SECRET = re.compile(rf"spark\.sql\.catalog\..*(?:{REDACTED.removeprefix('(?i)')}).*")
+"""The settings of catalogs that are told a session once it is there."""
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -186,10 +190,12 @@ def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
 
 
 def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
+    # What Spark is started with is in the JVM's command line, which everybody on the machine may read.
+    secret = {key: value for key, value in conf.items() if _SECRET.fullmatch(key)}
     builder = SparkSession.builder.appName(app)
-    for key, value in conf.items():
+    for key, value in conf.items() - secret.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = _with(builder.getOrCreate(), secret)
     session.sparkContext.setLogLevel("ERROR")
     # pyspark prints every failed query with its whole Java stack, and then raises it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
