@@ -219,22 +219,28 @@ def back_after(gate: Gate, seconds: float) -> threading.Thread:
     return one
 
 
-@pytest.mark.parametrize("when", ["before", "while", "after"])
+@pytest.mark.parametrize("when", ["before", "while", "after", "after, and what stands before it sent it twice"])
 def test_X2_a_server_that_dies_at_a_commit_and_comes_back_has_it_once(lake: Lake, gate: Gate, when: str) -> None:
     back: list[threading.Thread] = []
 
-    def dies(forward: Forward) -> None:
-        if when == "after":
-            forward()
-        if when == "while":
-            with ThreadPoolExecutor(1) as pool:
-                sent = pool.submit(forward)
-                # A commit takes it about so long.
-                time.sleep(0.01)
-                gate.server.kill()
-                sent.exception()
+    def dies(forward: Forward) -> Reply | None:
+        said = None
+        match when:
+            case "while":
+                with ThreadPoolExecutor(1) as pool:
+                    sent = pool.submit(forward)
+                    # A commit takes it about so long.
+                    time.sleep(0.01)
+                    gate.server.kill()
+                    sent.exception()
+            case "after":
+                forward()
+            case "after, and what stands before it sent it twice":
+                forward()
+                said = forward()
         gate.server.kill()
         back.append(back_after(gate, 0.3))
+        return said
 
     gate.faults.append(dies)
     made = lake.enter(LEDGER, [{"kind": "pane", "epoch": 7}], {"epoch": "7"}, lake.head(LEDGER).snapshot)
@@ -262,7 +268,8 @@ def test_X2_a_server_that_dies_and_comes_back_while_two_write_loses_and_doubles_
     with ThreadPoolExecutor(2) as pool:
         writing = [pool.submit(write, number) for number in range(2)]
         for _ in range(2):
-            until(lambda begun=gate.commits: gate.commits > begun + 2, every=0.01)
+            enough = gate.commits + 3
+            until(lambda: gate.commits >= enough, every=0.01)  # noqa: B023
             time.sleep(chance.random() / 20)
             gate.server.kill()
             gate.server.start()
@@ -316,12 +323,21 @@ def refused(settings: Settings) -> str:
     return str(caught.value)
 
 
-def test_a_token_that_is_none_or_not_good_is_said_with_the_setting_and_without_the_token(lake: Lake) -> None:
+def test_a_token_that_is_none_or_not_good_is_said_with_the_setting_and_without_the_token(
+    lake: Lake, gate: Gate
+) -> None:
     wrong = refused(told(lake.settings, catalog_secret="not-this-one"))
     assert "refuses the token: set TAILRACE_CATALOG_SECRET to one that it takes" in wrong
     assert "not-this-one" not in wrong
     none = refused(told(lake.settings, catalog_secret=None))
     assert "asks for a token: set TAILRACE_CATALOG_SECRET, or TAILRACE_CATALOG_CREDENTIAL" in none
+    assert gate.heard is None
+
+
+def test_a_catalog_that_asks_nobody_who_he_is_needs_no_token(lake: Lake, gate: Gate) -> None:
+    by = Lake(told(lake.settings, catalog_secret=None, catalog_uri=f"http://127.0.0.1:{gate.server.port}"))
+    assert entered(by, 1)
+    assert epochs(by) == [1]
 
 
 def client(lake: Lake, gate: Gate, **more: object) -> Settings:

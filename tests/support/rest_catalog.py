@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -96,6 +96,8 @@ class Gate:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     faults: list[Callable[[Forward], Reply | None]] = field(default_factory=list)
     commits: int = 0
+    heard: str | None = None
+    """What the last request said of who asks."""
 
     @property
     def uri(self) -> str:
@@ -113,7 +115,8 @@ class Gate:
                 return Reply(401, b'{"error": "invalid_client"}')
             given = {"access_token": self.token, "token_type": "bearer", "expires_in": 3600}
             return Reply(200, json.dumps(given).encode())
-        if headers.get("authorization") != f"Bearer {self.token}":
+        self.heard = headers.get("authorization")
+        if self.heard != f"Bearer {self.token}":
             error = {"message": "Not authorized", "type": "NotAuthorizedException", "code": 401}
             return Reply(401, json.dumps({"error": error}).encode())
         forward = partial(self._forwarded, method, path, headers, body)
@@ -151,6 +154,11 @@ class _Handler(BaseHTTPRequestHandler):
     def __init__(self, gate: Gate, *args: object) -> None:
         self.gate = gate
         super().__init__(*args)  # type: ignore[arg-type]
+
+    def handle(self) -> None:
+        # A client that was killed hears nothing any more.
+        with suppress(ConnectionError):
+            super().handle()
 
     def log_message(self, format: str, *args: object) -> None:
         return
