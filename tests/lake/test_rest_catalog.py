@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
+from tailrace.engines.spark.branch_rows import append
 from tailrace.lake.catalog import rest_client, sure_commits
 from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.transactions import committing
@@ -445,6 +446,25 @@ def test_X2_what_spark_commits_is_there_once_or_the_commit_fails(lake: Lake, gat
     assert gate.faults == []
     assert len(lake.table(LEDGER).scan().use_ref("stream_1").to_arrow()) in rows
     assert epochs(lake) == [1]
+
+
+@pytest.mark.spark
+def test_X1_what_spark_writes_while_another_branch_is_committed_to_is_written_again(lake: Lake, gate: Gate) -> None:
+    """This server refuses it by status 400, after which Iceberg does not try again by itself."""
+    spark = session(told(lake.settings, driver_memory="1200m", shuffle_partitions=2))
+    entered(lake, 1)
+    branch = Branch(lake, LEDGER, "stream_1")
+    branch.start()
+
+    def after_another(forward: Forward) -> Reply:
+        entered(Lake(lake.settings), 9)
+        return forward()
+
+    gate.faults.append(after_another)
+    append(spark.sql(f"SELECT * FROM {LEDGER} WHERE epoch = 1"), branch, {"epoch": "2"})
+    assert gate.faults == []
+    assert lake.table(LEDGER).scan().use_ref("stream_1").to_arrow()["epoch"].to_pylist() == [1, 1]
+    assert epochs(lake) == [1, 9]
 
 
 @pytest.mark.spark
