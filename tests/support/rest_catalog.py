@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -121,7 +122,8 @@ class Gate:
             return Reply(401, json.dumps({"error": error}).encode())
         forward = partial(self._forwarded, method, path, headers, body)
         try:
-            if method == "POST" and "/tables/" in path:
+            # Not the reports of what was read, which are below a table.
+            if method == "POST" and re.search(r"/tables/[^/]+$", path):
                 self.commits += 1
                 if self.faults:
                     return self.faults.pop(0)(forward)
