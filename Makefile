@@ -137,5 +137,5 @@ $(ARCHIVE): $(JARS)
 	@touch $@
 
 $(TEST_JARS): $(PINNED) | $(INSTALLED)
-	@$(BIN)/python -m tailrace.toolchain --group lake --group aws --group postgres --group kafka --group kafka-broker --group s3-server
+	@$(BIN)/python -m tailrace.toolchain --group lake --group aws --group postgres --group kafka --group kafka-broker --group s3-server --group rest-server
 	@touch $@

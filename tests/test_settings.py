@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -95,6 +96,55 @@ def test_a_secret_is_in_no_message_and_reaches_both_readers() -> None:
     settings = Settings(catalog_uri="postgresql://me@db/lake", catalog_secret="hush/hush")
     assert "hush/hush" not in f"{settings!r}{settings.model_dump_json()}"
     assert kind(settings).spark["jdbc.password"] == "hush/hush"
+
+
+REST = "https://catalog.internal/api"
+
+
+def test_a_REST_catalog_is_asked_as_who_the_settings_say_by_both_readers() -> None:
+    settings = Settings(
+        catalog_uri=REST,
+        catalog_credential="me:hush/hush",
+        catalog_token_uri="https://login.internal/token",
+        catalog_scope="catalog:all more",
+        catalog_warehouse="lake",
+        catalog_prefix="tenants/me",
+    )
+    assert "hush/hush" not in f"{settings!r}{settings.model_dump_json()}"
+    theirs = kind(settings).spark | storage(settings)[1]
+    assert theirs.items() >= {
+        "uri": REST, "credential": "me:hush/hush", "oauth2-server-uri": "https://login.internal/token",
+        "scope": "catalog:all more", "warehouse": "lake", "prefix": "tenants/me",
+    }.items()  # fmt: skip
+    assert storage(settings)[0] == {"warehouse": "lake"}
+    assert kind(Settings(catalog_uri=REST, catalog_secret="hush")).spark["token"] == "hush"
+    assert storage(Settings(catalog_uri=REST)) == ({}, {}), "a server knows warehouses by names, not by places"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"catalog_credential": "no-colon-in-it"}, "expected ID:SECRET; set TAILRACE_CATALOG_CREDENTIAL"),
+        ({"catalog_credential": "me:hush"}, "expected the address at which catalog_credential gets tokens; set "),
+        ({"catalog_credential": "me:hush", "catalog_secret": "hush"}, "no client of OAuth2 beside a token"),
+        ({"catalog_scope": "all"}, "the client for which catalog_scope is set; set TAILRACE_CATALOG_CREDENTIAL"),
+        ({"catalog_token_uri": "login"}, "set TAILRACE_CATALOG_TOKEN_URI"),
+        ({"catalog_prefix": "/x"}, "set TAILRACE_CATALOG_PREFIX"),
+        (
+            {"catalog_uri": "", "catalog_warehouse": "lake"},
+            "a REST catalog, https://HOST/PATH, since catalog_warehouse",
+        ),
+        ({"catalog_uri": "https://me:hush@host"}, r"https://me:\(not shown\)@host"),
+        ({"catalog_secret": ["hush"]}, "catalog_secret = '\\(not shown\\)'"),
+    ],
+)
+def test_what_a_REST_catalog_cannot_be_asked_with_is_refused_and_no_secret_is_shown(
+    given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said) as caught:
+        Settings(**{"catalog_uri": REST, **given})
+    assert "hush" not in str(caught.value)
+    assert "no-colon" not in str(caught.value)
 
 
 def test_AWS_is_where_its_own_tools_find_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from tailrace.model.base.errors import Fault, TailraceError
@@ -35,6 +36,12 @@ Place = Path | str
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
+
+_REST = ("catalog_credential", "catalog_token_uri", "catalog_scope", "catalog_warehouse", "catalog_prefix")
+"""The settings that a REST catalog alone has."""
+
+_SECRETS = ("catalog_secret", "catalog_credential", "serve_token")
+"""The settings whose values no message shows."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -101,6 +108,16 @@ class Settings(BaseSettings):
     warehouse."""
     catalog_secret: SecretStr | None = None
     """The password of PostgreSQL, or the token of a REST catalog."""
+    catalog_credential: SecretStr | None = None
+    """The client of OAuth2, `ID:SECRET`, that gets the tokens of a REST catalog, in place of a token."""
+    catalog_token_uri: Annotated[str, StringConstraints(pattern=r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$")] | None = None
+    """The address at which the client of a REST catalog gets its tokens."""
+    catalog_scope: Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5B\x5D-\x7E ]+$")] | None = None
+    """The scope of the tokens that the client of a REST catalog gets. None: `catalog`."""
+    catalog_warehouse: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """The name of the warehouse, at a REST catalog that has several."""
+    catalog_prefix: Annotated[str, StringConstraints(pattern=r"^[\w.-]+(/[\w.-]+)*$")] | None = None
+    """The prefix of a REST catalog's paths, where the catalog does not tell it itself."""
     namespace: Identifier = "main"
     """The namespace of tables that are named without a namespace."""
     registry: Identifier = "registry"
@@ -229,11 +246,40 @@ class Settings(BaseSettings):
             f"{PREFIX}CATALOG_SECRET), glue://ACCOUNT, glue:// or https://HOST/PATH"
         )
 
+    @field_validator("catalog_credential")
+    @classmethod
+    def _client(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not re.fullmatch(r"[^:\s]+:\S+", value.get_secret_value()):
+            raise ValueError("ID:SECRET")
+        return value
+
     @model_validator(mode="after")
     def _kept_somewhere(self) -> Settings:
         if self.on_s3 and not self.catalog_uri:
             raise ValueError(f"the warehouse {self.warehouse} is no folder that could hold a catalog, too")
         return self
+
+    @model_validator(mode="after")
+    def _tokens(self) -> Settings:
+        """Refuse what only a REST catalog knows at another one, and two ways to a token or half of one."""
+        if self.of_rest:
+            if self.catalog_credential and self.catalog_secret:
+                raise PydanticCustomError("catalog_credential", "no client of OAuth2 beside a token (catalog_secret)")
+            if self.catalog_credential and not self.catalog_token_uri:
+                raise PydanticCustomError("catalog_token_uri", "the address at which catalog_credential gets tokens")
+            for name in ("catalog_token_uri", "catalog_scope"):
+                if getattr(self, name) and not self.catalog_credential:
+                    raise PydanticCustomError("catalog_credential", f"the client for which {name} is set")
+            return self
+        for name in _REST:
+            if getattr(self, name) is not None:
+                raise PydanticCustomError("catalog_uri", f"a REST catalog, https://HOST/PATH, since {name} is set")
+        return self
+
+    @property
+    def of_rest(self) -> bool:
+        """Whether the catalog is one with Iceberg's REST interface."""
+        return self.catalog_uri.startswith(("http://", "https://"))
 
     @property
     def on_s3(self) -> bool:
@@ -260,14 +306,22 @@ def _path(value: Path) -> Path:
 def _fault(error: Any) -> Fault:
     """Convert an error of pydantic's into a `Fault`."""
     if not error["loc"]:
-        return Fault("catalog_uri", "", _lower(str(error["ctx"]["error"])), f"set {PREFIX}CATALOG_URI")
+        named, expected = "catalog_uri", str(error.get("ctx", {}).get("error", "")) or error["msg"]
+        if error["type"] in Settings.model_fields:
+            named = error["type"]
+        return Fault(named, "", _lower(expected), f"set {PREFIX}{named.upper()}")
     name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         known = ", ".join(Settings.model_fields)
         return Fault(name, error["input"], f"one of {known}", f"take it out of {FILE}")
-    secret = "Secret" in str(Settings.model_fields[name].annotation)
     expected = str(error.get("ctx", {}).get("error", "")) or _lower(error["msg"])
-    return Fault(name, "…" if secret else error["input"], expected, f"set {PREFIX}{name.upper()}")
+    value = "(not shown)" if name in _SECRETS else _masked(error["input"])
+    return Fault(name, value, expected, f"set {PREFIX}{name.upper()}")
+
+
+def _masked(value: Any) -> Any:
+    """Leave out the password of a value that is an address with one."""
+    return re.sub(r"(://[^/@:]*:)[^/@]*@", r"\1(not shown)@", value) if isinstance(value, str) else value
 
 
 def _lower(text: str) -> str:

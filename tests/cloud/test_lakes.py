@@ -26,7 +26,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield made
 
 
-@pytest.mark.parametrize("kind", ["postgres", "glue"])
+@pytest.mark.parametrize("kind", ["postgres", "rest", "glue"])
 def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_nothing(
     kind: str, servers: Servers, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,3 +62,27 @@ def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_not
         assert (counts["records"], counts["rejected"]) == (race.landing.records, race.landing.broken)
         made = [one for one in Runs(Lake(told), race.pipeline).all() if one.kind == "backfill"]
         assert {one.status for one in made} == {"committed"}
+
+
+def test_X2_a_stream_whose_catalog_dies_ends_and_the_next_one_goes_on_where_it_was(
+    servers: Servers, settings: Settings, tmp_path: Path
+) -> None:
+    """With Spark as its engine, which DuckDB is above."""
+    told, env = servers.lake("rest", settings)
+    with racing(told, tmp_path, env | {"TAILRACE_ENGINE": "spark"}) as race:
+        race.landing.land(3)
+        stream = race.stream()
+        next_epoch(stream)
+        servers.rest.server.kill()
+        try:
+            race.landing.land(1)
+            _, said = race.ended(stream, ExitStatus.FAILED)
+        finally:
+            servers.rest.server.start()
+        assert f"the catalog {told.catalog_uri} answers that it cannot (503)" in said
+        assert "Traceback" not in said
+        assert servers.rest.token not in said
+        race.drained()
+        race.env["TAILRACE_ENGINE"] = "auto"
+        counts = race.audited()["counts"]
+        assert (counts["records"], counts["rejected"]) == (race.landing.records, race.landing.broken)

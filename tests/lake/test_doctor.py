@@ -65,7 +65,7 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("catalog", ["sqlite", "postgres"])
+@pytest.mark.parametrize("catalog", ["sqlite", "postgres", "rest"])
 def test_a_catalog_that_compares_what_it_swaps_refuses_a_commit_that_was_overtaken(
     catalog: str, settings: Settings, tmp_path: Path
 ) -> None:

@@ -9,18 +9,20 @@ from pathlib import Path
 from types import TracebackType
 
 import pytest
+from pydantic import SecretStr
 
-from tailrace.settings import Settings
+from tailrace.settings import PREFIX, Settings
 from tests.support.aws import aws
 from tests.support.postgres import POSTGRES, postgres
+from tests.support.rest_catalog import Gate, rest_catalog
 from tests.support.s3proxy import s3proxy
 
-LAKES = ("sqlite", "postgres", "glue", "s3")
-"""SQLite and PostgreSQL with tables in a folder, Glue and SQLite with tables in an S3 each."""
+LAKES = ("sqlite", "postgres", "rest", "glue", "s3")
+"""SQLite, PostgreSQL and a REST catalog with tables in a folder, Glue and SQLite with tables in an S3 each."""
 
 
 LOCAL = ("sqlite", "postgres")
-"""The lakes that need no server of AWS, whose requests take their time."""
+"""The lakes that need neither a JVM nor a server of AWS, whose requests take their time."""
 
 
 class Servers:
@@ -44,12 +46,17 @@ class Servers:
         match kind:
             case "postgres":
                 told["catalog_uri"] = self._postgres
+            case "rest":
+                told["catalog_uri"] = self.rest.uri
+                env = {f"{PREFIX}CATALOG_SECRET": self.rest.token}
             case "glue":
                 told |= {"catalog_uri": "glue://", "warehouse": f"s3://lake/{name}"}
                 env = self._aws
             case "s3":
                 told |= {"catalog_uri": f"sqlite:///{settings.warehouse}.db", "warehouse": f"s3://lake/{name}"}
                 env = self._s3
+        if kind == "rest":
+            return settings.model_copy(update={**told, "catalog_secret": SecretStr(self.rest.token)}), env
         return settings.model_copy(update=told), env
 
     @cached_property
@@ -57,6 +64,11 @@ class Servers:
         if POSTGRES is None:
             pytest.skip("there is no PostgreSQL server on this machine")
         return self._started.enter_context(postgres()).replace("+psycopg2", "")
+
+    @cached_property
+    def rest(self) -> Gate:
+        """The REST catalog, started for who asks first."""
+        return self._started.enter_context(rest_catalog(self.folder / "rest"))
 
     @cached_property
     def _aws(self) -> dict[str, str]:

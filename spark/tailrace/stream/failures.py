@@ -11,7 +11,7 @@ from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.sources import Source
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.schema.lake_errors import FencedError
+from tailrace.lake.schema.lake_errors import CatalogError, FencedError
 from tailrace.model.base.errors import TailraceError
 
 
@@ -21,8 +21,9 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
         # A stream that was fenced off may find its checkpoint gone before it has an epoch.
         for lease in leases:
             lease.check()
-    except FencedError as fenced:
-        return fenced
+    except (FencedError, CatalogError) as cause:
+        # A catalog that does not answer now is what the engine failed at, and says it better.
+        return cause
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
     message = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)

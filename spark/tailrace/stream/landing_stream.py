@@ -189,9 +189,9 @@ class Stream:
             failure = error if self._failure is None else self._failure
             if self._goes_on(failure):
                 return False
-            if self._failure is not None:
+            if self._failure is not None and not isinstance(self._failure, Py4JJavaError):
                 raise self._failure from None
-            raise self._explained(error) from error
+            raise self._explained(self._failure or error) from error
 
     def _goes_on(self, failure: BaseException) -> bool:
         """Set the sources aside that made the query fail, where the settings say so; tell whether others are left."""

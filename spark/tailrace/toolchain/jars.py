@@ -24,8 +24,8 @@ from tailrace.toolchain import trust
 from tailrace.toolchain.java import Java, is_packaged
 from tailrace.toolchain.tool_errors import ToolchainError
 
-GROUPS = ("lake", "aws", "postgres", "kafka", "kafka-broker", "s3-server")
-"""The groups of jars: Iceberg, the clients of AWS, PostgreSQL and Kafka; for tests a Kafka broker and an S3 server."""
+GROUPS = ("lake", "aws", "postgres", "kafka", "kafka-broker", "s3-server", "rest-server")
+"""The groups of jars: Iceberg, the clients of AWS, PostgreSQL and Kafka; for tests three servers."""
 
 CHECKED = ".checked.json"
 
@@ -154,7 +154,11 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
         f"<resolvers>{resolver}</resolvers></ivysettings>"
     )
     wanted = scratch / "ivy.xml"
-    lines = [_dependency(*jar.coordinates.split(":")) for jar in jars]
+    modules: dict[tuple[str, str, str], list[str]] = {}
+    for jar in jars:
+        organisation, name, revision, *classifier = jar.coordinates.split(":")
+        modules.setdefault((organisation, name, revision), []).append("".join(classifier))
+    lines = [_dependency(*module, classifiers) for module, classifiers in modules.items()]
     wanted.write_text(
         "<ivy-module version='2.0' xmlns:m='http://ant.apache.org/ivy/maven'>"
         "<info organisation='tailrace' module='jars'/><configurations><conf name='default'/></configurations>"
@@ -181,10 +185,11 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
         raise ToolchainError("fetching jars failed; Ivy says:\n  " + "\n  ".join(messages[-20:]))
 
 
-def _dependency(organisation: str, name: str, revision: str, classifier: str = "") -> str:
-    """Write a jar as a dependency of Ivy's XML file."""
+def _dependency(organisation: str, name: str, revision: str, classifiers: Sequence[str]) -> str:
+    """Write a module as a dependency of Ivy's XML file, with a jar of each classifier; the plain jar has none."""
     attributes = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
-    inner = f"<artifact name={quoteattr(name)} ext='jar' m:classifier={quoteattr(classifier)}/>" if classifier else ""
+    named = [f" m:classifier={quoteattr(one)}" if one else "" for one in classifiers]
+    inner = "".join(f"<artifact name={quoteattr(name)} ext='jar'{one}/>" for one in named) if any(named) else ""
     return f"<dependency {attributes} transitive='false' conf='default->default'>{inner}</dependency>"
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.commit.branch import Branch
+
+_TRIES = 10
+"""The most tries of a write that commits to other branches get in the way of."""
+
+_OVERTAKEN = "older than last sequence number"
+"""What a REST catalog says of a commit that one to another branch got in the way of."""
+
+T = TypeVar("T")
 
 
 def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str]) -> None:
@@ -15,7 +26,21 @@ def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str]) -> No
     writer = rows.writeTo(branch.target)
     for name, value in properties.items():
         writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
-    writer.append()
+    beside_others(writer.append)
+
+
+def beside_others(write: Callable[[], T]) -> T:
+    """Write to a branch, and again where another branch of the table was committed to meanwhile; return what it gives.
+
+    Iceberg tries again by itself, but for a REST catalog that refuses such a commit by status 400.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return write()
+        except (PySparkException, Py4JJavaError) as error:
+            if not left or _OVERTAKEN not in str(error):
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | None) -> DataFrame:

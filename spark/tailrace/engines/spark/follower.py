@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.spark.branch_rows import beside_others
 from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.read.current_answers import AnswersFollowing
@@ -71,11 +72,12 @@ class Follower(AnswersFollowing):
         if span is None:
             rows = pane_answers(self.pipeline, view) if fresh else latest(self.pipeline, view)
             insert = f"INSERT INTO {self.branch.target} ({listed(columns)})"
-            self.spark.sql(f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction")
+            text = f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction"
+            beside_others(lambda: self.spark.sql(text))
             return
         on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in SPAN), span])
         sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *VERSION])
-        self.spark.sql(
+        merged = (
             f"MERGE INTO {self.branch.target} t "
             f"USING ({latest(self.pipeline, view)}) s ON {on} "
             f"WHEN MATCHED AND ({_NEWER}) AND s.retraction THEN DELETE "
@@ -83,6 +85,7 @@ class Follower(AnswersFollowing):
             f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({listed(columns)}) "
             f"VALUES ({', '.join(f's.{n}' for n in columns)})"
         )
+        beside_others(lambda: self.spark.sql(merged))
 
     def _span(self, view: Relation) -> Condition | None:
         """Write the condition that bounds the answers that the panes may meet; None where there are no panes.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -31,6 +32,12 @@ from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_h
 
 _starting = threading.Lock()
 """Held by the thread that starts Spark, or asks whether it was started."""
+
+REDACTED = "(?i)secret|password|token|credential|access[.]?key"
+"""The names of settings whose values Spark leaves out of its log of events and its pages: its own, and `credential`."""
+
+_SECRET = re.compile(rf"spark\.sql\.catalog\..*(?:{REDACTED.removeprefix('(?i)')}).*")
+"""The settings of catalogs that are told a session once it is there."""
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -81,6 +88,7 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     options = (f"-Dlog4j2.configurationFile={log4j.as_uri()}", "-Duser.timezone=UTC", archive.options)
     conf = {
         "spark.sql.extensions": EXTENSIONS,
+        "spark.redaction.regex": REDACTED,
         "spark.sql.catalogImplementation": "in-memory",
         # An epoch of several stages has more generated classes than the usual cache of 100: each would be made again.
         "spark.sql.codegen.cache.maxEntries": "1000",
@@ -159,7 +167,7 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
         return _with(running.newSession(), {**session_conf(settings), **extra})
     conf = {**session_conf(settings), **extra}
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return _build(app, {"spark.sql.extensions": EXTENSIONS, **conf})
+        return _build(app, {"spark.sql.extensions": EXTENSIONS, "spark.redaction.regex": REDACTED, **conf})
     java = require_java(settings.java_home)
     fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java)}
     with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
@@ -182,10 +190,12 @@ def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
 
 
 def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
+    # What Spark is started with is in the JVM's command line, which everybody on the machine may read.
+    secret = {key: value for key, value in conf.items() if _SECRET.fullmatch(key)}
     builder = SparkSession.builder.appName(app)
-    for key, value in conf.items():
+    for key, value in conf.items() - secret.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = _with(builder.getOrCreate(), secret)
     session.sparkContext.setLogLevel("ERROR")
     # pyspark prints every failed query with its whole Java stack, and then raises it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

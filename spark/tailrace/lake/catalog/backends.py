@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import quote, urlparse
 
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import CommitTableResponse
-from pyiceberg.table.update import AddSnapshotUpdate
-
 from tailrace.lake.catalog.manifests import remember_readers
 from tailrace.lake.catalog.sqlite import LookedUp
+from tailrace.lake.catalog.sure_commits import sure
 from tailrace.lake.schema.lake_errors import LakeError
-from tailrace.settings import Settings
+from tailrace.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
-    from pyiceberg.table.update import TableUpdate
 
 BUSY = 60
 """Seconds that a commit waits for another process's commit: SQLite's default gives up while a slow disk syncs."""
@@ -58,8 +52,17 @@ class CatalogKind:
         return self.settings.catalog_uri
 
     def opened(self, storage: Mapping[str, str]) -> Catalog:
-        """Open the catalog with pyiceberg, wrapped by `_committing`."""
+        """Open the catalog with pyiceberg, wrapped by `sure`."""
         raise NotImplementedError
+
+    @property
+    def warehouse(self) -> dict[str, str]:
+        """The property by which the catalog is told where its tables' files are."""
+        return {"warehouse": self.settings.warehouse_uri}
+
+    def location(self, table: str) -> str | None:
+        """Return where a new table's files are to be; None where the catalog puts them into the warehouse by itself."""
+        return None
 
     @property
     def spark(self) -> dict[str, str]:
@@ -96,7 +99,7 @@ class Sqlite(CatalogKind):
         def whole() -> Catalog:
             from pyiceberg.catalog.sql import SqlCatalog
 
-            return _committing(SqlCatalog(self.settings.catalog, **properties))
+            return sure(SqlCatalog(self.settings.catalog, **properties))
 
         return cast("Catalog", LookedUp(self.settings.catalog, self.file, BUSY, properties, whole))
 
@@ -117,7 +120,7 @@ class Postgres(CatalogKind):
         secret = "" if self._secret is None else f":{quote(self._secret, safe='')}"
         uri = f"postgresql+psycopg2://{at.username}{secret}@{at.hostname}:{at.port or 5432}{at.path}"
         # A connection that has idled may have been cut off.
-        return _committing(SqlCatalog(self.settings.catalog, uri=uri, pool_pre_ping="true", **storage))
+        return sure(SqlCatalog(self.settings.catalog, uri=uri, pool_pre_ping="true", **storage))
 
     @property
     def spark(self) -> dict[str, str]:
@@ -142,7 +145,7 @@ class Glue(CatalogKind):
         except ImportError:
             raise LakeError("boto3, which a catalog of Glue needs, is not installed: install tailrace[aws]") from None
         account = {"glue.id": self._account} if self._account else {}
-        return _committing(
+        return sure(
             GlueCatalog(self.settings.catalog, **account, **_option("glue.endpoint", endpoint("glue")), **storage)
         )
 
@@ -158,20 +161,48 @@ class Glue(CatalogKind):
 
 
 class Rest(CatalogKind):
-    """A catalog behind Iceberg's REST interface, by its address; the setting `catalog_secret` is the token."""
+    """A catalog behind Iceberg's REST interface, by its address.
+
+    Its token is the setting `catalog_secret`, or what the client `catalog_credential` gets.
+    """
+
+    @property
+    def warehouse(self) -> dict[str, str]:
+        # The server knows warehouses by names; where its tables are to be is told for each (`location`).
+        return _option("warehouse", self.settings.catalog_warehouse)
+
+    def location(self, table: str) -> str:
+        return f"{self.settings.warehouse_uri}/{self.settings.namespace}/{table}"
 
     def opened(self, storage: Mapping[str, str]) -> Catalog:
-        from pyiceberg.catalog.rest import RestCatalog
+        from tailrace.lake.catalog.rest_client import Access, RestClient
 
-        return _committing(RestCatalog(self.settings.catalog, uri=self.settings.catalog_uri, **self._token, **storage))
+        uri, tokens = self.settings.catalog_uri, self.settings.catalog_token_uri
+        by = "CATALOG_CREDENTIAL" if self.settings.catalog_credential else "CATALOG_SECRET" if self._secret else None
+        # pyiceberg would send "None" as the token where there is none.
+        nobody: dict[str, Any] = {} if by else {"auth": {"type": "noop"}}
+        access = Access(uri, tokens, f"{PREFIX}{by}" if by else None)
+        return sure(RestClient(self.settings.catalog, access, uri=uri, **self._asking, **nobody, **storage))
 
     @property
     def spark(self) -> dict[str, str]:
-        return {"type": "rest", "uri": self.settings.catalog_uri, **self._token}
+        from tailrace.lake.catalog.rest_client import ANSWER, CONNECT
+
+        limits = {"connection-timeout-ms": CONNECT, "socket-timeout-ms": ANSWER}
+        within = {f"rest.client.{name}": str(1000 * seconds) for name, seconds in limits.items()}
+        return {"type": "rest", "uri": self.settings.catalog_uri, **self._asking, **within}
 
     @property
-    def _token(self) -> dict[str, str]:
-        return {} if self._secret is None else {"token": self._secret}
+    def _asking(self) -> dict[str, str]:
+        """The properties that say who asks, by the names that both clients have for them."""
+        settings, client = self.settings, self.settings.catalog_credential
+        return {
+            **_option("token", self._secret),
+            **_option("credential", None if client is None else client.get_secret_value()),
+            **_option("oauth2-server-uri", settings.catalog_token_uri),
+            **_option("scope", settings.catalog_scope),
+            **_option("prefix", settings.catalog_prefix),
+        }
 
 
 def kind(settings: Settings) -> CatalogKind:
@@ -182,38 +213,14 @@ def kind(settings: Settings) -> CatalogKind:
 
 
 def opened(settings: Settings) -> Catalog:
-    """Open the catalog that the settings name with pyiceberg; no commit that lands is reported as failed.
-
-    Where the reply to a commit is lost, the service's client sends the commit again, and the second one is refused,
-    since the first has overtaken it. pyiceberg would then delete the files of the commit as failed.
-    """
+    """Open the catalog that the settings name with pyiceberg; no commit that was made is reported as failed."""
     remember_readers()
     return kind(settings).opened(storage(settings)[0])
 
 
-def _committing(catalog: Catalog) -> Catalog:
-    """Have a catalog look for a commit's snapshots in the table before it reports that the commit failed."""
-
-    def commit(table: Table, requirements: Any, updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
-        try:
-            return type(catalog).commit_table(catalog, table, requirements, updates)
-        except Exception:
-            made = [one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate)]
-            after = None
-            # The table may be missing: this commit may be the one that was to make it.
-            with suppress(NoSuchTableError):
-                after = catalog.load_table(table.name()) if made else None
-            if after is None or any(after.metadata.snapshot_by_id(one) is None for one in made):
-                raise
-            return CommitTableResponse(metadata=after.metadata, metadata_location=after.metadata_location)
-
-    catalog.commit_table = commit  # type: ignore[method-assign]
-    return catalog
-
-
 def storage(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
     """Return the properties that tell pyiceberg, and those that tell Spark, where the files are."""
-    warehouse = {"warehouse": settings.warehouse_uri}
+    warehouse = kind(settings).warehouse
     if not settings.on_s3:
         return warehouse, warehouse
     at, region = endpoint("s3"), os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

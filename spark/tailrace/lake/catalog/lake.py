@@ -21,13 +21,22 @@ from pyiceberg.table.update import (
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetSnapshotRefUpdate,
+    TableRequirement,
     TableUpdate,
 )
 
 from tailrace.lake.catalog.backends import kind, opened
 from tailrace.lake.catalog.events import Notice, untold
 from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head
-from tailrace.lake.catalog.transactions import Exchange, added_files, committing, list_as_written, made_by
+from tailrace.lake.catalog.transactions import (
+    Exchange,
+    added_files,
+    committing,
+    list_as_written,
+    made_by,
+    ref_update,
+    unmoved,
+)
 from tailrace.lake.schema.column_names import conformed
 from tailrace.lake.schema.contract_diff import stated
 from tailrace.lake.schema.contract_files import agreed
@@ -131,16 +140,17 @@ class Lake:
             return self.table(contract.table)
         contract = agreed(contract, self.settings.contracts)
         schema = iceberg_schema(contract)
-        making = self.catalog.create_table_transaction(
-            (self.settings.namespace, contract.table),
-            schema,
-            partition_spec=partition_spec(contract, schema),
-            sort_order=sort_order(contract, schema),
-            properties={**stated(contract), "format-version": str(contract.format_version)},
-        )
         first = {PREFIX + name: value for name, value in (properties or {}).items()}
-        making.append(no_rows(making.table_metadata.schema()), snapshot_properties=first)
         try:
+            making = self.catalog.create_table_transaction(
+                (self.settings.namespace, contract.table),
+                schema,
+                location=kind(self.settings).location(contract.table),
+                partition_spec=partition_spec(contract, schema),
+                sort_order=sort_order(contract, schema),
+                properties={**stated(contract), "format-version": str(contract.format_version)},
+            )
+            making.append(no_rows(making.table_metadata.schema()), snapshot_properties=first)
             making.commit_transaction()
         except (TableAlreadyExistsError, CommitFailedException):
             if not self.has(contract.table):
@@ -174,14 +184,7 @@ class Lake:
         Raises `MovedError` if it stands elsewhere. A commit to another branch in between does no harm: the move is
         tried again. Nor does a lost reply: the move succeeded if the branch has the snapshot by then.
         """
-        update = SetSnapshotRefUpdate(
-            ref_name=branch,
-            type="branch",
-            snapshot_id=to,
-            max_ref_age_ms=None,
-            max_snapshot_age_ms=None,
-            min_snapshots_to_keep=None,
-        )
+        update = ref_update(branch, to, "branch")
         for _ in range(_TRIES):
             loaded = self.table(table)
             stands = ref_of(loaded, branch)
@@ -204,14 +207,7 @@ class Lake:
 
     def name(self, table: str, tag: str, snapshot: int) -> None:
         """Tag a snapshot, which keeps it from expiry. Raises `LakeError` where it has expired."""
-        update = SetSnapshotRefUpdate(
-            ref_name=tag,
-            type="tag",
-            snapshot_id=snapshot,
-            max_ref_age_ms=None,
-            max_snapshot_age_ms=None,
-            min_snapshots_to_keep=None,
-        )
+        update = ref_update(tag, snapshot, "tag")
         self._change(table, lambda loaded: _named(loaded, snapshot, update))
 
     def unname(self, table: str, names: Collection[str]) -> None:
@@ -230,9 +226,14 @@ class Lake:
             ids = sorted((there & {*snapshots}) - named)
             return (RemoveSnapshotsUpdate(snapshot_ids=ids),) if ids else ()
 
-        self._change(table, removed)
+        self._change(table, removed, unmoved)
 
-    def _change(self, table: str, updates: Callable[[Table], tuple[TableUpdate, ...]]) -> None:
+    def _change(
+        self,
+        table: str,
+        updates: Callable[[Table], tuple[TableUpdate, ...]],
+        asserted: Callable[[Table], tuple[TableRequirement, ...]] = lambda loaded: (),
+    ) -> None:
         """Commit changes of the metadata that do not depend on what others commit meanwhile; try again after them."""
         for _ in range(_TRIES):
             loaded = self.table(table)
@@ -240,7 +241,7 @@ class Lake:
             if not made:
                 return
             try:
-                self.catalog.commit_table(loaded, (), made)
+                self.catalog.commit_table(loaded, asserted(loaded), made)
                 return
             except (CommitFailedException, ValueError):
                 # `ValueError` comes where another has made the same change meanwhile.

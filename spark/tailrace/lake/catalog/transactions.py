@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AddSnapshotUpdate, update_table_metadata
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    update_table_metadata,
+)
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
@@ -79,6 +86,27 @@ MANIFESTS = 8
 
 _MANIFEST = 8 * 1024 * 1024
 """The target size of merged manifests, in bytes."""
+
+
+def unmoved(loaded: Table) -> tuple[TableRequirement, ...]:
+    """Return the requirements that no branch or tag of a loaded table has moved since, nor the table been made anew."""
+    refs = loaded.metadata.refs.items()
+    return (
+        AssertTableUUID(uuid=loaded.metadata.table_uuid),
+        *(AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in refs),
+    )
+
+
+def ref_update(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetSnapshotRefUpdate:
+    """Return the change that sets a branch or tag to a snapshot, to be kept as long as the table's own settings say."""
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=type,
+        snapshot_id=snapshot,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
 
 
 def made_by(transaction: Transaction) -> int:

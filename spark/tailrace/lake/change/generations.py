@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestFile, write_manifest_list
@@ -34,12 +33,8 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertLastAssignedFieldId,
-    AssertRefSnapshotId,
-    AssertTableUUID,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-    TableRequirement,
     TableUpdate,
 )
 from pyiceberg.types import IcebergType, ListType, NestedField, StructType
@@ -47,6 +42,7 @@ from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties_of
 from tailrace.lake.catalog.table_protocol import BEGINS
+from tailrace.lake.catalog.transactions import ref_update, unmoved
 from tailrace.lake.commit.epoch_properties import ONWARD
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.schema.contract_diff import COLUMNS, Kind, stated
@@ -268,12 +264,10 @@ def go_over(
     )
     updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(table_properties))]
     if before is not None:
-        updates.append(_ref(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
-    updates += [AddSnapshotUpdate(snapshot=snapshot), _ref(MAIN, number, "branch")]
+        updates.append(ref_update(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
+    updates += [AddSnapshotUpdate(snapshot=snapshot), ref_update(MAIN, number, "branch")]
     # Every branch is asserted, not main alone: a commit to another branch takes a sequence number, too.
-    asserted: list[TableRequirement] = [AssertTableUUID(uuid=metadata.table_uuid)]
-    asserted += [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()]
-    asserted += [AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
+    asserted = [*unmoved(table), AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
     asserted += [AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id)]
     try:
         table.catalog.commit_table(table, tuple(asserted), tuple(updates))
@@ -362,14 +356,3 @@ def _numbered(schema: Schema, number: int) -> Schema:
 
 def _current(schema: int) -> SetCurrentSchemaUpdate:
     return SetCurrentSchemaUpdate(schema_id=schema)
-
-
-def _ref(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetSnapshotRefUpdate:
-    return SetSnapshotRefUpdate(
-        ref_name=name,
-        type=type,
-        snapshot_id=snapshot,
-        max_ref_age_ms=None,
-        max_snapshot_age_ms=None,
-        min_snapshots_to_keep=None,
-    )

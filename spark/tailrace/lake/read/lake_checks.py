@@ -26,7 +26,7 @@ from tailrace.lake.catalog.backends import kind, opened
 from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.sqlite import changing
 from tailrace.lake.catalog.transactions import committing
-from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 
@@ -67,7 +67,7 @@ def looked(name: str, check: Callable[[], str], mend: str = "") -> Finding:
         return Finding(name, "ok", check())
     except UnseenError as seen:
         return Finding(name, "not looked at", seen.found, seen.mend)
-    except WrongError as seen:
+    except (WrongError, CatalogError) as seen:
         return Finding(name, "wrong", seen.found, seen.mend)
     except Exception as error:
         return Finding(name, "wrong", reason(error), allowing(error) or mend)

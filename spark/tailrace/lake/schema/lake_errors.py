@@ -13,6 +13,18 @@ class MovedError(LakeError):
     """A table moved while a commit to it was being written; nothing of that commit is in the table."""
 
 
+class CatalogError(LakeError):
+    """The catalog does not do what it is asked: `found` says what it does, and `mend` how to mend it."""
+
+    def __init__(self, found: str, mend: str) -> None:
+        self.found, self.mend = found, mend
+        super().__init__(f"{found}: {mend}")
+
+
+class UnansweredError(CatalogError):
+    """The catalog did not answer: what it was asked to do may have been done, or may still be."""
+
+
 class FencedError(LakeError):
     """Another writer has taken the lease: this writer may not commit any more (rule X1)."""
 

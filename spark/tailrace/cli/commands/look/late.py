@@ -40,7 +40,8 @@ def late(definition: Definition, json: Json = False) -> None:
     pipeline = load_ranged(definition)
     if isinstance(pipeline, Map):
         raise UsageError(
-            f"{definition}: {pipeline.name} is a map, for which nothing is too late: expected a pipeline or a join"
+            f"{definition}: {pipeline.name} is a map, and has no windows that a record could be too late for: expected "
+            "a pipeline or a join"
         )
     looking()
     from tailrace.lake.catalog.lake import Lake
