@@ -331,7 +331,7 @@ HOSTILE = st.text(
 )
 
 
-@trying(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@trying(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(HOSTILE, min_size=1, max_size=20, unique=True))
 def test_hostile_keys_are_shown_as_text_and_have_pages_of_their_own(tmp_path: Path, cities: list[str]) -> None:
     lake = Lake(Settings(warehouse=tmp_path / str(time.monotonic_ns()) / "lake"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import duckdb
 from py4j.protocol import Py4JJavaError
@@ -26,10 +27,17 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
         return cause
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
-    message = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    message = _root(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     text = message.split("\n", 1)[0]
     which = " and ".join(f"log {log} from {source}" for log, source in sources.items())
     return StreamError(
         f"the stream of {which} failed: {text}; nothing that was published is lost: "
         "mend what it names and start the stream again, or look into the driver's log"
     )
+
+
+def _root(thrown: Any) -> str:
+    """Write what a Java exception came of: Spark wraps it in others that say nothing."""
+    while (cause := thrown.getCause()) is not None:
+        thrown = cause
+    return str(thrown.toString())

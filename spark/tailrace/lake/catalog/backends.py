@@ -190,7 +190,9 @@ class Rest(CatalogKind):
 
         limits = {"connection-timeout-ms": CONNECT, "socket-timeout-ms": ANSWER}
         within = {f"rest.client.{name}": str(1000 * seconds) for name, seconds in limits.items()}
-        return {"type": "rest", "uri": self.settings.catalog_uri, **self._asking, **within}
+        # Named by its class, as the other catalogs are: a session of a process that had another keeps that name else.
+        by = {"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "uri": self.settings.catalog_uri}
+        return {**by, **self._asking, **within}
 
     @property
     def _asking(self) -> dict[str, str]:
