@@ -378,13 +378,15 @@ def test_L1_L3_a_pipeline_over_a_join_waits_for_the_records_without_a_partner(lo
     assert found["n"] == pairs
 
 
-@pytest.mark.parametrize(
-    "which", ["panes", *(pytest.param(name, marks=deep) for name in ("full", "sliding", "told", "told_fixed", "both"))]
-)
+ON_SPARK = {name: (OF_OTHERS | JOINS)[name] for name in ("panes", "full", "sliding", "told", "told_fixed", "both")}
+ON_SPARK |= {f"random_{seed}": random_join(Random(seed)) for seed in range(6)}
+
+
+@pytest.mark.parametrize("which", ["panes", *(pytest.param(name, marks=deep) for name in [*ON_SPARK][1:])])
 def test_L1_a_join_that_goes_over_to_spark_and_back_gives_the_pairs_of_the_reference(
     plain: SparkSession, settings: Settings, which: str
 ) -> None:
-    join, here = (OF_OTHERS | JOINS)[which], Logs(Lake(settings))
+    join, here = ON_SPARK[which], Logs(Lake(settings))
     cluster = Lake(settings.model_copy(update={"engine": "spark"}))
     for epoch, parts in enumerate(whole(random_epochs(Random(230), 4))):
         here.land(parts)
