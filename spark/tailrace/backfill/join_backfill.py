@@ -46,7 +46,7 @@ def backfill_join(
 
     def run(lake: Lake) -> list[Backfilled]:
         pinned = folded_head(lake, join)
-        end = min(last, open_from(join, pinned.number("watermark", BEGINNING)))
+        end = min(last, join.open_from(pinned.number("watermark", BEGINNING)))
         if first >= end:
             raise BackfillError(
                 f"from {text(end)} on records of {join.name} may still get a partner or be corrected, which the stream "
@@ -57,11 +57,6 @@ def backfill_join(
             return [JoinRun(session, join, first, end, pinned).run(reason, dry_run)]
 
     return here_first(lake, run) if spark else run(lake)
-
-
-def open_from(join: Join, watermark: int) -> int:
-    """Return the event time from which on a stream may still give what has no partner, or take back what it gave."""
-    return END_OF_TIME if join.kind == "inner" and not join.takes_back else join.closed_until(watermark)
 
 
 def read(lake: Lake, join: Join, first: int, last: int) -> list[tuple[str, Filter]]:

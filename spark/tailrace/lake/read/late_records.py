@@ -72,8 +72,8 @@ class LateReport:
 
 
 @dataclass(frozen=True)
-class _Came:
-    """The records that came too late for one window in one epoch; `span` is the window that they merge into."""
+class Came:
+    """The records of one epoch that came too late for a span: a window, or that which theirs merge into."""
 
     span: Window
     epoch: int
@@ -91,12 +91,12 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
     watermark = head_of(ledger).number("watermark", BEGINNING)
     names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")
     rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow_batch_reader()
-    came = list(_came(lake, pipeline, _counted(rows, names)))
+    came = list(_came(lake, pipeline, late_counted(rows, names)))
     runs = Runs(lake, pipeline).all() if lake.has(runs_name(pipeline.name)) else []
     steps = taken_in_until(runs)
     open_ = [one for one in came if not _repaired(one, steps)]
     total, left = (sum(one.records for one in of) for of in (came, open_))
-    return LateReport(pipeline, total, total - left, tuple(_ranges(open_)), pipeline.closed_until(watermark))
+    return LateReport(pipeline, total, total - left, tuple(late_ranges(open_)), pipeline.closed_until(watermark))
 
 
 def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
@@ -111,7 +111,7 @@ def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
     return spans
 
 
-def _counted(rows: pa.RecordBatchReader, names: Sequence[str]) -> list[dict[str, Any]]:
+def late_counted(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[dict[str, Any]]:
     """Group rows by these columns, with their count and largest `behind`; of windows' bounds the microseconds.
 
     Some rows are in memory at a time. A file of each epoch has few: those of many files are grouped together.
@@ -127,7 +127,7 @@ def _counted(rows: pa.RecordBatchReader, names: Sequence[str]) -> list[dict[str,
         return []
     totals = pa.concat_tables(many).group_by(names).aggregate([("count_all", "sum"), ("behind_max", "max")])
     totals = totals.rename_columns({"count_all_sum": "count_all", "behind_max_max": "behind_max"})
-    for name in SPAN:
+    for name in (name for name in SPAN if name in names):
         # A number takes a tenth of the time of an instant to come to Python.
         place = totals.column_names.index(name)
         totals = totals.set_column(place, name, totals[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
@@ -143,7 +143,7 @@ _TOGETHER = 100_000
 """The number of rows from which on they are grouped."""
 
 
-def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, Any]]) -> Iterator[_Came]:
+def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, Any]]) -> Iterator[Came]:
     by_key: dict[Key, list[Mapping[str, Any]]] = {}
     for group in groups:
         key = tuple(group[name] for name in pipeline.key) if pipeline.where.merges else ()
@@ -157,7 +157,7 @@ def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, Any]]) -
             gathered = pipeline.where.gathered(windows | held.get(key, set()))
             spans = {member: span for span, members in gathered.items() for member in members}
         for group in of:
-            yield _Came(spans[_window(group)], group["epoch"], group["count_all"], group["behind_max"])
+            yield Came(spans[_window(group)], group["epoch"], group["count_all"], group["behind_max"])
 
 
 def _window(row: Mapping[str, Any]) -> Window:
@@ -219,17 +219,17 @@ def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
     return steps
 
 
-def _repaired(came: _Came, steps: Sequence[tuple[int, int]]) -> bool:
+def _repaired(came: Came, steps: Sequence[tuple[int, int]]) -> bool:
     """Tell whether a backfill of a log that held these records has computed their window (rule V5)."""
     place = bisect_right(steps, came.span.timestamp, key=lambda step: step[0]) - 1
     return place >= 0 and steps[place][1] >= came.epoch
 
 
-def _ranges(late_windows: Iterable[_Came]) -> Iterator[LateRange]:
-    """Group the windows into ranges, by event time; windows that touch are one range."""
-    ranges: list[list[_Came]] = []
+def late_ranges(late_spans: Iterable[Came]) -> Iterator[LateRange]:
+    """Group the spans into ranges, by event time; spans that touch are one range."""
+    ranges: list[list[Came]] = []
     end = BEGINNING
-    for came in sorted(late_windows, key=lambda came: came.span):
+    for came in sorted(late_spans, key=lambda came: came.span):
         if not ranges or came.span.start > end:
             ranges.append([])
         ranges[-1].append(came)

@@ -216,6 +216,10 @@ class Join:
         reached = self.onward(watermark)
         return reached if reached >= END_OF_TIME else max(BEGINNING, reached - (self.trails if self.takes_back else 0))
 
+    def open_from(self, watermark: int) -> int:
+        """Return the event time from which on a stream may give what a run has computed, or take back what it gave."""
+        return END_OF_TIME if self.kind == "inner" and not self.takes_back else self.closed_until(watermark)
+
     def complete(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
         """Tell whether a record of a side is given without a partner: every one in time has come, or it is to tell."""
         if self.unmatched == "tell":
