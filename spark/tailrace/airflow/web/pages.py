@@ -24,7 +24,7 @@ from tailrace.runners.jobs import LONGEST_REASON
 from tailrace.settings import Settings
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; frame-ancestors 'self'"
-"""What a page may do: show itself within Airflow, and where it has a form ask Airflow's API."""
+"""The policy of a page: only Airflow may frame it, and its own script may ask Airflow's API."""
 
 
 def application() -> FastAPI:

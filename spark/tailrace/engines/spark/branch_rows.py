@@ -16,7 +16,7 @@ _TRIES = 10
 """The most tries of a write that commits to other branches get in the way of."""
 
 _OVERTAKEN = "older than last sequence number"
-"""What a REST catalog says of a commit that one to another branch got in the way of."""
+"""The words by which a REST catalog refuses a commit since another branch was committed to meanwhile."""
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ _AWAY = (502, 503, 504)
 """The statuses by which a server, or one before it, says that it cannot answer now."""
 
 _OVERTAKEN = re.compile(r"sequence number|unknown snapshot")
-"""What a server says of a commit whose metadata another commit has overtaken; some say so by status 400."""
+"""The words by which a server refuses a commit since another came first, though with status 400."""
 
 
 class RefusedError(CatalogError, UnauthorizedError):

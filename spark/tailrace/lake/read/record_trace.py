@@ -43,7 +43,7 @@ _PLACES = {side: tuple(f"{side}_{part}" for part in ("epoch", "partition", "offs
 
 
 class State(Enum):
-    """What became of a record in a window.
+    """The state of a record in a window.
 
     COUNTED: the current answer counts it. WAITING: no pane counts it yet. LATE: it came too late, and no run has taken
     it in. GONE: the window has no answer any more.
@@ -109,7 +109,7 @@ class Passed:
 
 
 Step: TypeAlias = InWindow | LeftOut | Row | Passed
-"""What became of a record in one definition."""
+"""The outcome of a record in one definition."""
 
 
 class Tracing:

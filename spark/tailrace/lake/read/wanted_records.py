@@ -6,7 +6,7 @@ down. At most so many are returned as are asked for; one batch of a file is in m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import parser
 
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import DUPLICATES
 from tailrace.lake.read.key_history import key_value, plain
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
@@ -31,7 +32,7 @@ class WantedError(LakeError, ValueError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a person knows of records: their id, their place in the source, or a condition; one of the three.
+    """Name records as a person knows them: by id, by their place in the source, or by a condition; one of the three.
 
     `id` has a text for each column of the log's `record_id`. `source` is a partition of the source, a file or one of a
     topic, or the end of its name, and `offset` the place in it. `where` is a condition on the log's columns, as
@@ -42,6 +43,27 @@ class Wanted:
     source: str | None = None
     offset: int | None = None
     where: str | None = None
+
+    @classmethod
+    def at(cls, place: str) -> Wanted:
+        """Read a place, SOURCE:OFFSET or SOURCE.
+
+        >>> Wanted.at("00003.json:15").offset, Wanted.at("00003.json").source
+        (15, '00003.json')
+        """
+        source, colon, offset = place.rpartition(":")
+        numbered = bool(colon) and offset.isascii() and offset.isdigit()
+        return cls(source=source, offset=int(offset)) if numbered else cls(source=place)
+
+
+def place_text(source: str | None, offset: int | None) -> str:
+    """Write a place in a source for people: the file's own name, and the offset.
+
+    >>> place_text("file:/landing/00003.json", 15)
+    '00003.json:15'
+    """
+    name = "" if source is None else source.rsplit("/", 1)[-1]
+    return name if offset is None else f"{name}:{offset}"
 
 
 @dataclass(frozen=True)
@@ -92,6 +114,19 @@ class FoundRecords:
     dropped: int
 
 
+def find_in_logs(lake: Lake, logs: Iterable[Log], wanted: Wanted, limit: int) -> list[FoundRecords]:
+    """Find up to `limit` records of each log that has what they are named by; raises `WantedError` where none has."""
+    found, refused = list[FoundRecords](), list[WantedError]()
+    for log in logs:
+        try:
+            found.append(find_records(lake, log, wanted, limit))
+        except WantedError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return found
+
+
 def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int) -> FoundRecords:
     """Find up to `limit` records of a log, and as many rejected ones.
 
@@ -105,7 +140,7 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int) -> FoundRecor
         # pyiceberg binds a filter to the columns as it plans the scan.
         raise _no_condition(log, wanted.where, str(error)) from error
     rejected, others = _rejected(lake, log, wanted, limit)
-    dropped = lake.head(log.name).number("duplicates", 0)
+    dropped = lake.head(log.name).number(DUPLICATES, 0)
     return FoundRecords(log.name, landed, rejected, more or others, dropped)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,19 +70,11 @@ def trace(
     from tailrace.cli.commands.look.traced_data import found_data
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.record_trace import Tracing
-    from tailrace.lake.read.wanted_records import WantedError, find_records
+    from tailrace.lake.read.wanted_records import Wanted, find_in_logs
 
-    lake, wanted = Lake(settings), _wanted(id, place, where)
-    there: list[FoundRecords] = []
-    refused: list[WantedError] = []
-    for log in found.sources:
-        # Of several logs only some may have the columns that are named.
-        try:
-            there.append(find_records(lake, log, wanted, limit))
-        except WantedError as error:
-            refused.append(error)
-    if not there:
-        raise refused[0]
+    lake = Lake(settings)
+    wanted = Wanted(id=tuple(id or ()), where=where) if place is None else Wanted.at(place)
+    there = find_in_logs(lake, found.sources, wanted, limit)
     tracing = Tracing(lake, found)
     traced = {one.log: [(record, tracing.of(record)) for record in one.landed] for one in there}
     if json:
@@ -90,17 +82,6 @@ def trace(
         return
     for one in there:
         output.text(*_lines(one, traced[one.log], wanted))
-
-
-def _wanted(id: Sequence[str] | None, place: str | None, where: str | None) -> Wanted:
-    from tailrace.lake.read.wanted_records import Wanted
-
-    if place is None:
-        return Wanted(id=tuple(id or ()), where=where)
-    source, colon, offset = place.rpartition(":")
-    if not colon or not offset.isdigit():
-        return Wanted(source=place)
-    return Wanted(source=source, offset=int(offset))
 
 
 def _lines(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]], wanted: Wanted) -> Iterator[Any]:
@@ -121,9 +102,9 @@ def _lines(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]
 
 
 def _record(record: LandedRecord, steps: Sequence[Step]) -> Iterator[Any]:
-    where = Text(f"  {_short(record.source)}{'' if record.offset is None else f':{record.offset}'}")
+    where = Text(f"  {_place(record)}")
     yield Text.assemble((record.log, "bold"), where, f"  landed in epoch {record.epoch}, {time_text(record.arrival)}")
-    yield Text(", ".join(f"{name} {_cut(value_shown(value))}" for name, value in record.values.items()), style="dim")
+    yield Text(_said(record.values), style="dim")
     rows = table("definition", "key", "window", "", "what became of it", whole=("window",))
     for step in steps:
         rows.add_row(*_cells(step))
@@ -140,9 +121,8 @@ def _cells(step: Step) -> tuple[str | Text, ...]:
     if isinstance(step, LeftOut):
         return step.definition, "", "", Text("left out", style="yellow"), Text(step.reason)
     if isinstance(step, Row):
-        values = ", ".join(f"{name} {_cut(value_shown(value))}" for name, value in step.values.items())
         said = Text("taken back", style="red") if step.taken_back else Text("given", style="green")
-        return step.definition, "", "", said, Text(f"in epoch {step.epoch}: {values}")
+        return step.definition, "", "", said, Text(f"in epoch {step.epoch}: {_said(step.values)}")
     if step.behind is not None:
         late = f"in epoch {step.epoch}, {span(step.behind / 1e6)} behind the watermark"
         return step.definition, "", "", Text("late", style="yellow"), late
@@ -163,8 +143,7 @@ def _told(step: InWindow) -> str:
         parts.append(f"in {counted(len(step.panes), 'pane')}, the first {first.timing.replace('_', ' ')} "
                      f"in epoch {first.version.epoch}, generation {first.version.generation}")  # fmt: skip
     if step.state.value == "counted" and step.answer is not None:
-        values = ", ".join(f"{name} {_cut(value_shown(value))}" for name, value in step.answer.answer.items())
-        parts.append(f"the answer counts it: {values}")
+        parts.append(f"the answer counts it: {_said(step.answer.answer)}")
     elif step.state.value == "waiting":
         parts.append("no pane with it has fired yet")
     elif step.state.value == "gone":
@@ -173,8 +152,9 @@ def _told(step: InWindow) -> str:
 
 
 def _rejected(one: RejectedRecord) -> Iterator[Any]:
-    where = f"  {_short(one.source)}{'' if one.offset is None else f':{one.offset}'}"
-    yield Text.assemble((one.log, "bold"), where, ("  rejected", "red"), f" in epoch {one.epoch}: {_cut(one.error)}")
+    yield Text.assemble(
+        (one.log, "bold"), f"  {_place(one)}", ("  rejected", "red"), f" in epoch {one.epoch}: {_cut(one.error)}"
+    )
     yield Text(one.raw[:SHOWN].decode(errors="backslashreplace") + ("…" if len(one.raw) > SHOWN else ""), style="dim")
 
 
@@ -211,23 +191,29 @@ def _answer_lines(name: str, found: AnswerRecords) -> Iterator[Any]:
         rows = table("", "log", "place", "epoch", "record", right=("epoch",))
         for one in found.records:
             record, state = one.record, one.state.value
-            said = ", ".join(f"{name} {_cut(value_shown(value))}" for name, value in record.values.items())
-            where = f"{_short(record.source)}{'' if record.offset is None else f':{record.offset}'}"
-            rows.add_row(Text(state, style=_STYLES[state]), record.log, Text(where), str(record.epoch), Text(said))
+            cells = record.log, Text(_place(record)), str(record.epoch), Text(_said(record.values))
+            rows.add_row(Text(state, style=_STYLES[state]), *cells)
         yield rows
     if found.answers:
         made = table("key", "window", "version", "answer", whole=("window",))
         for answer in found.answers:
-            said = ", ".join(f"{one} {_cut(value_shown(value))}" for one, value in answer.pane.answer.items())
             version = ".".join(map(str, answer.pane.version))
-            made.add_row(Text(_cut(key_named(answer.key))), bounds(answer.window), version, Text(said))
+            made.add_row(
+                Text(_cut(key_named(answer.key))), bounds(answer.window), version, Text(_said(answer.pane.answer))
+            )
         yield made
     if found.more:
         yield "there are more: --limit shows more of them"
 
 
-def _short(source: str | None) -> str:
-    return "" if source is None else source.rsplit("/", 1)[-1]
+def _place(one: LandedRecord | RejectedRecord) -> str:
+    from tailrace.lake.read.wanted_records import place_text
+
+    return place_text(one.source, one.offset)
+
+
+def _said(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_cut(value_shown(value))}" for name, value in values.items())
 
 
 def _cut(value: str | None) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from tailrace.lake.read.record_trace import InWindow, LeftOut, Passed, Row, Step, Tracing
 from tailrace.lake.read.wanted_records import (
-    FoundRecords,
     LandedRecord,
     RejectedRecord,
     Wanted,
     WantedError,
-    find_records,
+    find_in_logs,
+    place_text,
 )
 from tailrace.lake.schema.contracts import key_columns, ledger_contract
 from tailrace.lake.schema.shapes import iceberg_schema
@@ -31,7 +32,7 @@ MOST_FOUND = 5
 MOST_LETTERS = 1_000
 """The longest text that is searched for."""
 
-_PLACE = re.compile(r"(?P<source>\S+):(?P<offset>\d{1,18})")
+_PLACE = re.compile(r"\S+:[0-9]{1,18}")
 _CONDITION = re.compile(r"[=<>]|\b(is|in|like|between)\b", re.IGNORECASE)
 
 
@@ -66,7 +67,6 @@ class SearchShown:
     rejected: tuple[Mapping[str, str], ...] = ()
     says: str = ""
     more: bool = False
-    logs: tuple[str, ...] = field(default=())
 
 
 def wanted(text: str) -> Wanted:
@@ -77,21 +77,17 @@ def wanted(text: str) -> Wanted:
     """
     if _CONDITION.search(text):
         return Wanted(where=text)
-    if place := _PLACE.fullmatch(text):
-        return Wanted(source=place["source"], offset=int(place["offset"]))
+    if _PLACE.fullmatch(text):
+        return Wanted.at(text)
     return Wanted(id=tuple(text.split()))
 
 
 def search(session: Session, stage: Definition, text: str) -> SearchShown:
     """Find the records that a text names, in the logs that a definition reads, and what became of each in it."""
-    found, says = list[FoundRecords](), ""
-    for log in stage.sources:
-        try:
-            found.append(find_records(session.lake, log, wanted(text), MOST_FOUND))
-        except WantedError as error:
-            says = says or str(error)
-    if not found:
-        return SearchShown(says=says, logs=tuple(log.name for log in stage.sources))
+    try:
+        found = find_in_logs(session.lake, stage.sources, wanted(text), MOST_FOUND)
+    except WantedError as error:
+        return SearchShown(says=str(error))
     tracing = Tracing(session.lake, stage)
     stages = {one.name: one for one in tracing.chain}
     records = tuple(
@@ -101,28 +97,23 @@ def search(session: Session, stage: Definition, text: str) -> SearchShown:
     )
     rejected = tuple(_rejected(one) for log in found for one in log.rejected)
     nothing = "" if records or rejected else "There is no such record, and none was rejected."
-    return SearchShown(records, rejected, nothing, any(one.more for one in found), tuple(one.log for one in found))
+    return SearchShown(records, rejected, nothing, any(one.more for one in found))
 
 
 def _record(record: LandedRecord, steps: list[StepShown]) -> RecordShown:
     values = {name: shown(value) for name, value in record.values.items()}
     landed = f"epoch {record.epoch}, {instant_text(record.arrival)}"
-    return RecordShown(record.log, _place(record.source, record.offset), landed, values, tuple(steps))
+    return RecordShown(record.log, shown(place_text(record.source, record.offset)), landed, values, tuple(steps))
 
 
 def _rejected(one: RejectedRecord) -> Mapping[str, str]:
     return {
         "log": one.log,
-        "place": _place(one.source, one.offset),
+        "place": shown(place_text(one.source, one.offset)),
         "epoch": str(one.epoch),
         "error": shown(one.error),
         "raw": shown(one.raw[:1000].decode(errors="backslashreplace")),
     }
-
-
-def _place(source: str | None, offset: int | None) -> str:
-    name = "" if source is None else source.rsplit("/", 1)[-1]
-    return shown(name if offset is None else f"{name}:{offset}")
 
 
 def _step(session: Session, stage: Definition, step: Step) -> StepShown:
@@ -135,9 +126,8 @@ def _step(session: Session, stage: Definition, step: Step) -> StepShown:
     if isinstance(step, LeftOut):
         return StepShown(step.definition, "left out", told=shown(step.reason))
     if isinstance(step, Row):
-        values = ", ".join(f"{name} {shown(value)}" for name, value in step.values.items())
         state = "taken back" if step.taken_back else "given"
-        return StepShown(step.definition, state, told=f"epoch {step.epoch}: {values}")
+        return StepShown(step.definition, state, told=f"epoch {step.epoch}: {_said(step.values)}")
     assert isinstance(step, Passed)
     if step.behind is None:
         return StepShown(step.definition, "waiting", told="Nothing has come out of it.")
@@ -157,10 +147,13 @@ def _told(step: InWindow) -> Iterator[str]:
         first = step.panes[0]
         yield f"In {len(step.panes):,} panes, the first {first.timing.replace('_', ' ')} in epoch {first.version.epoch}"
     if step.state.value == "counted" and step.answer is not None:
-        values = ", ".join(f"{name} {shown(value)}" for name, value in step.answer.answer.items())
-        yield f"The answer counts it: {values}"
+        yield f"The answer counts it: {_said(step.answer.answer)}"
     elif step.state.value == "waiting":
         yield "No pane with it has fired yet"
+
+
+def _said(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {shown(value)}" for name, value in values.items())
 
 
 def _digest(session: Session, pipeline: Pipeline, step: InWindow) -> str:
