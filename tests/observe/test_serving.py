@@ -103,7 +103,11 @@ def test_a_late_range_leads_to_the_dag_that_takes_it_in_where_airflow_is_known(s
 def test_a_grid_counts_each_answer_in_the_column_of_its_windows_last_instant(lake: Lake) -> None:
     reader = Reader.of(lake)
     rows, runs = StageRows.of(lake, HOURLY), runs_of(lake, HOURLY)
-    with reader.session() as session, rows.named(session) as named, late_rows(session, HOURLY) as late:
+    with (
+        reader.session() as session,
+        rows.named(session) as named,
+        late_rows(session, HOURLY.name, windowed=True) as late,
+    ):
         range = extent(session, named, late)
         assert range is not None
         grid = event_grid(session, named, late, range, runs, step=rows.step, unbounded=True)

@@ -15,17 +15,16 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import runs_named
 from tailrace.lake.read.query_views import standing_rows
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import LATE, PRODUCTION
-from tailrace.lake.schema.filters import Filter, before, equal, every, since
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name, runs_name
-from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.observe.serving.lake_pages import address, heat
 from tailrace.observe.serving.reading.event_grid import EventGrid, event_grid, extent, whole_units
 from tailrace.observe.serving.reading.event_time import TimeRange, wider
 from tailrace.observe.serving.reading.lake_reader import Reader, Session
 from tailrace.observe.serving.reading.shown_text import compact, counted, window_text
-from tailrace.observe.serving.reading.stage_rows import Named
+from tailrace.observe.serving.reading.stage_rows import ALL, Named, instant_of, late_rows, within
 
 
 def templates() -> jinja2.Environment:
@@ -56,7 +55,7 @@ def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], p
 
 def _grid(session: Session, name: str, asked: TimeRange | None) -> EventGrid | None:
     runs = runs_named(session.lake, name) if session.lake.has(runs_name(name)) else []
-    with _rows(session, name, None if asked is None else whole_units(asked, 0)) as (rows, late):
+    with _rows(session, name, ALL if asked is None else whole_units(asked, 0)) as (rows, late):
         if rows is None:
             return None
         range = asked or extent(session, rows, late)
@@ -64,28 +63,19 @@ def _grid(session: Session, name: str, asked: TimeRange | None) -> EventGrid | N
 
 
 @contextmanager
-def _rows(session: Session, name: str, range: TimeRange | None) -> Iterator[tuple[Named | None, Named | None]]:
+def _rows(session: Session, name: str, range: TimeRange) -> Iterator[tuple[Named | None, Named | None]]:
     """Name relations of a definition's rows that stand, and of its late records; None where there are none."""
     answers, ledger = session.lake.find(name), session.lake.find(ledger_name(name))
     if ledger is None:
         yield None, None
         return
     timed = PANE_TIME if answers is None else SPAN[1]
-    # A window belongs to the range that holds its last instant (rule V5).
-    at = f"epoch_us({timed})" if answers is None else f"(epoch_us({timed}) - 1)"
     with ExitStack() as opened:
+        late = opened.enter_context(late_rows(session, name, windowed=answers is not None))
         if answers is not None:
-            rows = opened.enter_context(session.relation(answers, _within(timed, range), [timed, "generation"]))
+            rows = opened.enter_context(session.relation(answers, within(timed, range), [timed, "generation"]))
         else:
-            where = every(equal("kind", PRODUCTION), _within(timed, range))
-            name_ = opened.enter_context(session.relation(ledger, where))
-            rows = f"({standing_rows(name_, ledger.schema().column_names, ledger.properties, chr(34))})"
-        columns = ["kind", "epoch", timed]
-        late = opened.enter_context(session.relation(ledger, equal("kind", LATE), columns))
-        yield Named(rows, at), Named(f"(SELECT * FROM {late} WHERE kind = '{LATE}')", at)
-
-
-def _within(column: str, range: TimeRange | None) -> Filter:
-    bounds = TimeRange(BEGINNING, END_OF_TIME) if range is None else range
-    terms = [since(column, bounds.first)]
-    return every(*terms, *([before(column, bounds.last + 1)] if bounds.last < END_OF_TIME else []))
+            where = within(timed, range, equal("kind", PRODUCTION))
+            given = opened.enter_context(session.relation(ledger, where))
+            rows = f"({standing_rows(given, ledger.schema().column_names, ledger.properties, chr(34))})"
+        yield Named(rows, instant_of(timed)), late

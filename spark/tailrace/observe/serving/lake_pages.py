@@ -146,7 +146,7 @@ class LakePages:
             rows.named(
                 session, ALL if asked is None else whole_units(asked, rows.step), (*rows.keys, *rows.values)
             ) as named,
-            late_rows(session, stage) as late,
+            late_rows(session, stage.name, windowed=rows.windowed) as late,
         ):
             range = asked or extent(session, named, late)
             grid = range and event_grid(session, named, late, range, runs, step=rows.step, unbounded=asked is None)

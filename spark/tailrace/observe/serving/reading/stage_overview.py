@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.computation_status import computation_status
+from tailrace.lake.read.computation_status import ComputationStatus, computation_status
 from tailrace.lake.read.late_records import LateReport, late_report
 from tailrace.lake.read.late_sides import late_sides_report
-from tailrace.lake.read.pipeline_status import LogStatus, OpenWindowSpan, status
+from tailrace.lake.read.pipeline_status import LogStatus, OpenWindowSpan, PipelineStatus, status
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
@@ -103,29 +103,17 @@ def stage_state(lake: Lake, stage: Definition) -> StageState:
     own = found.pipeline
     if own is None:
         return StageState(stage.name, kind_of(stage), logs=found.logs)
-    engine, _, why = (own.engine or "").partition(": ")
     report = late_state(lake, stage)
-    windowless = isinstance(stage, Windowless)
-    return StageState(
-        name=stage.name,
-        kind=kind_of(stage),
-        epoch=own.epoch,
-        watermark=own.watermark,
-        processing_time=own.processing_time,
+    return replace(
+        _common(stage, own, found.logs),
         committed=own.committed,
-        held_by=held_by(found.logs),
-        engine=engine,
-        engine_why=why,
         open=own.open,
         answers=own.answers,
         behind=None if own.answers is None else max(0, own.epoch - own.answers_epoch),
-        made=own.productions if windowless else own.panes,
-        late=own.late,
+        made=own.productions if isinstance(stage, Windowless) else own.panes,
         late_left=None if report is None else report.records - report.repaired,
         generation=own.generation,
-        same=bool(own.same_definition),
         runs=tuple(run for run in own.runs if run.kind != "stream")[-LAST:][::-1],
-        logs=found.logs,
     )
 
 
@@ -133,6 +121,11 @@ def _computation(lake: Lake, stage: Computation) -> StageState:
     own = computation_status(lake, stage)
     if own is None:
         return StageState(stage.name, kind_of(stage))
+    return replace(_common(stage, own, own.logs), made=own.productions)
+
+
+def _common(stage: Definition, own: PipelineStatus | ComputationStatus, logs: Sequence[LogStatus]) -> StageState:
+    """Tell what the status of any definition has."""
     engine, _, why = (own.engine or "").partition(": ")
     return StageState(
         name=stage.name,
@@ -140,13 +133,12 @@ def _computation(lake: Lake, stage: Computation) -> StageState:
         epoch=own.epoch,
         watermark=own.watermark,
         processing_time=own.processing_time,
-        held_by=held_by(own.logs),
+        held_by=held_by(logs),
         engine=engine,
         engine_why=why,
-        made=own.productions,
         late=own.late,
-        same=own.same_definition,
-        logs=own.logs,
+        same=bool(own.same_definition),
+        logs=tuple(logs),
     )
 
 

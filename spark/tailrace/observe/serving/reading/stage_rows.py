@@ -102,18 +102,11 @@ class StageRows:
             wanted = {"*"} if isinstance(self.stage, Windowless) else wanted | {*self.keys, "retraction", "kind"}
             wanted -= {"retraction"} - set(self.table.schema().column_names)
         with session.relation(self.table, self._files(range), sorted(wanted)) as name:
-            moment = f"epoch_us({name_of(self.timed)})"
-            yield Named(self._standing(name), f"({moment} - 1)" if self.windowed else moment)
+            yield Named(self._standing(name), instant_of(self.timed))
 
     def _files(self, range: TimeRange) -> Filter:
-        where = [] if not self.of_ledger else [equal("kind", PANE if self.windowed else PRODUCTION)]
-        # A window belongs to the range that holds its last instant (rule V5), and ends just after that.
-        step = int(self.windowed)
-        if range.first > BEGINNING:
-            where.append(since(self.timed, range.first + step))
-        if range.last < END_OF_TIME:
-            where.append(before(self.timed, range.last + step))
-        return every(*where) if where else EVERYTHING
+        own = [] if not self.of_ledger else [equal("kind", PANE if self.windowed else PRODUCTION)]
+        return within(self.timed, range, *own)
 
     def _standing(self, name: str) -> str:
         if not self.of_ledger:
@@ -131,15 +124,31 @@ class StageRows:
         return f"(SELECT * FROM ({panes}) WHERE _place = 1 AND NOT retraction)"
 
 
+def instant_of(timed: str) -> str:
+    """Write the SQL of the microsecond that a row belongs at: its event time, or its window's last instant (V5)."""
+    moment = f"epoch_us({name_of(timed)})"
+    return f"({moment} - 1)" if timed == SPAN[1] else moment
+
+
+def within(timed: str, range: TimeRange, *where: Filter) -> Filter:
+    """Return the filter of the files that may hold rows of a range, by the column that says where a row belongs."""
+    terms = list(where)
+    # A window ends just after its last instant.
+    step = int(timed == SPAN[1])
+    if range.first > BEGINNING:
+        terms.append(since(timed, range.first + step))
+    if range.last < END_OF_TIME:
+        terms.append(before(timed, range.last + step))
+    return every(*terms) if terms else EVERYTHING
+
+
 @contextmanager
-def late_rows(session: Session, stage: Definition, columns: Sequence[str] = ()) -> Iterator[Named | None]:
-    """Name a relation of the records that came too late for a stage's windows; None where the stage has none."""
-    ledger = session.lake.find(ledger_name(stage.name))
-    timed = SPAN[1] if isinstance(stage, Pipeline) else PANE_TIME
+def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[Named | None]:
+    """Name a relation of the records that came too late for a definition, by its name; None where it has none."""
+    ledger = session.lake.find(ledger_name(name))
+    timed = SPAN[1] if windowed else PANE_TIME
     if ledger is None or timed not in ledger.schema().column_names:
         yield None
         return
-    wanted = {"kind", "epoch", timed, *columns}
-    with session.relation(ledger, equal("kind", LATE), sorted(wanted)) as name:
-        at = f"epoch_us({name_of(timed)})"
-        yield Named(f"(SELECT * FROM {name} WHERE kind = '{LATE}')", f"({at} - 1)" if timed == SPAN[1] else at)
+    with session.relation(ledger, equal("kind", LATE), sorted({"kind", "epoch", timed})) as rows:
+        yield Named(f"(SELECT * FROM {rows} WHERE kind = '{LATE}')", instant_of(timed))
