@@ -224,6 +224,7 @@ SERVER = """\
           </Entry>
           <Entry><Item>warehouse</Item><Item>file://{folder}/tables</Item></Entry>
           <Entry><Item>jdbc.schema-version</Item><Item>V1</Item></Entry>
+          <Entry><Item>clients</Item><Item>1</Item></Entry>
         </Map>
       </Arg>
     </Call>
@@ -257,4 +258,7 @@ SERVER = """\
   </Set>
 </Configure>
 """
-"""What Jetty starts: Iceberg's servlet over its JDBC catalog. Iceberg's own main class listens on every address."""
+"""What Jetty starts: Iceberg's servlet over its JDBC catalog. Iceberg's own main class listens on every address.
+
+Its catalog has one connection: where two have SQLite's file open, one that keeps an old snapshot can write no more.
+"""
