@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,11 +20,13 @@ from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
 from tailrace.backfill.shared_answers import Shared
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.base.time import instant
+from tailrace.lake.catalog.transactions import committing
+from tailrace.lake.read.file_bounds import bounds
+from tailrace.model.base.time import instant, seconds
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import batch
-from tailrace.model.windows.panes import Answers
-from tailrace.model.windows.windows import NOTHING, Window
+from tailrace.model.windows.panes import ACCUMULATING, Answers
+from tailrace.model.windows.windows import NOTHING, Fixed, Window
 from tailrace.settings import Settings
 from tests.fold.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
 from tests.support.depth import deep
@@ -54,8 +58,10 @@ def streamed(spark: SparkSession, settings: Settings, folder: Path, pipeline: Pi
     return lake
 
 
-def answered(shared: Shared, stage: Pipeline, first: int, last: int) -> Answers:
-    rows = shared.session.rows(shared.answers(stage, 99, first, last))
+def answered(
+    shared: Shared, stage: Pipeline, first: int, last: int, epoch: int = 99, *, alone: bool = False
+) -> Answers:
+    rows = shared.session.rows(shared.answers(stage, epoch, first, last, alone=alone))
     return {
         (tuple(row[name] for name in stage.key), Window(row["window_start"], row["window_end"])): {
             name: row[name] for name in stage.what
@@ -95,6 +101,44 @@ def test_V5_a_range_has_the_answers_that_all_of_the_log_gives_its_windows(
             for stage in pipeline.stages:
                 within = {at: found for at, found in whole[stage.name].items() if first <= at[1].timestamp <= last}
                 assert answered(shared, stage, first, last + 1) == within, (first, last)
+
+
+FIXED = replace(VISITS, name="minutes", where=Fixed(seconds(60), seconds(7)), how=ACCUMULATING)
+
+
+@pytest.mark.parametrize("open_", [here, pytest.param(cluster, marks=deep)])
+def test_V5_fixed_windows_of_a_range_have_all_of_their_records_as_of_any_epoch_and_no_others(
+    plain: SparkSession, settings: Settings, tmp_path: Path, open_: Callable[[SparkSession, Lake], Session]
+) -> None:
+    """What files' statistics say of all rows is not looked at again, so ranges and epochs cut files and do not."""
+    lake, chance = streamed(plain, settings, tmp_path / "landing", FIXED), random.Random(13)
+    for _ in range(12):
+        epoch, alone = chance.choice([0, 1, 99]), chance.random() < 0.5
+        first, last = (instant(START) + chance.randrange(-600, 600) * SECOND + chance.randrange(3) for _ in range(2))
+        first, last = min(first, last), max(first, last) + chance.choice([1, 10**10])
+        by_then = batch(FIXED, RECORDS[: 100 * (epoch + 1)])
+        with closing(open_(plain, lake)) as session, closing(Shared(session, FIXED, first, last)) as shared:
+            within = {at: found for at, found in by_then.items() if first <= at[1].timestamp < last}
+            assert answered(shared, FIXED, first, last, epoch, alone=alone) == within, (epoch, first, last)
+
+
+def test_bounds_hold_for_every_row_of_files_and_are_not_known_where_a_row_has_no_value(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    table = streamed(plain, settings, tmp_path / "landing", FIXED).table("clicks")
+    files, held = [task.file for task in table.scan().plan_files()], table.scan().to_arrow()
+    at, epoch, cents, who = (table.schema().find_field(name) for name in ("at", "_epoch", "cents", "who"))
+    assert bounds(files, at) == tuple(instant(end(held["at"]).as_py()) for end in (pc.min, pc.max))
+    assert bounds(files, epoch) == (0, pc.max(held["_epoch"]).as_py())
+    assert bounds([file for file in files if bounds([file], epoch) == (1, 1)], epoch) == (1, 1)
+    assert bounds(files, who) is None, "text is cut short in statistics"
+    assert bounds([], at) is None
+    with committing(table) as transaction:
+        names, rows = table.schema().column_names, held.slice(0, 1)
+        gap = [pa.nulls(1, rows[name].type) if name == "cents" else rows[name] for name in names]
+        transaction.append(pa.table(gap, rows.select(names).schema))
+    assert bounds(files, cents) is not None
+    assert bounds([task.file for task in table.refresh().scan().plan_files()], cents) is None
 
 
 def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(

@@ -10,8 +10,8 @@ from tailrace.backfill.range_records import records
 from tailrace.engines.batch.batch_answers import Answering, answering
 from tailrace.engines.session_protocol import Session
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.results.answers import in_range
-from tailrace.sql.terms import Query, Relation, all_of
+from tailrace.sql.results.answers import in_range, whole
+from tailrace.sql.terms import ALWAYS, Query, Relation, all_of
 
 
 class Shared:
@@ -25,17 +25,21 @@ class Shared:
         self.ends = answering(session, pipeline.finished)
         self._relations: dict[tuple[str, int], Relation] = {}
 
-    def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> Query:
+    def answers(self, stage: Pipeline, epoch: int, first: int, last: int, *, alone: bool = False) -> Query:
         """Write the query of a stage's answers as of an epoch of the log; `[first, last)` lies in the whole range.
 
-        Answers that a later stage reads are computed at the first call.
+        Answers that a later stage reads are computed at the first call. With `alone` the caller compares them with
+        nothing, and the process takes them over if it can (`Answering.brought`).
         """
         one = self.ends
         while one.pipeline.name != stage.name:
             assert one.earlier is not None, f"{stage.name} is no stage up to {self.ends.pipeline.name}"
             one = one.earlier
         if one is self.ends:
-            return one.computed(self._read(one, epoch, first, last), in_range(first, last))
+            # Of windows that are wholly read or not at all, none is outside of the range.
+            within = ALWAYS if whole(stage) else in_range(first, last)
+            rows = self._read(one, epoch, first, last)
+            return one.brought(rows, within) if alone else one.computed(rows, within)
         return Query(f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}")
 
     def close(self) -> None:

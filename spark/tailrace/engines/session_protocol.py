@@ -86,6 +86,9 @@ class Session(Protocol):
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         """Compute a text's rows as a relation now, and count the rows that meet each condition."""
 
+    def brought(self, text: Query) -> Relation:
+        """Name a relation of a text's rows, taken over into this process where it has room for them."""
+
     def rows(self, text: Query) -> list[dict[str, Any]]:
         """Return all rows of a text that has few."""
 

@@ -89,6 +89,14 @@ class Answering:
         """Write the query of the answers of a relation's, or a bracketed query's, records: `batch` of `placed`."""
         return answers.computed(self.pipeline, self._prepared(source), within)
 
+    def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
+        """Write the query of `computed`, without the number of records, over what this process takes over if it can.
+
+        Of each window that is its accumulator alone, which the results are then made of here.
+        """
+        taken = self.session.brought(answers.accumulators(self.pipeline, self._prepared(source), within))
+        return answers.results_of(self.pipeline, taken)
+
 
 class AssignedAnswering(Answering):
     """The computation by SQL of the answers of records whose windows the definition's own code has assigned."""
@@ -122,6 +130,9 @@ class PythonAnswering(Answering):
 
     def computed(self, source: Relation, within: Condition = ALWAYS) -> Query:
         return self.batch(self.placed(source), within)
+
+    def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
+        return self.computed(source, within)
 
 
 def answering(session: Session, pipeline: Pipeline) -> Answering:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tailrace.engines.batch.arrivals import arrived, brought_within
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import arrival_times
+from tailrace.lake.read.file_bounds import bounds
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
@@ -35,12 +37,68 @@ def records(session: Session, log: Log, epoch: int, first: int | None = None, la
 
     Instants are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
     """
-    terms, at = [f"_epoch <= {epoch}L"], quoted(log.event_time)
+    conditions = _conditions(log, epoch, first, last)
+    if not _landed(log):
+        rows = _relation(session, log, epoch, first, last)
+    else:
+        _, where = _table(session.lake, log, epoch, first, last)
+        snapshot, held = _held(session.lake, log, where)
+        # What the files' statistics say of every row needs no look at each.
+        conditions = [one for one in conditions if not one.holds(held.get(one.column))]
+        rows = session.log(log, where, snapshot)
+    wanted = f" WHERE {' AND '.join(one.text for one in conditions)}" if conditions else ""
+    return Relation(f"(SELECT * FROM {rows}{wanted})")
+
+
+class _AtLeast(NamedTuple):
+    """The condition that a column has a value or a greater one."""
+
+    column: str
+    value: int
+    text: str
+
+    def holds(self, bounds: tuple[int, int] | None) -> bool:
+        """Tell whether it holds for all values between two bounds; None for bounds that are not known."""
+        return bounds is not None and bounds[0] >= self.value
+
+
+class _AtMost(_AtLeast):
+    """The condition that a column has a value or a smaller one."""
+
+    def holds(self, bounds: tuple[int, int] | None) -> bool:
+        return bounds is not None and bounds[1] <= self.value
+
+
+def _conditions(log: Log, epoch: int, first: int | None, last: int | None) -> list[_AtLeast]:
+    at = quoted(log.event_time)
+    made: list[_AtLeast] = [_AtMost("_epoch", epoch, f"_epoch <= {epoch}L")]
     if first is not None:
-        terms.append(f"{at} >= {stamp(first)}")
+        made.append(_AtLeast(log.event_time, first, f"{at} >= {stamp(first)}"))
     if last is not None:
-        terms.append(f"{at} < {stamp(last)}")
-    return Relation(f"(SELECT * FROM {_relation(session, log, epoch, first, last)} WHERE {' AND '.join(terms)})")
+        made.append(_AtMost(log.event_time, last - 1, f"{at} < {stamp(last)}"))
+    return made
+
+
+def _landed(log: Log) -> bool:
+    """Tell whether a log has a table of its own, that a source was landed in."""
+    return not isinstance(log, Arrivals | Panes | Productions | Union)
+
+
+def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tuple[int, int] | None]]:
+    """Return the snapshot of a landed log, and the bounds of its columns in all files.
+
+    There are none where a filter skips files, for the conditions that skip them have then to stay in the text.
+    """
+    table = lake.table(log.name)
+    if (current := table.current_snapshot()) is None:
+        return None, {}
+    files = [task.file for task in table.scan(row_filter=where, snapshot_id=current.snapshot_id).plan_files()]
+    if current.summary is None or current.summary.additional_properties.get("total-data-files") != str(len(files)):
+        return current.snapshot_id, {}
+    schema = table.schema()
+    names = known_as(table, ["_epoch", log.event_time], {field.name for field in schema.fields})
+    columns = {name: schema.find_field(live) for name, live in names.items() if live is not None}
+    return current.snapshot_id, {name: bounds(files, column) for name, column in columns.items()}
 
 
 def read(

@@ -120,6 +120,9 @@ class DuckSession:
     def materialized(self, text: Query) -> Relation:
         return self._named("TABLE", in_duckdb_once(text))
 
+    def brought(self, text: Query) -> Relation:
+        return self.view(text)
+
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         return self.tallied(self.materialized(text), counts)
 
@@ -130,11 +133,11 @@ class DuckSession:
         return Counted(relation, {name: int(row[name]) for name in counts})
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._fetched(text).to_pylist()
+        found: list[dict[str, Any]] = self.fetched(text).to_pylist()
         return found
 
     def readable_rows(self, text: Query) -> list[dict[str, Any]]:
-        return readable_rows(self._fetched(text))
+        return readable_rows(self.fetched(text))
 
     def count(self, relation: Relation) -> int:
         (row,) = self.rows(Query(f"SELECT COUNT(*) AS n FROM {relation}"))
@@ -235,7 +238,7 @@ class DuckSession:
         gone = f"SELECT {stay} FROM {relation} WHERE {FAILED} IS NOT NULL"
         return self._named("VIEW", f"SELECT * FROM {made} UNION ALL BY NAME {gone}")
 
-    def _fetched(self, text: Query) -> pa.Table:
+    def fetched(self, text: Query) -> pa.Table:
         """Fetch the rows of a text all at once: those of an epoch, or a few."""
         return self.connection.execute(in_duckdb_once(text)).to_arrow_table()
 

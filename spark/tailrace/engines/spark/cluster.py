@@ -74,7 +74,7 @@ class ClusterSession:
         """Open the session; `small` says that the input would fit this process, and so do the results."""
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._checkpointed: dict[Relation, DataFrame] = {}
-        self._brought: dict[Relation, pa.Table] = {}
+        self._brought: set[Relation] = set()
         self._gathered: list[Gathered] = []
         self._views: list[str] = []
         self._here = DuckSession(lake, choice)
@@ -100,8 +100,12 @@ class ClusterSession:
             return self._once(self.spark.sql(text).localCheckpoint(eager=False))
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
+        if self._of_brought(text):
+            relation = self._here.view(text)
+            self._brought.add(relation)
+            return self._here.tallied(relation, counts)
         if self.small:
-            return self._bring(self.spark.sql(text), counts)
+            return self._here.tallied(self._bring(self.spark.sql(text)), counts)
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
         every = F.count(F.lit(1)).alias(_ALL)
         counted = ObservedCounts(self.spark.sql(text), *items, every)
@@ -110,16 +114,22 @@ class ClusterSession:
         found = counted.read()
         if found.pop(_ALL) > SMALL:
             return Counted(relation, found)
-        brought = self._bring(self.spark.table(relation), counts)
+        brought = self._bring(self.spark.table(relation))
         self.free(relation)
-        return brought
+        return self._here.tallied(brought, counts)
 
-    def _bring(self, frame: DataFrame, counts: Mapping[str, Condition]) -> Counted:
-        """Compute a frame, take its rows over into this process, and count those that meet each condition."""
-        rows = frame.toArrow()
-        relation = self._here.lent(rows)
-        self._brought[relation] = rows
-        return self._here.tallied(relation, counts)
+    def brought(self, text: Query) -> Relation:
+        return self._bring(self.spark.sql(text)) if self.small else self.view(text)
+
+    def _bring(self, frame: DataFrame) -> Relation:
+        """Compute a frame, and take its rows over into this process."""
+        relation = self._here.lent(frame.toArrow())
+        self._brought.add(relation)
+        return relation
+
+    def _of_brought(self, text: Query) -> list[Relation]:
+        """List the relations of a text that this process has taken over; such a text reads no others."""
+        return [relation for relation in self._brought if relation in text]
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.spark.sql(text).collect()]
@@ -157,13 +167,12 @@ class ClusterSession:
         return made
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
-        brought = {name: rows for name, rows in self._brought.items() if name in text}
-        if brought:
+        if brought := self._of_brought(text):
             with suppress(duckdb.OutOfMemoryException):
                 self._here.write(text, branch, properties, of)
                 return
-        for name, rows in brought.items():
-            self.spark.createDataFrame(rows).createOrReplaceTempView(name)
+        for name in brought:
+            self.spark.createDataFrame(self._here.fetched(all_of(name))).createOrReplaceTempView(name)
         append(self.spark.sql(text), branch, properties)
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
@@ -171,7 +180,7 @@ class ClusterSession:
 
     def free(self, relation: Relation) -> None:
         if relation in self._brought:
-            del self._brought[relation]
+            self._brought.remove(relation)
             self._here.free(relation)
             return
         frame = self._checkpointed.pop(relation)

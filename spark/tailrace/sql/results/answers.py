@@ -12,10 +12,11 @@ from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import END_OF_WINDOW
+from tailrace.model.windows.windows import Fixed, Windowing
 from tailrace.sql.epoch.partials import aggregated, finished
 from tailrace.sql.query_shapes import NEWEST, equal_in, first_of, side_by_side
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, bracketed, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
 
 def batch(pipeline: Pipeline, rows: Query, within: Condition = ALWAYS) -> Query:
@@ -24,20 +25,29 @@ def batch(pipeline: Pipeline, rows: Query, within: Condition = ALWAYS) -> Query:
     Columns: keys, window, results, accumulator, and the number of records (`_arrived`). `within` is a condition on the
     window.
     """
-    return _answers(pipeline, aggregated(pipeline, rows), within)
+    return _answers(pipeline, aggregated(pipeline, rows), within, ["arrived AS _arrived"])
 
 
 def computed(pipeline: Pipeline, source: Relation, within: Condition = ALWAYS) -> Query:
     """Write the SQL of `batch` for a relation of records that are through the steps, but not yet assigned."""
-    return _answers(pipeline, finished(pipeline, source), within)
+    return _answers(pipeline, finished(pipeline, source), within, ["arrived AS _arrived"])
 
 
-def _answers(pipeline: Pipeline, accumulators: Query, within: Condition) -> Query:
+def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAYS) -> Query:
+    """Write the SQL of what `results_of` makes the answers of, and no more: keys, window, accumulator."""
+    items = listed(names(pipeline), list(SPAN), [quoted(name) for name in pipeline.parts])
+    return Query(f"SELECT {items} FROM ({finished(pipeline, source)}) WHERE {within}")
+
+
+def results_of(pipeline: Pipeline, rows: Relation) -> Query:
+    """Write the SQL of the answers of rows of `accumulators`: those of `computed`, but for the number of records."""
+    return _answers(pipeline, all_of(rows), ALWAYS, [])
+
+
+def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: list[str]) -> Query:
     results = Transition(pipeline, Sql()).results({name: quoted(name) for name in pipeline.parts})
     typed = [f"CAST({term} AS {pipeline.results[name]}) AS {quoted(name)}" for name, term in results.items()]
-    items = listed(
-        names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts], ["arrived AS _arrived"]
-    )
+    items = listed(names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts], more)
     return Query(f"SELECT {items} FROM ({accumulators}) WHERE {within}")
 
 
@@ -93,12 +103,30 @@ def in_range(first: int, last: int) -> Condition:
     return Condition(f"(window_end > {first}L AND window_end <= {last}L)")
 
 
+def whole(pipeline: Pipeline) -> bool:
+    """Tell whether the events between `events_from` and `events_until` are just those of a range's windows.
+
+    No window of such a range has then to be looked for among others.
+    """
+    where = pipeline.where
+    fixed = type(where) is Fixed and where.phase is None
+    return fixed and pipeline.earlier is None and not pipeline.exceeds_time
+
+
+def _beginning(where: Windowing, at: int) -> int:
+    """Find the beginning of the window that an instant is in, in microseconds."""
+    (window,) = where.assign(at)
+    return window.start
+
+
 def events_from(pipeline: Pipeline, first: int) -> int | None:
     """Find the earliest event time, in microseconds, that a window with a timestamp from `first` on may hold.
 
     None where it may hold any. A session may begin earlier than this: how much earlier depends on the data.
     """
     where = pipeline.where
+    if whole(pipeline):
+        return _beginning(where, first)
     if where.merges:
         return first + 1 - where.reach if pipeline.earlier is None else None
     since = None if where.longest is None else first + 1 - where.longest
@@ -115,6 +143,9 @@ def events_until(pipeline: Pipeline, last: int) -> int | None:
     answer may happen before its window's last event.
     """
     until = last
+    if whole(pipeline):
+        until = _beginning(pipeline.where, last)
+        return until if until < END_OF_TIME else None
     for place, stage in enumerate(reversed(pipeline.stages)):
         if place and stage.timestamp is not END_OF_WINDOW:
             return None

@@ -1,0 +1,26 @@
+"""Tell what all rows of some files have in common, by the files' statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile
+from pyiceberg.types import LongType, NestedField, TimestamptzType
+
+
+def bounds(files: Iterable[DataFile], column: NestedField) -> tuple[int, int] | None:
+    """Find the least and the greatest value of a column in files: a number, or an instant in microseconds.
+
+    None where there is no file, where a file's statistics do not say both, and where a row may have no value.
+    """
+    type, number = column.field_type, column.field_id
+    if not isinstance(type, LongType | TimestamptzType):
+        return None
+    values: list[int] = []
+    for file in files:
+        low, high = ((held or {}).get(number) for held in (file.lower_bounds, file.upper_bounds))
+        if low is None or high is None or (file.null_value_counts or {}).get(number) != 0:
+            return None
+        values += (int(from_bytes(type, low)), int(from_bytes(type, high)))
+    return (min(values), max(values)) if values else None
