@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from tailrace.lake.read.record_trace import InWindow, LeftOut, Passed, Row, Step, Tracing
 from tailrace.lake.read.wanted_records import (
@@ -19,6 +21,7 @@ from tailrace.lake.read.wanted_records import (
     place_text,
 )
 from tailrace.lake.schema.contracts import key_columns, ledger_contract
+from tailrace.lake.schema.filters import Filter
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
@@ -84,8 +87,10 @@ def wanted(text: str) -> Wanted:
 
 def search(session: Session, stage: Definition, text: str) -> SearchShown:
     """Find the records that a text names, in the logs that a definition reads, and what became of each in it."""
+    asked = wanted(text)
+    rows = None if asked.offset is None else partial(_at_place, session, asked)
     try:
-        found = find_in_logs(session.lake, stage.sources, wanted(text), MOST_FOUND)
+        found = find_in_logs(session.lake, stage.sources, asked, MOST_FOUND, rows)
     except WantedError as error:
         return SearchShown(says=str(error))
     tracing = Tracing(session.lake, stage)
@@ -98,6 +103,15 @@ def search(session: Session, stage: Definition, text: str) -> SearchShown:
     rejected = tuple(_rejected(one) for log in found for one in log.rejected)
     nothing = "" if records or rejected else "There is no such record, and none was rejected."
     return SearchShown(records, rejected, nothing, any(one.more for one in found))
+
+
+def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> list[dict[str, Any]]:
+    """Read the rows at a place in the engine: nearly every file of a log has a row of a small offset."""
+    source = str(asked.source)
+    with session.relation(table, where) as name:
+        at = "_offset = ? AND (_source = ? OR ends_with(_source, ?))"
+        query = f"SELECT * FROM {name} WHERE {at} ORDER BY _epoch LIMIT {MOST_FOUND + 1}"
+        return session.all(query, [asked.offset, source, f"/{source}"])
 
 
 def _record(record: LandedRecord, steps: list[StepShown]) -> RecordShown:
