@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from tailrace.lake.read.record_trace import InWindow, LeftOut, Passed, Row, Step, Tracing
+from tailrace.lake.read.record_trace import InWindow, Step, Tracing
+from tailrace.lake.read.told_outcomes import outcome
 from tailrace.lake.read.wanted_records import (
     LandedRecord,
     RejectedRecord,
@@ -131,43 +132,13 @@ def _rejected(one: RejectedRecord) -> Mapping[str, str]:
 
 
 def _step(session: Session, stage: Definition, step: Step) -> StepShown:
-    if isinstance(step, InWindow) and isinstance(stage, Pipeline):
-        window = TimeRange(step.window.start, step.window.end)
-        key = ", ".join(shown(part) for part in step.key)
-        query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
-        text, told = window_text(window.first, window.last), ". ".join(_told(step))
-        return StepShown(step.definition, step.state.value, text, key, told, query)
-    if isinstance(step, LeftOut):
-        return StepShown(step.definition, "left out", told=shown(step.reason))
-    if isinstance(step, Row):
-        state = "taken back" if step.taken_back else "given"
-        return StepShown(step.definition, state, told=f"epoch {step.epoch}: {_said(step.values)}")
-    assert isinstance(step, Passed)
-    if step.behind is None:
-        return StepShown(step.definition, "waiting", told="Nothing has come out of it.")
-    told = f"{span_text(step.behind)} behind the watermark, in epoch {step.epoch}"
-    return StepShown(step.definition, "late", told=told)
-
-
-def _told(step: InWindow) -> Iterator[str]:
-    if step.late is not None:
-        yield f"{span_text(step.late.behind)} too late, in epoch {step.late.epoch}"
-        if step.run is None:
-            yield "No backfill has taken it in"
-        else:
-            why = f": {shown(step.run.reason)}" if step.run.reason else ""
-            yield f"Taken in by backfill {step.run.run} of generation {step.run.generation}{why}"
-    if step.panes:
-        first = step.panes[0]
-        yield f"In {len(step.panes):,} panes, the first {first.timing.replace('_', ' ')} in epoch {first.version.epoch}"
-    if step.state.value == "counted" and step.answer is not None:
-        yield f"The answer counts it: {_said(step.answer.answer)}"
-    elif step.state.value == "waiting":
-        yield "No pane with it has fired yet"
-
-
-def _said(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {shown(value)}" for name, value in values.items())
+    found = outcome(step, span_text, shown)
+    told = ". ".join(one[:1].upper() + one[1:] for one in found.told)
+    if not isinstance(step, InWindow) or not isinstance(stage, Pipeline):
+        return StepShown(step.definition, found.state, told=told)
+    window, key = TimeRange(step.window.start, step.window.end), ", ".join(shown(part) for part in step.key)
+    query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
+    return StepShown(step.definition, found.state, window_text(window.first, window.last), key, told, query)
 
 
 def _digest(session: Session, pipeline: Pipeline, step: InWindow) -> str:
