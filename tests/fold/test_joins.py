@@ -86,11 +86,6 @@ JOINS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def logs(settings: Settings) -> Logs:
-    return Logs(Lake(settings))
-
-
 def answers(lake: Lake, table: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = lake.table(table).scan().to_arrow().to_pylist()
     return found
@@ -244,7 +239,7 @@ def random_join(chance: Random) -> Join:
     )  # fmt: skip
 
 
-@each_time_the_same(cases(3, 150))
+@each_time_the_same(cases(2, 150))
 @given(seed=st.integers(0, 10**6))
 def test_L1_L3_any_join_of_any_sides_takes_back_the_pairs_of_what_is_corrected(
     tmp_path_factory: pytest.TempPathFactory, seed: int
