@@ -48,7 +48,7 @@ from tailrace.settings import Settings
 from tailrace.verify.join_replay import replay_join
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.depth import cases, deep
+from tests.support.depth import DEPTH, cases, deep
 from tests.support.serving import Seen, visited
 from tests.support.several import (
     CLICKS,
@@ -395,7 +395,7 @@ def test_L1_a_join_that_goes_over_to_spark_and_back_gives_the_pairs_of_the_refer
     assert audited.engine.engine is Engine.SPARK
     assert audited.ok, [check for check in audited.checks if not check.ok]
     assert replay_join(cluster, join).ok
-    for one in chain(join):
+    for one in chain(join)[0 if DEPTH > 1 else -1 :]:
         assert isinstance(one, Join | Pipeline)
         backfill(cluster, one, BEGINNING)
     assert audit(cluster, join).ok

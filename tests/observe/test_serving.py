@@ -33,6 +33,7 @@ from tailrace.observe.serving.reading.stage_rows import StageRows, late_rows
 from tailrace.settings import Settings
 from tests.support import small_lake
 from tests.support.clicks import VISITS
+from tests.support.depth import cases
 from tests.support.folding_here import Folded
 from tests.support.folding_here import visited as visited_epochs
 from tests.support.serving import BASE, HERE, Seen, contents, corrected, visited
@@ -344,8 +345,8 @@ HOSTILE = st.text(
 )
 
 
-@trying(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(HOSTILE, min_size=1, max_size=20, unique=True))
+@trying(max_examples=cases(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(HOSTILE, min_size=1, max_size=8, unique=True))
 def test_hostile_keys_are_shown_as_text_and_have_pages_of_their_own(tmp_path: Path, cities: list[str]) -> None:
     lake = Lake(Settings(warehouse=tmp_path / str(time.monotonic_ns()) / "lake"))
     for contract in contracts(HOURLY):
@@ -361,11 +362,12 @@ def test_hostile_keys_are_shown_as_text_and_have_pages_of_their_own(tmp_path: Pa
         links = windows(page)
         assert len(set(links)) == len(cities)
         told = []
-        for link in links:
+        for link in set(links):
             story = client.get(link)
             assert story.status_code == 200
             harmless(story.text)
-            assert client.get(link.replace("/window?", "/window/plot?")).status_code == 200
+            if len(told) < 2:
+                assert client.get(link.replace("/window?", "/window/plot?")).status_code == 200
             number = re.search(r"[−+] (\d+) ", Seen(story.text).text)
             assert number is not None
             city = cities[int(number[1])]
