@@ -361,7 +361,7 @@ def test_hostile_keys_are_shown_as_text_and_have_pages_of_their_own(tmp_path: Pa
         harmless(page)
         links = windows(page)
         assert len(set(links)) == len(cities)
-        told = []
+        told = list[str]()
         for link in set(links):
             story = client.get(link)
             assert story.status_code == 200

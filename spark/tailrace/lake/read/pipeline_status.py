@@ -251,15 +251,6 @@ def _highest(task: FileScanTask, number: int) -> int | None:
     return None if bound is None else int(from_bytes(TimestamptzType(), bound))
 
 
-def file_bounds(task: FileScanTask, number: int) -> tuple[int, int] | None:
-    """Find the lowest and the highest instant in a column of a file, as `_highest`; None where it has null values."""
-    lowest, highest = (task.file.lower_bounds or {}).get(number), _highest(task, number)
-    nulls = (task.file.null_value_counts or {}).get(number)
-    if lowest is None or highest is None or nulls != 0:
-        return None
-    return int(from_bytes(TimestamptzType(), lowest)), highest
-
-
 def _committed(table: Table) -> int | None:
     snapshot = table.current_snapshot()
     return None if snapshot is None else snapshot.timestamp_ms * 1000

@@ -114,8 +114,7 @@ def _record(record: LandedRecord, steps: Sequence[Step]) -> Iterator[Any]:
 
 
 def _cells(step: Step) -> tuple[str | Text, ...]:
-    from tailrace.lake.read.record_trace import InWindow
-    from tailrace.lake.read.told_outcomes import outcome
+    from tailrace.lake.read.record_trace import InWindow, outcome
 
     found = outcome(step, lambda micros: span(micros / 1e6), _value)
     key, window = (Text(_cut(key_named(step.key))), bounds(step.window)) if isinstance(step, InWindow) else ("", "")
@@ -185,7 +184,7 @@ def _place(one: LandedRecord | RejectedRecord) -> str:
 
 
 def _said(values: Mapping[str, Any]) -> str:
-    from tailrace.lake.read.told_outcomes import values_told
+    from tailrace.lake.read.record_trace import values_told
 
     return values_told(values, _value)
 

@@ -25,7 +25,7 @@ from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.engines.duckdb.database.scans import files_read
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.still_lake import KeptManifests, StillLake
-from tailrace.lake.read.pipeline_status import file_bounds
+from tailrace.lake.read.file_bounds import bounds
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.base.errors import TailraceError
 from tailrace.observe.serving.reading.shown_text import CUT
@@ -132,13 +132,10 @@ class Session:
         None where there are no files, or the statistics of one do not tell. With `where` of partitions alone no other
         file's rows count.
         """
-        number = table.schema().find_field(column).field_id
         tasks = self._files(table, where)
-        found = [file_bounds(task, number) for task in tasks if not task.delete_files]
-        known = [one for one in found if one is not None]
-        if not tasks or len(known) < len(tasks):
+        if any(task.delete_files for task in tasks):
             return None
-        return min(low for low, _ in known), max(high for _, high in known)
+        return bounds((task.file for task in tasks), table.schema().find_field(column))
 
     def all(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[dict[str, Any]]:
         """Run a query, and return all of its rows; a caller bounds them."""

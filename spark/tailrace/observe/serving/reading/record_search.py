@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from tailrace.lake.read.record_trace import InWindow, Step, Tracing
-from tailrace.lake.read.told_outcomes import outcome
+from tailrace.lake.read.record_trace import InWindow, Step, Tracing, outcome
 from tailrace.lake.read.wanted_records import (
     LandedRecord,
     RejectedRecord,
