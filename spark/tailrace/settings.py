@@ -172,6 +172,8 @@ class Settings(BaseSettings):
     """Further host names by which browsers may call `tailrace serve`, as a JSON list: those of a proxy before it."""
     serve_rows: Annotated[int, Field(ge=1, le=1000)] = 50
     """The most rows of a table that a page shows at once."""
+    serve_files: Annotated[int, Field(ge=0)] = 20_000
+    """The most data files whose statistics the page keeps from one visit to the next; 0 keeps none."""
     serve_timeout: Annotated[Age, Field(ge=timedelta(seconds=1))] = timedelta(seconds=20)
     """The longest time that a page's query may take before it is given up."""
 

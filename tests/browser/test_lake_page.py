@@ -86,20 +86,28 @@ def address(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         yield server.address
 
 
-@pytest.fixture(params=["light", "dark"])
-def looker(request: pytest.FixtureRequest, address: str) -> Iterator[Looker]:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme=request.param)
-        found = Looker(page, address)
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield found
-        browser.close()
-        assert found.said == []
-        assert [url for url in found.asked if not url.startswith(address)] == []
+        found.close()
 
 
+@pytest.fixture
+def looker(request: pytest.FixtureRequest, browser: Any, address: str) -> Iterator[Looker]:
+    scheme = getattr(request, "param", "light")
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme=scheme)
+    found = Looker(page, address)
+    yield found
+    page.close()
+    assert found.said == []
+    assert [url for url in found.asked if not url.startswith(address)] == []
+
+
+@pytest.mark.parametrize("looker", ["light", "dark"], indirect=True)
 def test_a_window_is_reached_by_keyboard_and_its_panes_are_seen(looker: Looker, lake: Lake) -> None:
     page = looker.page
     page.goto(looker.address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,11 +19,13 @@ from tailrace.cli.runtime.definitions import load
 from tailrace.cli.terminal.formats import parsed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.late_records import LateRange, late_report
+from tailrace.lake.read.late_records import LateRange, LateReport, late_report
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.base.time import instant, moment
+from tailrace.observe.serving.reading.lake_reader import Reader
+from tailrace.observe.serving.reading.stage_overview import late_state
 from tailrace.settings import Settings
 from tests.support import small_lake
 from tests.support.small_lake import HOURLY, RIDES, append, at
@@ -61,6 +64,14 @@ def run(*args: str) -> list[str]:
     return [line.rstrip() for line in result.stdout.splitlines()]
 
 
+def reported(lake: Lake, pipeline: Pipeline) -> LateReport:
+    """The report of the late records, which is the same where the page has an engine group them."""
+    found, reader = late_report(lake, pipeline), Reader.of(lake)
+    with closing(reader), reader.session() as session:
+        assert late_state(session, pipeline) == found
+    return found
+
+
 def said(ranges: tuple[LateRange, ...]) -> list[tuple[int, int, int, int]]:
     return [(one.first, one.last, one.records, one.windows) for one in ranges]
 
@@ -68,7 +79,7 @@ def said(ranges: tuple[LateRange, ...]) -> list[tuple[int, int, int, int]]:
 def test_windows_that_touch_are_one_range_and_those_apart_are_two(settings: Settings) -> None:
     rows = [late("Oslo", at(9), at(10), 2), late("Rome", at(9), at(10), 4), late("Oslo", at(10), at(11), 3)]
     lake = lake_of(settings, HOURLY, [*rows, late("Oslo", at(14), at(15), 3, behind=150)], at(23))
-    found = late_report(lake, HOURLY)
+    found = reported(lake, HOURLY)
     assert said(found.ranges) == [(instant(at(9)), instant(at(11)), 3, 2), (instant(at(14)), instant(at(15)), 1, 1)]
     assert [(one.first_epoch, one.last_epoch, one.behind) for one in found.ranges] == [(2, 4, 0), (3, 3, 9_000_000_000)]
     assert found.ready == found.ranges
@@ -77,7 +88,7 @@ def test_windows_that_touch_are_one_range_and_those_apart_are_two(settings: Sett
 def test_X4_a_range_that_the_stream_can_reach_is_not_ready(settings: Settings) -> None:
     # Hours close two hours after their end: at half past twelve the one that ends at ten has.
     rows = [late("Oslo", at(9), at(10), 2), late("Oslo", at(11), at(12), 2)]
-    found = late_report(lake_of(settings, HOURLY, rows, at(12, 30)), HOURLY)
+    found = reported(lake_of(settings, HOURLY, rows, at(12, 30)), HOURLY)
     assert [one.first for one in found.ready] == [instant(at(9))]
     assert len(found.ranges) == 2
 
@@ -88,7 +99,7 @@ def test_V5_what_a_committed_backfill_has_taken_in_is_repaired(settings: Setting
     covered(lake, HOURLY, at(9), at(10), 4, "committed")
     covered(lake, HOURLY, at(10), at(11), 4, "failed")
     covered(lake, HOURLY, at(11, 30), at(13), 4, "committed")
-    found = late_report(lake, HOURLY)
+    found = reported(lake, HOURLY)
     # Repaired: nine o'clock's of epoch 2, which the backfill's log had; eleven's, whose window ends in the range.
     assert (found.records, found.repaired) == (5, 2)
     assert said(found.ranges) == [(instant(at(8)), instant(at(11)), 3, 3)]
@@ -100,12 +111,12 @@ def test_V5_the_range_of_a_session_reaches_as_far_as_the_one_it_joins(settings: 
     answer = {"window_start": at(9, 20), "window_end": at(12), "generation": 1, "epoch": 1, "pane_index": 0, "rides": 2}
     held = [answer | {"city": "Oslo"}, answer | {"city": "Bern", "window_start": at(8)}]
     append(lake, "visits", held, {"epoch": "9"})
-    assert said(late_report(lake, VISITS).ranges) == [(instant(at(9)), instant(at(12)), 2, 2)]
+    assert said(reported(lake, VISITS).ranges) == [(instant(at(9)), instant(at(12)), 2, 2)]
     # The session ends after the range: the backfill did not compute it, and Rome's it did.
     covered(lake, VISITS, at(9), at(10), 9, "committed")
-    assert said(late_report(lake, VISITS).ranges) == [(instant(at(9)), instant(at(12)), 1, 1)]
+    assert said(reported(lake, VISITS).ranges) == [(instant(at(9)), instant(at(12)), 1, 1)]
     covered(lake, VISITS, at(9), at(12), 9, "committed")
-    assert late_report(lake, VISITS).ranges == ()
+    assert reported(lake, VISITS).ranges == ()
 
 
 def test_the_command_shows_ranges_and_the_backfills_to_run(
@@ -188,6 +199,6 @@ def test_late_before_the_first_stream(settings: Settings, monkeypatch: pytest.Mo
 
 def test_a_ledger_with_nothing_late_has_no_range(settings: Settings) -> None:
     fixed = Pipeline(name="calm", log=RIDES, what={"rides": Count()}, where=Fixed(hours(1)))
-    assert late_report(lake_of(settings, fixed, [], at(9)), fixed).ranges == ()
+    assert reported(lake_of(settings, fixed, [], at(9)), fixed).ranges == ()
     calm = Pipeline(name="calm_visits", log=RIDES, what={"rides": Count()}, where=Sessions(hours(1)))
-    assert late_report(lake_of(settings, calm, [], at(9)), calm).ranges == ()
+    assert reported(lake_of(settings, calm, [], at(9)), calm).ranges == ()

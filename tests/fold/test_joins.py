@@ -48,7 +48,7 @@ from tailrace.settings import Settings
 from tailrace.verify.join_replay import replay_join
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.depth import cases, deep
+from tests.support.depth import DEPTH, cases, deep
 from tests.support.serving import Seen, visited
 from tests.support.several import (
     CLICKS,
@@ -84,11 +84,6 @@ JOINS = {
     "sliding": Join(name="j_sliding", left=VIEWS, right=CLICKS, on="ad", kind="left",
                     where=Sliding(minutes(1), every=seconds(30)), **NAMED),
 }  # fmt: skip
-
-
-@pytest.fixture
-def logs(settings: Settings) -> Logs:
-    return Logs(Lake(settings))
 
 
 def answers(lake: Lake, table: str) -> list[dict[str, Any]]:
@@ -244,7 +239,7 @@ def random_join(chance: Random) -> Join:
     )  # fmt: skip
 
 
-@each_time_the_same(cases(3, 150))
+@each_time_the_same(cases(2, 150))
 @given(seed=st.integers(0, 10**6))
 def test_L1_L3_any_join_of_any_sides_takes_back_the_pairs_of_what_is_corrected(
     tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -400,7 +395,7 @@ def test_L1_a_join_that_goes_over_to_spark_and_back_gives_the_pairs_of_the_refer
     assert audited.engine.engine is Engine.SPARK
     assert audited.ok, [check for check in audited.checks if not check.ok]
     assert replay_join(cluster, join).ok
-    for one in chain(join):
+    for one in chain(join)[0 if DEPTH > 1 else -1 :]:
         assert isinstance(one, Join | Pipeline)
         backfill(cluster, one, BEGINNING)
     assert audit(cluster, join).ok

@@ -70,11 +70,6 @@ VISITS = Pipeline(
 )  # fmt: skip
 
 
-@pytest.fixture
-def logs(settings: Settings) -> Logs:
-    return Logs(Lake(settings))
-
-
 def expected(logs: Logs, definition: Pipeline) -> list[tuple[Any, ...]]:
     state, found = WindowsState(), list[Pane]()
     for records, clock in logs.together():

@@ -28,9 +28,13 @@ from tailrace.observe.serving.reading.stage_rows import ALL, Named, instant_of, 
 
 
 def templates() -> jinja2.Environment:
-    """Make the environment of the pages' templates, which escape all that they are given."""
+    """Make the environment of the pages' templates, which escape all that they are given.
+
+    The grid's own is that of `tailrace serve`.
+    """
+    loaders = [jinja2.PackageLoader(one) for one in ("tailrace.airflow.web", "tailrace.observe.serving")]
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("tailrace.airflow.web"), autoescape=True, undefined=jinja2.StrictUndefined,
+        loader=jinja2.ChoiceLoader(loaders), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.globals |= {one.__name__: one for one in (address, heat, compact, counted, window_text)}

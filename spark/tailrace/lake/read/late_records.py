@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake, head_of
@@ -81,8 +82,12 @@ class Came:
     behind: int
 
 
-def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
-    """Report the records that came too late for the windows of one stage.
+Groups: TypeAlias = Callable[[Table, Sequence[str]], list[dict[str, Any]]]
+"""Groups a ledger's late records by some of its columns, as `late_groups` does."""
+
+
+def late_report(lake: Lake, pipeline: Pipeline, groups: Groups | None = None) -> LateReport:
+    """Report the records that came too late for the windows of one stage; an engine may group them by `groups`.
 
     Raises `LakeError` where the stage has no ledger, and `OtherDefinitionError` where that is another definition's.
     """
@@ -90,8 +95,7 @@ def late_report(lake: Lake, pipeline: Pipeline) -> LateReport:
     ledger = lake.table(ledger_contract(pipeline).table)
     watermark = head_of(ledger).number("watermark", BEGINNING)
     names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")
-    rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind")).to_arrow_batch_reader()
-    came = list(_came(lake, pipeline, late_counted(rows, names)))
+    came = list(_came(lake, pipeline, (groups or late_groups)(ledger, names)))
     runs = Runs(lake, pipeline).all() if lake.has(runs_name(pipeline.name)) else []
     steps = taken_in_until(runs)
     open_ = [one for one in came if not _repaired(one, steps)]
@@ -109,6 +113,12 @@ def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
     if len(spans) > MOST_APART or not apart:
         spans = [(spans[0][0], max(last for _, last in spans))]
     return spans
+
+
+def late_groups(ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Group a ledger's late records by these columns, with their count `count_all` and largest `behind_max`."""
+    scan = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind"))
+    return late_counted(scan.to_arrow_batch_reader(), names)
 
 
 def late_counted(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[dict[str, Any]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import parser
+from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import DUPLICATES
@@ -114,12 +115,21 @@ class FoundRecords:
     dropped: int
 
 
-def find_in_logs(lake: Lake, logs: Iterable[Log], wanted: Wanted, limit: int) -> list[FoundRecords]:
-    """Find up to `limit` records of each log that has what they are named by; raises `WantedError` where none has."""
+Rows: TypeAlias = Callable[[Table, Filter], Iterable[Mapping[str, Any]]]
+"""Reads the rows of a table that a filter selects, or a few more."""
+
+
+def find_in_logs(
+    lake: Lake, logs: Iterable[Log], wanted: Wanted, limit: int, rows: Rows | None = None
+) -> list[FoundRecords]:
+    """Find up to `limit` records of each log that has what they are named by; an engine may read the logs by `rows`.
+
+    Raises `WantedError` where no log has it.
+    """
     found, refused = list[FoundRecords](), list[WantedError]()
     for log in logs:
         try:
-            found.append(find_records(lake, log, wanted, limit))
+            found.append(find_records(lake, log, wanted, limit, rows))
         except WantedError as error:
             refused.append(error)
     if not found:
@@ -127,7 +137,7 @@ def find_in_logs(lake: Lake, logs: Iterable[Log], wanted: Wanted, limit: int) ->
     return found
 
 
-def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int) -> FoundRecords:
+def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | None = None) -> FoundRecords:
     """Find up to `limit` records of a log, and as many rejected ones.
 
     Rejected records are found by their place, or as their bytes have all texts of an id. Raises `WantedError` where the
@@ -135,7 +145,7 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int) -> FoundRecor
     """
     where, accepts = _in_log(log, wanted)
     try:
-        landed, more = _read(lake, log, where, accepts, limit)
+        landed, more = _read(lake, log, where, accepts, limit, rows or scanned_rows)
     except (ValueError, ValidationError) as error:
         # pyiceberg binds a filter to the columns as it plans the scan.
         raise _no_condition(log, wanted.where, str(error)) from error
@@ -175,11 +185,11 @@ def _of_source(source: str | None, text: str) -> bool:
 
 
 def _read(
-    lake: Lake, log: Log, where: Filter, accepts: Callable[[Mapping[str, Any]], bool], limit: int
+    lake: Lake, log: Log, where: Filter, accepts: Callable[[Mapping[str, Any]], bool], limit: int, rows: Rows
 ) -> tuple[tuple[LandedRecord, ...], bool]:
     table, found = lake.table(log.name), list[LandedRecord]()
     names = known_as(table, log.columns, {field.name for field in table.schema().fields})
-    for row in rows_of(table.scan(row_filter=where).to_arrow_batch_reader()):
+    for row in rows(table, where):
         if not accepts(row):
             continue
         if len(found) == limit:
@@ -211,6 +221,11 @@ def landed_of(log: Log, names: Mapping[str, str | None], row: Mapping[str, Any])
     values = {name: None if own is None else row[own] for name, own in names.items()}
     arrival = None if row["_arrival"] is None else instant(row["_arrival"])
     return LandedRecord(log.name, values, row["_epoch"], row["_source"], row["_offset"], arrival)
+
+
+def scanned_rows(table: Table, where: Filter) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table that a filter selects, some files in memory at a time."""
+    return rows_of(table.scan(row_filter=where).to_arrow_batch_reader())
 
 
 def rows_of(batches: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,8 @@ _BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "midd
 
 def svg(plot: PanePlot) -> str:
     """Draw the chart as an SVG element whose marks have their descriptions as titles: the browser's own tooltips."""
-    drawn = vl_convert.vegalite_to_svg(_specification(_chart(scene(plot))), allowed_base_urls=[])
+    laid = scene(plot)
+    drawn = vl_convert.vegalite_to_svg(_specification(_chart(laid), laid), allowed_base_urls=[])
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(drawn)
     numbers: dict[str, str] = {}
@@ -57,12 +58,14 @@ def svg(plot: PanePlot) -> str:
 def png(plot: PanePlot, scale: float) -> bytes:
     """Draw the chart as a PNG, with the plot's title and subtitle on it."""
     title = alt.Title(plot.title, subtitle=[plot.subtitle, f"{plot.value} for {plot.key}"], anchor="start")
-    spec = _specification(_chart(scene(plot)).properties(title=title))
+    laid = scene(plot)
+    spec = _specification(_chart(laid).properties(title=title), laid)
     return vl_convert.vegalite_to_png(spec, scale=scale, allowed_base_urls=[])
 
 
-def _specification(chart: alt.VConcatChart) -> dict[str, Any]:
-    specification = chart.to_dict()
+def _specification(chart: alt.VConcatChart, laid: Scene, *, validate: bool = True) -> dict[str, Any]:
+    specification = chart.to_dict(validate=validate)
+    specification["datasets"] = {name: list(rows) for name, rows in _datasets(laid).items()}
     # Put legends one under the other: Vega has this setting, but altair's schema of Vega-Lite lacks it.
     below = {"anchor": "start", "direction": "vertical", "margin": 6}
     specification["config"]["legend"]["layout"] = {"bottom": below}
@@ -114,8 +117,7 @@ def _main(laid: Scene) -> list[alt.Chart]:
     x = _instants("event time (when it happened)", laid.x)
     y = _instants("processing time (when it became known)", laid.y)
     across, up, left = alt.X("x:T", **x), alt.Y("y:T", **y), alt.X("left:T", **x)
-    rows, line, text = _data(laid.boxes), _data(laid.lines), _data(laid.labels)
-    edges = _data([row for row in laid.boxes if row["kind"] != KINDS["retraction"][0]])
+    rows, edges, line, text = map(_data, ("boxes", "edges", "lines", "labels"))
     return [
         rows.mark_rect(**_BOX, clip=True).encode(
             left, alt.X2("right"), alt.Y("low:T", **y), alt.Y2("high"), *_colours(laid), _tip()
@@ -124,7 +126,7 @@ def _main(laid: Scene) -> list[alt.Chart]:
             left, alt.X2("right"), alt.Y("high:T", **y), _colours(laid)[1], _tip()
         ),
         line.mark_line(clip=True, strokeWidth=1.6, color=_INK).encode(across, up, _dash(laid), alt.Order("order:Q")),
-        *_records(laid, laid.dots, across, up),
+        *_records(laid, "dots", across, up),
         *(_produced(laid, across, up) if laid.produced else ()),
         # Draw the text twice, the first time as a white rim, so that it is legible on lines and edges.
         text.mark_text(**_BOLD, stroke="white", strokeWidth=3.5, strokeJoin="round").encode(across, up, _text()),
@@ -136,16 +138,16 @@ def _far(laid: Scene) -> list[alt.LayerChart | alt.Chart]:
     x = _instants(None, laid.x) | {"axis": alt.Axis(labels=False, ticks=False, title=None, grid=False)}
     axis = alt.Axis(title=None, labelLimit=0, ticks=False, grid=False, labelPadding=6)
     row = alt.Y("row:N", sort=list(laid.far), scale=alt.Scale(domain=list(laid.far), padding=0.08), axis=axis)
-    rows = _data(laid.far_boxes)
+    rows = _data("far_boxes")
     fill, stroke = _colours(laid, legend=False)
     return [
         rows.mark_rect(**_BOX).encode(alt.X("left:T", **x), alt.X2("right"), row, fill, stroke, _tip()),
-        *_records(laid, laid.far_dots, alt.X("x:T", **x), row, legend=False),
+        *_records(laid, "far_dots", alt.X("x:T", **x), row, legend=False),
         rows.mark_text(**_BOLD).encode(alt.X("middle:T", **x), row, _text(), alt.Color("ink:N", scale=None)),
     ]
 
 
-def _records(laid: Scene, rows: Sequence[Row], across: alt.X, up: alt.Y, legend: bool = True) -> list[alt.Chart]:
+def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = True) -> list[alt.Chart]:
     """Draw the records as dots: with their labels inside while there are few, else small."""
     shape = _shape(laid, legend)
     wrong = alt.datum.kind == RECORDS[True]
@@ -163,7 +165,7 @@ def _records(laid: Scene, rows: Sequence[Row], across: alt.X, up: alt.Y, legend:
 
 def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
     """Draw productions as triangles, each with its label beside it, white-rimmed to be legible on dots."""
-    rows = _data(laid.produced)
+    rows = _data("produced")
     mark = rows.mark_point(filled=True, opacity=1, size=220, color=_MADE)
     text = {**_BOLD, "align": "right", "dx": -12}
     return [
@@ -185,8 +187,15 @@ def _shape(laid: Scene, legend: bool) -> alt.Shape:
     )
 
 
-def _data(rows: Sequence[Row]) -> alt.Chart:
-    return alt.Chart(alt.InlineData(values=list(rows)))
+def _datasets(laid: Scene) -> dict[str, Sequence[Row]]:
+    """Name the rows that marks are drawn of. They are put in at the end, for altair copies all that a chart has."""
+    edges = [row for row in laid.boxes if row["kind"] != KINDS["retraction"][0]]
+    named = {"boxes": laid.boxes, "edges": edges, "lines": laid.lines, "labels": laid.labels, "dots": laid.dots}
+    return named | {"produced": laid.produced, "far_boxes": laid.far_boxes, "far_dots": laid.far_dots}
+
+
+def _data(name: str) -> alt.Chart:
+    return alt.Chart(alt.NamedData(name=name))
 
 
 def _instants(title: str | None, domain: tuple[float, float]) -> dict[str, Any]:
@@ -239,7 +248,8 @@ def _tip() -> alt.Description:
 
 def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
     """Compile the chart for a page that draws it by Vega, whose expressions are interpreted; dark if asked."""
-    made = _specification(_chart(scene(plot)))
+    laid = scene(plot)
+    made = _specification(_chart(laid), laid, validate=False)
     compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recoloured(made, _night()) if dark else made)
     return dict(_interpretable(compiled))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from types import MappingProxyType
@@ -125,33 +126,37 @@ class LakePages:
             raise HTTPException(404, "no definition of this name is shown here")
         return found
 
+    def warm(self) -> None:
+        """Read how every stage stands before it is asked for; what goes wrong is said where it is."""
+        with suppress(Exception), self.reader.session() as session:
+            for stage in self.served.stages.values():
+                self.states.of(session, stage)
+
     def overview(self, request: Request) -> Response:
         """Show how every stage stands."""
-        with self.reader.session():
-            states = [self.states.of(stage) for stage in self.served.stages.values()]
+        with self.reader.session() as session:
+            states = [self.states.of(session, stage) for stage in self.served.stages.values()]
         settings = self.reader.lake.settings
         return self._page("overview.html", "Overview", states=states, namespace=settings.namespace)
 
     def time(self, request: Request) -> Response:
         """Show a range of event time by what computed it, and the answers in it."""
         stage, page, generation = self._stage(request), _page_of(request), _number(request, "generation")
-        try:
-            rows = StageRows.of(self.reader.lake, stage)
-        except NoTablesError:
-            return self._of_stage("not_yet.html", request, "time", definition=self.served.text_of(stage))
-        runs = runs_of(self.reader.lake, stage)
         asked = _range_of(request)
-        with (
-            self.reader.session() as session,
-            rows.named(
-                session, ALL if asked is None else whole_units(asked, rows.step), (*rows.keys, *rows.values)
-            ) as named,
-            late_rows(session, stage.name, windowed=rows.windowed) as late,
-        ):
-            range = asked or extent(session, named, late)
-            grid = range and event_grid(session, named, late, range, runs, step=rows.step, unbounded=asked is None)
-            # Before anything is asked for, the rows are those of the whole table: the first page of them.
-            listed = answer_list(session, rows, named, asked or ALL, page, generation)
+        with self.reader.session() as session:
+            try:
+                rows = StageRows.of(session.lake, stage)
+            except NoTablesError:
+                return self._of_stage("not_yet.html", request, "time", definition=self.served.text_of(stage))
+            runs, files = runs_of(session.lake, stage), ALL if asked is None else whole_units(asked, rows.step)
+            with (
+                rows.named(session, files, (*rows.keys, *rows.values)) as named,
+                late_rows(session, stage.name, windowed=rows.windowed) as late,
+            ):
+                range = asked or extent(session, named, late)
+                grid = range and event_grid(session, named, late, range, runs, step=rows.step, unbounded=asked is None)
+                # Before anything is asked for, the rows are those of the whole table: the first page of them.
+                listed = answer_list(session, rows, named, asked or ALL, page, generation)
         path = f"/stages/{stage.name}"
         where = (asked.query if asked is not None else {}) | ({} if generation is None else {"generation": generation})
         return self._of_stage(
@@ -211,7 +216,8 @@ class LakePages:
         stage, page = self._stage(request), _page_of(request)
         if not isinstance(stage, Pipeline | Join):
             raise HTTPException(404, "what came too late is told of pipelines and joins")
-        report = late_state(self.reader.lake, stage)
+        with self.reader.session() as session:
+            report = late_state(session, stage)
         text = self.served.text_of(stage)
         ranges = () if report is None else report.ranges
         first, most = page * self.reader.rows, self.reader.rows
@@ -238,7 +244,8 @@ class LakePages:
     def runs(self, request: Request) -> Response:
         """Show a stage's runs, the latest first."""
         stage, page = self._stage(request), _page_of(request)
-        runs = runs_of(self.reader.lake, stage)[::-1]
+        with self.reader.session() as session:
+            runs = runs_of(session.lake, stage)[::-1]
         first, most = page * self.reader.rows, self.reader.rows
         path = f"/stages/{stage.name}/runs"
         return self._of_stage(
@@ -255,10 +262,10 @@ class LakePages:
         """Show what one run changed, row by row."""
         stage, page = self._stage(request), _page_of(request)
         named = request.path_params["run"]
-        run = next((one for one in runs_of(self.reader.lake, stage) if one.run == named), None)
-        if run is None or isinstance(stage, Computation):
-            raise HTTPException(404, "there is no such run")
         with self.reader.session() as session:
+            run = next((one for one in runs_of(session.lake, stage) if one.run == named), None)
+            if run is None or isinstance(stage, Computation):
+                raise HTTPException(404, "there is no such run")
             same = run.fingerprint == stage.fingerprint
             changes = run_changes(session, stage, run, page, same_definition=same)
         path = f"/stages/{stage.name}/runs/{run.run}"

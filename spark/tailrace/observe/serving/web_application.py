@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from threading import Lock
 from typing import Any
 
 from starlette.applications import Starlette
@@ -21,6 +25,7 @@ from starlette.types import ASGIApp
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import moment
 from tailrace.observe.serving.guard import Access, Guard
 from tailrace.observe.serving.lake_pages import LakePages, Served, environment, named_pages
 from tailrace.observe.serving.news_feed import NewsFeed
@@ -32,6 +37,16 @@ from tailrace.observe.serving.reading.stage_overview import LastStates
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _VEGA = "vega.js"
 
+_BUNDLE = (
+    "import sys, vl_convert\n"
+    "sys.stdout.buffer.write(vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;').encode())"
+)
+
+_MAKING = Lock()
+
+PATIENCE = 5.0
+"""The longest that the first reading of the lake keeps the server from listening, in seconds."""
+
 LONGEST = 1000
 """The most characters of an error that a page shows."""
 
@@ -42,20 +57,32 @@ class ServeMissingError(TailraceError, ImportError):
 
 @cache
 def _static(name: str) -> bytes:
-    """Return a file that pages need, which never changes while the process runs: there are four."""
-    if name != _VEGA:
-        return files("tailrace.observe.serving").joinpath("static", name).read_bytes()
+    """Return a file that pages need, which never changes while the process runs: there are three."""
+    return files("tailrace.observe.serving").joinpath("static", name).read_bytes()
+
+
+@cache
+def _drawing() -> bytes:
+    """Make the script that draws, in a process of its own: it takes a second in which nothing else would run here."""
+    made = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
+    if made.returncode:
+        raise ServeMissingError("vl-convert-python makes no script that draws: install tailrace[plot] anew")
+    return made.stdout
+
+
+def _drawn_by() -> bytes:
+    """Name the content of the script that draws, which is not made for that."""
     try:
-        import vl_convert
-    except ImportError:
+        return f"{version('vl-convert-python')} {_BUNDLE}".encode()
+    except PackageNotFoundError:
         raise ServeMissingError("vl-convert-python is not installed: install tailrace[plot]") from None
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode()
 
 
 @cache
 def static_address(name: str) -> str:
     """Return the address of a file that pages need; another content has another address, so that it may be kept."""
-    return f"/static/{hashlib.sha256(_static(name)).hexdigest()[:12]}/{name}"
+    content = _drawn_by() if name == _VEGA else _static(name)
+    return f"/static/{hashlib.sha256(content).hexdigest()[:12]}/{name}"
 
 
 def _file(request: Request) -> Response:
@@ -63,7 +90,12 @@ def _file(request: Request) -> Response:
     if name not in (*_STATIC, _VEGA):
         raise HTTPException(404, "there is no such file")
     keep = {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(_static(name), media_type=_STATIC.get(name, "text/javascript"), headers=keep)
+    if name == _VEGA:
+        with _MAKING:
+            content = _drawing()
+    else:
+        content = _static(name)
+    return Response(content, media_type=_STATIC.get(name, "text/javascript"), headers=keep)
 
 
 @dataclass(frozen=True)
@@ -98,10 +130,15 @@ class Failures:
         return self.page(500, "this page could not be made; the terminal of tailrace serve says why")
 
 
-def _warm() -> None:
-    """Make what the first picture would wait for seconds for; where nothing can be drawn, its page says so."""
+def _warm_pictures() -> None:
+    """Make what the first picture would wait a second for; where nothing can be drawn, its page says so."""
     with suppress(TailraceError):
-        static_address(_VEGA)
+        from tailrace.observe.plots.chart import vega
+        from tailrace.observe.plots.plot import PanePlot, PlotRecord
+
+        vega(PanePlot("", "", "", "", records=[PlotRecord(moment(0), moment(0), "")]))
+        with _MAKING:
+            _drawing()
 
 
 def application(
@@ -113,11 +150,11 @@ def application(
     airflow: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> ASGIApp:
-    """Make the application. It reads the lake as it stands at each request, and keeps nothing of it."""
+    """Make the application, which reads the lake as it stands at each request."""
     templates = environment()
     templates.globals |= {"static": static_address, "vega": _VEGA}
     reader = Reader.of(lake)
-    pages = LakePages(reader, served, airflow, templates, LastStates(lake))
+    pages = LakePages(reader, served, airflow, templates, LastStates())
     news, failures = NewsFeed(lake, list(served.stages.values())), Failures(pages, tell)
 
     def guarded(make: Callable[[Request], Response]) -> Callable[[Request], Response]:
@@ -140,9 +177,12 @@ def application(
 
     @asynccontextmanager
     async def life(_: Any) -> Any:
-        warm = asyncio.create_task(run_in_threadpool(_warm))
+        # Libraries are imported and files planned by the first reading, for which no visitor is to wait.
+        first = asyncio.create_task(run_in_threadpool(pages.warm))
+        await asyncio.wait([first], timeout=PATIENCE)
+        pictures = asyncio.create_task(run_in_threadpool(_warm_pictures))
         yield
-        await warm
+        await asyncio.gather(first, pictures)
         reader.close()
 
     app = Starlette(

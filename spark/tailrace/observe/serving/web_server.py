@@ -53,6 +53,19 @@ def listen(host: str, port: int) -> Listening:
     return Listening(opened, host, opened.getsockname()[1])
 
 
+class _Server(uvicorn.Server):
+    """A server that says when it has started: pages are answered from then on."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._tell()
+
+
 def serve(app: ASGIApp, at: Listening, started: Callable[[], None] = lambda: None) -> None:
     """Serve an application until SIGINT or SIGTERM. No address is logged, for one visit's has the token."""
     config = uvicorn.Config(
@@ -67,5 +80,4 @@ def serve(app: ASGIApp, at: Listening, started: Callable[[], None] = lambda: Non
     )
     # Ctrl-C is how it ends; uvicorn raises it again once the open pages are told.
     with closing(at.socket), suppress(KeyboardInterrupt):
-        started()
-        uvicorn.Server(config).run(sockets=[at.socket])
+        _Server(config, started).run(sockets=[at.socket])

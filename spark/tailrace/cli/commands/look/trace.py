@@ -19,13 +19,14 @@ from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.read.answer_records import AnswerRecords
-    from tailrace.lake.read.record_trace import InWindow, Step
+    from tailrace.lake.read.record_trace import Step
     from tailrace.lake.read.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
 
 SHOWN = 200
 """The most letters of a value, or bytes of a rejected record, that are shown to people."""
 
-_STYLES = {"counted": "green", "waiting": "cyan", "late": "yellow", "gone": "red"}
+_STYLES = {"counted": "green", "given": "green", "waiting": "cyan", "late": "yellow", "left out": "yellow"}
+_STYLES |= {"gone": "red", "taken back": "red"}
 
 
 def trace(
@@ -113,42 +114,12 @@ def _record(record: LandedRecord, steps: Sequence[Step]) -> Iterator[Any]:
 
 
 def _cells(step: Step) -> tuple[str | Text, ...]:
-    from tailrace.lake.read.record_trace import InWindow, LeftOut, Row
+    from tailrace.lake.read.record_trace import InWindow, outcome
 
-    if isinstance(step, InWindow):
-        said = Text(step.state.value, style=_STYLES[step.state.value])
-        return step.definition, Text(_cut(key_named(step.key))), bounds(step.window), said, Text(_told(step))
-    if isinstance(step, LeftOut):
-        return step.definition, "", "", Text("left out", style="yellow"), Text(step.reason)
-    if isinstance(step, Row):
-        said = Text("taken back", style="red") if step.taken_back else Text("given", style="green")
-        return step.definition, "", "", said, Text(f"in epoch {step.epoch}: {_said(step.values)}")
-    if step.behind is not None:
-        late = f"in epoch {step.epoch}, {span(step.behind / 1e6)} behind the watermark"
-        return step.definition, "", "", Text("late", style="yellow"), late
-    return step.definition, "", "", Text("waiting", style="cyan"), "nothing has come out of it"
-
-
-def _told(step: InWindow) -> str:
-    parts = list[str]()
-    if step.late is not None:
-        parts.append(f"{span(step.late.behind / 1e6)} too late, in epoch {step.late.epoch} ({step.late.reason})")
-        if step.run is None:
-            parts.append("no backfill has taken it in")
-        else:
-            why = f", {_cut(step.run.reason)}" if step.run.reason else ""
-            parts.append(f"taken in by backfill {step.run.run} of generation {step.run.generation}{why}")
-    if step.panes:
-        first = step.panes[0]
-        parts.append(f"in {counted(len(step.panes), 'pane')}, the first {first.timing.replace('_', ' ')} "
-                     f"in epoch {first.version.epoch}, generation {first.version.generation}")  # fmt: skip
-    if step.state.value == "counted" and step.answer is not None:
-        parts.append(f"the answer counts it: {_said(step.answer.answer)}")
-    elif step.state.value == "waiting":
-        parts.append("no pane with it has fired yet")
-    elif step.state.value == "gone":
-        parts.append("its window has no answer any more")
-    return "; ".join(parts)
+    found = outcome(step, lambda micros: span(micros / 1e6), _value)
+    key, window = (Text(_cut(key_named(step.key))), bounds(step.window)) if isinstance(step, InWindow) else ("", "")
+    said = Text(found.state, style=_STYLES[found.state])
+    return step.definition, key, window, said, Text("; ".join(found.told))
 
 
 def _rejected(one: RejectedRecord) -> Iterator[Any]:
@@ -213,7 +184,13 @@ def _place(one: LandedRecord | RejectedRecord) -> str:
 
 
 def _said(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_cut(value_shown(value))}" for name, value in values.items())
+    from tailrace.lake.read.record_trace import values_told
+
+    return values_told(values, _value)
+
+
+def _value(value: Any) -> str:
+    return _cut(value_shown(value))
 
 
 def _cut(value: str | None) -> str:

@@ -64,6 +64,8 @@ def extent(session: Session, named: Named, late: Named | None) -> TimeRange | No
 
 def _bounds(session: Session, named: Named) -> list[int]:
     """Find the first and the last instant of rows, apart from those at an end of time."""
+    if named.span is not None and named.span[1] < END_OF_TIME - 1:
+        return [*named.span]
     query = f"SELECT min({named.at}) AS first, max({named.at}) AS last FROM {named.name} WHERE {named.at} < ?"
     return [one for one in session.one(query, [END_OF_TIME - 1]).values() if one is not None]
 
@@ -95,7 +97,7 @@ def event_grid(
     lines = list(_lines(_counted(session, named, unit, whole, "generation"), places, len(columns), runs))
     lines += [] if late is None else _late_lines(session, late, unit, whole, places, runs)
     outside = 0
-    if unbounded:
+    if unbounded and (named.span is None or named.span[1] >= END_OF_TIME - 1):
         query = f"SELECT count(*) AS n FROM {named.name} WHERE {named.at} >= ?"
         outside = int(session.one(query, [END_OF_TIME - 1])["n"])
     return EventGrid(whole, unit, tuple(columns), tuple(lines), outside)

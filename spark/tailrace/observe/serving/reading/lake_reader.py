@@ -1,7 +1,8 @@
 """Read a lake's tables for a page: in DuckDB, a few queries at once, each for so long and no longer.
 
-What the process keeps is one database in memory, which is bounded by `TAILRACE_MEMORY`, and nothing of a page once it
-is made. pyiceberg plans which files are read and DuckDB reads only the columns that a query names.
+What the process keeps is one database in memory, which is bounded by `TAILRACE_MEMORY`, and the statistics of at most
+`TAILRACE_SERVE_FILES` files. pyiceberg plans by them which files are read, and DuckDB reads only the columns that a
+query names.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import BinaryType, FixedType, NestedField, PrimitiveType, StringType, UUIDType
 
 from tailrace.engines.duckdb.database.connection import EngineError, connect
 from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.engines.duckdb.database.scans import files_read
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.still_lake import KeptManifests, StillLake
+from tailrace.lake.read.file_bounds import bounds
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.base.errors import TailraceError
 from tailrace.observe.serving.reading.shown_text import CUT
@@ -47,6 +50,7 @@ class Reader:
     lake: Lake
     database: duckdb.DuckDBPyConnection
     gate: threading.BoundedSemaphore
+    kept: KeptManifests
     rows: int
     seconds: float
 
@@ -54,8 +58,8 @@ class Reader:
     def of(cls, lake: Lake) -> Reader:
         """Open a reader with the bounds that the lake's settings have."""
         settings: Settings = lake.settings
-        gate = threading.BoundedSemaphore(AT_ONCE)
-        return cls(lake, connect(settings), gate, settings.serve_rows, settings.serve_timeout.total_seconds())
+        gate, kept = threading.BoundedSemaphore(AT_ONCE), KeptManifests(settings.serve_files)
+        return cls(lake, connect(settings), gate, kept, settings.serve_rows, settings.serve_timeout.total_seconds())
 
     def close(self) -> None:
         """Close the database; its scratch folder goes with it."""
@@ -81,7 +85,8 @@ class Reader:
         timer.start()
         try:
             cursor.execute("SET TimeZone = 'UTC'")
-            yield Session(self.lake, cursor, self.rows, time.monotonic() + self.seconds)
+            still = StillLake.made(self.lake, self.kept)
+            yield Session(still, cursor, self.rows, time.monotonic() + self.seconds)
         except (duckdb.InterruptException, _TimeIsUp):
             raise SlowError(
                 f"reading took longer than {self.seconds:.0f} s: look at a shorter range, or set TAILRACE_SERVE_TIMEOUT"
@@ -96,19 +101,41 @@ class Reader:
 
 @dataclass(frozen=True)
 class Session:
-    """The reading of one page, which begins nothing more after the instant `until` of the monotonic clock."""
+    """The reading of one page, of tables that stand still for it.
+
+    It begins nothing more after the instant `until` of the monotonic clock.
+    """
 
     lake: Lake
     cursor: duckdb.DuckDBPyConnection
     rows: int
     until: float
+    _planned: dict[tuple[str, str], list[FileScanTask]] = field(default_factory=dict)
 
     @contextmanager
     def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
         """Name a relation of some columns of a table for as long as the block lasts; `where` only skips files."""
         scan = table.scan(row_filter=where, selected_fields=tuple(columns))
-        with files_read(self.cursor, table, scan, list(scan.plan_files())) as name:
+        with files_read(self.cursor, table, scan, self._files(table, where)) as name:
             yield name
+
+    def _files(self, table: Table, where: Filter) -> list[FileScanTask]:
+        """Plan which files are read, once for all that is read of them."""
+        place = table.metadata_location, repr(where)
+        if place not in self._planned:
+            self._planned[place] = list(table.scan(row_filter=where).plan_files())
+        return self._planned[place]
+
+    def bounds(self, table: Table, where: Filter, column: str) -> tuple[int, int] | None:
+        """Find the lowest and highest instant of a column in the files that `where` leaves, by their statistics.
+
+        None where there are no files, or the statistics of one do not tell. With `where` of partitions alone no other
+        file's rows count.
+        """
+        tasks = self._files(table, where)
+        if any(task.delete_files for task in tasks):
+            return None
+        return bounds((task.file for task in tasks), table.schema().find_field(column))
 
     def all(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[dict[str, Any]]:
         """Run a query, and return all of its rows; a caller bounds them."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
-from tailrace.lake.read.record_trace import InWindow, LeftOut, Passed, Row, Step, Tracing
+from tailrace.lake.read.record_trace import InWindow, Step, Tracing, outcome
 from tailrace.lake.read.wanted_records import (
     LandedRecord,
     RejectedRecord,
@@ -19,6 +21,7 @@ from tailrace.lake.read.wanted_records import (
     place_text,
 )
 from tailrace.lake.schema.contracts import key_columns, ledger_contract
+from tailrace.lake.schema.filters import Filter
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
@@ -84,8 +87,10 @@ def wanted(text: str) -> Wanted:
 
 def search(session: Session, stage: Definition, text: str) -> SearchShown:
     """Find the records that a text names, in the logs that a definition reads, and what became of each in it."""
+    asked = wanted(text)
+    rows = None if asked.offset is None else partial(_at_place, session, asked)
     try:
-        found = find_in_logs(session.lake, stage.sources, wanted(text), MOST_FOUND)
+        found = find_in_logs(session.lake, stage.sources, asked, MOST_FOUND, rows)
     except WantedError as error:
         return SearchShown(says=str(error))
     tracing = Tracing(session.lake, stage)
@@ -98,6 +103,15 @@ def search(session: Session, stage: Definition, text: str) -> SearchShown:
     rejected = tuple(_rejected(one) for log in found for one in log.rejected)
     nothing = "" if records or rejected else "There is no such record, and none was rejected."
     return SearchShown(records, rejected, nothing, any(one.more for one in found))
+
+
+def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> list[dict[str, Any]]:
+    """Read the rows at a place in the engine: nearly every file of a log has a row of a small offset."""
+    source = str(asked.source)
+    with session.relation(table, where) as name:
+        at = "_offset = ? AND (_source = ? OR ends_with(_source, ?))"
+        query = f"SELECT * FROM {name} WHERE {at} ORDER BY _epoch LIMIT {MOST_FOUND + 1}"
+        return session.all(query, [asked.offset, source, f"/{source}"])
 
 
 def _record(record: LandedRecord, steps: list[StepShown]) -> RecordShown:
@@ -117,43 +131,13 @@ def _rejected(one: RejectedRecord) -> Mapping[str, str]:
 
 
 def _step(session: Session, stage: Definition, step: Step) -> StepShown:
-    if isinstance(step, InWindow) and isinstance(stage, Pipeline):
-        window = TimeRange(step.window.start, step.window.end)
-        key = ", ".join(shown(part) for part in step.key)
-        query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
-        text, told = window_text(window.first, window.last), ". ".join(_told(step))
-        return StepShown(step.definition, step.state.value, text, key, told, query)
-    if isinstance(step, LeftOut):
-        return StepShown(step.definition, "left out", told=shown(step.reason))
-    if isinstance(step, Row):
-        state = "taken back" if step.taken_back else "given"
-        return StepShown(step.definition, state, told=f"epoch {step.epoch}: {_said(step.values)}")
-    assert isinstance(step, Passed)
-    if step.behind is None:
-        return StepShown(step.definition, "waiting", told="Nothing has come out of it.")
-    told = f"{span_text(step.behind)} behind the watermark, in epoch {step.epoch}"
-    return StepShown(step.definition, "late", told=told)
-
-
-def _told(step: InWindow) -> Iterator[str]:
-    if step.late is not None:
-        yield f"{span_text(step.late.behind)} too late, in epoch {step.late.epoch}"
-        if step.run is None:
-            yield "No backfill has taken it in"
-        else:
-            why = f": {shown(step.run.reason)}" if step.run.reason else ""
-            yield f"Taken in by backfill {step.run.run} of generation {step.run.generation}{why}"
-    if step.panes:
-        first = step.panes[0]
-        yield f"In {len(step.panes):,} panes, the first {first.timing.replace('_', ' ')} in epoch {first.version.epoch}"
-    if step.state.value == "counted" and step.answer is not None:
-        yield f"The answer counts it: {_said(step.answer.answer)}"
-    elif step.state.value == "waiting":
-        yield "No pane with it has fired yet"
-
-
-def _said(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {shown(value)}" for name, value in values.items())
+    found = outcome(step, span_text, shown)
+    told = ". ".join(one[:1].upper() + one[1:] for one in found.told)
+    if not isinstance(step, InWindow) or not isinstance(stage, Pipeline):
+        return StepShown(step.definition, found.state, told=told)
+    window, key = TimeRange(step.window.start, step.window.end), ", ".join(shown(part) for part in step.key)
+    query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
+    return StepShown(step.definition, found.state, window_text(window.first, window.last), key, told, query)
 
 
 def _digest(session: Session, pipeline: Pipeline, step: InWindow) -> str:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
+from pyiceberg.table import Table
+
+from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
@@ -14,6 +19,9 @@ from tailrace.lake.read.computation_status import ComputationStatus, computation
 from tailrace.lake.read.late_records import LateReport, late_report
 from tailrace.lake.read.late_sides import late_sides_report
 from tailrace.lake.read.pipeline_status import LogStatus, OpenWindowSpan, PipelineStatus, status
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.lake.schema.contracts import LATE
+from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
@@ -21,6 +29,7 @@ from tailrace.model.definition.chain import Definition, Windowless
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.observe.serving.reading.lake_reader import Session
 from tailrace.observe.serving.reading.shown_text import counted
 
 NAMED = 3
@@ -77,16 +86,15 @@ def standing(lake: Lake, stages: Sequence[Definition]) -> str:
 class LastStates:
     """How each stage stood when it was last asked for, so that pages that are refreshed together read it once."""
 
-    def __init__(self, lake: Lake) -> None:
-        self.lake = lake
+    def __init__(self) -> None:
         self._found: dict[str, tuple[str, StageState]] = {}
 
-    def of(self, stage: Definition) -> StageState:
+    def of(self, session: Session, stage: Definition) -> StageState:
         """Read how a stage stands, where its tables have moved since."""
-        mark = standing(self.lake, [stage])
+        mark = standing(session.lake, [stage])
         held = self._found.get(stage.name)
         if held is None or held[0] != mark:
-            held = self._found[stage.name] = (mark, stage_state(self.lake, stage))
+            held = self._found[stage.name] = (mark, stage_state(session, stage))
         return held[1]
 
 
@@ -95,15 +103,16 @@ def kind_of(stage: Definition) -> str:
     return "computation" if isinstance(stage, Computation) else type(stage).__name__.lower()
 
 
-def stage_state(lake: Lake, stage: Definition) -> StageState:
+def stage_state(session: Session, stage: Definition) -> StageState:
     """Read how a stage stands."""
+    lake = session.lake
     if isinstance(stage, Computation):
         return _computation(lake, stage)
     found = status(lake, stage)
     own = found.pipeline
     if own is None:
         return StageState(stage.name, kind_of(stage), logs=found.logs)
-    report = late_state(lake, stage)
+    report = late_state(session, stage)
     return replace(
         _common(stage, own, found.logs),
         committed=own.committed,
@@ -157,15 +166,26 @@ def held_by(logs: Sequence[LogStatus]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {counted(more, 'more', 'more')}" if more > 0 else "")
 
 
-def late_state(lake: Lake, stage: Definition) -> LateReport | None:
+def late_state(session: Session, stage: Definition) -> LateReport | None:
     """Report the late records of a pipeline or a join; None of anything else, or without tables of this definition."""
+    lake = session.lake
     if not isinstance(stage, Pipeline | Join) or not lake.has(ledger_name(stage.name)):
         return None
     try:
         check_definition(lake, stage)
     except OtherDefinitionError:
         return None
-    return late_sides_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
+    if isinstance(stage, Join):
+        return late_sides_report(lake, stage)
+    return late_report(lake, stage, partial(_late_groups, session))
+
+
+def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Group a ledger's late records in the engine (`late_records.late_groups`)."""
+    items = [f"epoch_us({one}) AS {one}" if one in SPAN else name_of(one) for one in names]
+    with session.relation(ledger, equal("kind", LATE), ("kind", *names, "behind")) as rows:
+        counts = "count(*) AS count_all, max(behind) AS behind_max"
+        return session.all(f"SELECT {', '.join(items)}, {counts} FROM {rows} WHERE kind = '{LATE}' GROUP BY ALL")
 
 
 def runs_of(lake: Lake, stage: Definition) -> list[Run]:

@@ -34,10 +34,14 @@ class NoTablesError(LookupError):
 
 
 class Named(NamedTuple):
-    """A relation of a stage's rows: its name, and the SQL of the microsecond of event time that a row belongs at."""
+    """A relation of a stage's rows: its name, and the SQL of the microsecond of event time that a row belongs at.
+
+    `span` has the first and the last such microsecond where files' statistics tell; None where the rows have to.
+    """
 
     name: str
     at: str
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,10 @@ class StageRows:
             wanted = {"*"} if isinstance(self.stage, Windowless) else wanted | {*self.keys, "retraction", "kind"}
             wanted -= {"retraction"} - set(self.table.schema().column_names)
         with session.relation(self.table, self._files(range), sorted(wanted)) as name:
-            yield Named(self._standing(name), instant_of(self.timed))
+            span = None
+            if range == ALL and not self.of_ledger:
+                span = _span(session, self.table, EVERYTHING, self.timed)
+            yield Named(self._standing(name), instant_of(self.timed), span)
 
     def _files(self, range: TimeRange) -> Filter:
         own = [] if not self.of_ledger else [equal("kind", PANE if self.windowed else PRODUCTION)]
@@ -151,4 +158,10 @@ def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[Named 
         yield None
         return
     with session.relation(ledger, equal("kind", LATE), sorted({"kind", "epoch", timed})) as rows:
-        yield Named(f"(SELECT * FROM {rows} WHERE kind = '{LATE}')", instant_of(timed))
+        span = _span(session, ledger, equal("kind", LATE), timed)
+        yield Named(f"(SELECT * FROM {rows} WHERE kind = '{LATE}')", instant_of(timed), span)
+
+
+def _span(session: Session, table: Table, where: Filter, timed: str) -> tuple[int, int] | None:
+    found, less = session.bounds(table, where, timed), int(timed == SPAN[1])
+    return None if found is None else (found[0] - less, found[1] - less)

@@ -16,6 +16,7 @@ from tailrace.lake.schema.contracts import LATE, PANE
 from tailrace.lake.schema.filters import Filter, among, before, every, since, up_to
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
+from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.panes import settled_indexes
 from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, Value
@@ -177,9 +178,14 @@ def _in_order(pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> tuple[Le
 def _records(
     session: Session, pipeline: Pipeline, window: TimeRange, key: str, late: Sequence[LedgerLate]
 ) -> tuple[PlotRecord, ...] | None:
-    """Read the log's records of the window, where it is a source's log that has the key's columns as they are."""
+    """Read the log's records of the window, where it is a source's log that has the key's columns as they are.
+
+    A session's are those of the key within its bounds, as any that happened there would have merged into it.
+    """
     log, table = pipeline.log, session.lake.find(pipeline.log.name) if pipeline.log.landed else None
-    if table is None or pipeline.each or pipeline.keep is not None or pipeline.where.merges:
+    # Windows of a user's own need not hold their records' event times.
+    own = isinstance(pipeline.where, OwnWindows)
+    if table is None or pipeline.each or pipeline.keep is not None or own:
         return None
     at, there = log.event_time, table.schema().column_names
     columns = [*pipeline.key, at, "_epoch", "_source", "_offset", "_arrival"]
