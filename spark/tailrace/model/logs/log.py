@@ -38,6 +38,9 @@ class Log:
     columns that identify a record, where a source may bring one again: a record that comes again within `remembered`
     of processing time is dropped before the log, and counted (rule X5; MillWheel, 6.1). Without `record_id`, a record
     is known by its place in the source. `required` names further columns without which a record is rejected.
+    `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format, whose
+    schemas are in the registry that the settings name; `aliases` has the other names of columns in those schemas, such
+    as those from before they were renamed: `aliases={"cents": "price_cents"}`, or a tuple of several.
     """
 
     name: str
@@ -53,9 +56,11 @@ class Log:
     record_id: str | tuple[str, ...] = ()
     remembered: timedelta = timedelta(days=1)
     required: Several[str] = Several()
+    messages: Literal["json", "avro", "protobuf"] = "json"
+    aliases: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("columns", "percentiles"):
+        for name in ("columns", "percentiles", "aliases"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         faults = list(self._faults())
         if faults:
@@ -93,6 +98,11 @@ class Log:
     def id_columns(self) -> tuple[str, ...]:
         """The columns that identify a record; none where its place in the source does."""
         return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
+
+    def names_of(self, column: str) -> tuple[str, ...]:
+        """Return the names that a column has in schemas: its own, and the others after it."""
+        others = self.aliases.get(column, ())
+        return (column, *((others,) if isinstance(others, str) else others))
 
     @property
     def never_missing(self) -> dict[str, str]:
@@ -147,6 +157,7 @@ class Log:
         yield from self._bounds_faults()
         if self.unknown not in ("reject", "ignore"):
             yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
+        yield from self._message_faults()
 
     def _id_faults(self) -> Iterable[Fault]:
         names: object = self.id_columns
@@ -161,6 +172,26 @@ class Log:
                 yield unknown_column(f"log.required[{place}]", column, self.columns)
         if not (waits(self.remembered) and self.remembered):
             yield Fault("log.remembered", self.remembered, "a duration above zero", "write remembered=days(1)")
+
+    def _message_faults(self) -> Iterable[Fault]:
+        if self.messages not in ("json", "avro", "protobuf"):
+            yield Fault("log.messages", self.messages, '"json", "avro" or "protobuf"', 'leave it out for "json"')
+        elif self.aliases and self.messages == "json":
+            found = dict(self.aliases)
+            yield Fault("log.aliases", found, "nothing for messages of JSON", 'write messages="avro", or leave it out')
+        taken = {column: column for column in self.columns}
+        for column, others in self.aliases.items():
+            path, names = f"log.aliases[{column!r}]", self.names_of(column)[1:] if _names(others) else ()
+            if column not in self.columns:
+                yield unknown_column(path, column, self.columns)
+            if not names:
+                yield Fault(path, others, "a name or several", 'write aliases={"cents": "price_cents"}')
+            for name in names:
+                if name in taken:
+                    yield Fault(
+                        path, name, f"a name that column {taken[name]!r} does not have", "leave one of them out"
+                    )
+                taken[name] = column
 
     def _watermark_faults(self) -> Iterable[Fault]:
         strategy: object = self.watermark
@@ -199,6 +230,11 @@ SIGN = "_sign"
 
 PLACE = ("_epoch", "_source", "_offset")
 """The fields of a record besides its columns: where it came from."""
+
+
+def _names(given: object) -> bool:
+    some = (given,) if isinstance(given, str) else given
+    return isinstance(some, tuple) and all(isinstance(name, str) and name for name in some)
 
 
 def log_names(logs: Iterable[Log]) -> str:

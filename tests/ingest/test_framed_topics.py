@@ -1,0 +1,184 @@
+"""Topics of Avro and Protobuf through the real stream: both engines land the same rows, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from pyspark.sql import SparkSession
+
+from tailrace.ingest.framed import schema_registry
+from tailrace.ingest.framed.protobuf_bodies import compiled
+from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.ingest.sources import Kafka, Source, SourceError
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import days, hours
+from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
+from tailrace.model.triggers.combinators import AfterCount, Repeat
+from tailrace.model.windows.windows import Fixed
+from tailrace.settings import Settings
+from tailrace.stream.landing_stream import Stream
+from tailrace.verify.pipeline_audit import audit
+from tests.support.schema_registry import Registry, any_registry, avro_body, framed, serving
+from tests.support.sessions import session
+
+if TYPE_CHECKING:
+    from tests.support.kafka import Broker
+
+pytest_plugins = ["tests.support.kafka"]
+pytestmark = pytest.mark.kafka
+
+RIDES = Log(
+    name="rides", columns={"zone": "string", "at": "timestamp", "cents": "bigint"}, event_time="at", unknown="ignore",
+    messages="avro", aliases={"cents": "price"},
+)  # fmt: skip
+TIPS = Log(name="tips", columns={"at": "timestamp", "cents": "bigint"}, event_time="at", messages="protobuf")
+PIPELINES = [
+    Pipeline(name=f"hourly_{log.name}", log=log, what={"all": Count(), "cents": Sum("cents")}, where=Fixed(hours(1)),
+             when=Repeat(AfterCount(1)), allowed_lateness=days(365))
+    for log in (RIDES, TIPS)
+]  # fmt: skip
+
+INSTANT = {"type": "long", "logicalType": "timestamp-millis"}
+OLD = {"type": "record", "name": "Ride", "fields": [
+    {"name": "zone", "type": "string"}, {"name": "at", "type": INSTANT}, {"name": "price", "type": "int"}]}  # fmt: skip
+NEW = {"type": "record", "name": "Ride", "fields": [
+    {"name": "at", "type": INSTANT}, {"name": "cents", "type": ["null", "long"]},
+    {"name": "riders", "type": {"type": "array", "items": "string"}}]}  # fmt: skip
+TIP = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Tip { google.protobuf.Timestamp at = 1; int64 cents = 2; }
+"""
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def ride(schema: Any, number: int) -> bytes:
+    at = DAY + timedelta(minutes=number)
+    told = {"zone": f"z{number % 3}", "at": at, "price": number, "cents": None if number % 5 == 0 else number,
+            "riders": ["a"]}  # fmt: skip
+    return avro_body(schema, {field["name"]: told[field["name"]] for field in schema["fields"]})
+
+
+@cache
+def tip_type() -> Any:
+    pool = DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled(RegisteredSchema(0, "PROTOBUF", TIP))).file:
+        pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("Tip"))
+
+
+def tip(number: int) -> bytes:
+    made = tip_type()(cents=number)
+    made.at.FromDatetime((DAY + timedelta(minutes=number)).replace(tzinfo=None))
+    return b"\0" + bytes(made.SerializeToString())
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The two topics, the lakes of the two engines, and the registry."""
+
+    broker: Broker
+    registry: Registry
+    name: str
+    lakes: dict[str, Lake]
+
+    def drain(self, engine: str) -> None:
+        lake = self.lakes[engine]
+        sources: dict[str, Source] = {
+            log: Kafka(f"{self.name}_{log}", self.broker.bootstrap) for log in ("rides", "tips")
+        }
+        spark = session(lake.settings)
+        # Compiling would dwarf the few records of an epoch.
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
+        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        stream = Stream(spark, lake, PIPELINES, sources)
+        try:
+            stream.start(once=True)
+            stream.wait()
+        finally:
+            stream.close()
+
+    def rows(self, engine: str, table: str) -> list[dict[str, Any]]:
+        """The rows of a table but for what epochs made of them."""
+        found = self.lakes[engine].table(table).scan().to_arrow().to_pylist()
+        rows = [{name: value for name, value in row.items() if name != "_epoch"} for row in found]
+        return sorted(rows, key=lambda row: (row["_source"], row["_offset"]))
+
+
+@pytest.fixture
+def topics(broker: Broker, spark: SparkSession, settings: Settings, request: pytest.FixtureRequest) -> Iterator[Topics]:
+    name = request.node.name[:60]
+    for log in ("rides", "tips"):
+        broker.create(f"{name}_{log}", 2)
+    with any_registry() as registry:
+        lakes = {
+            engine: Lake(registry.settings(settings, engine=engine, namespace=f"on_{engine}"))
+            for engine in ("duckdb", "spark")
+        }
+        yield Topics(broker, registry, name, lakes)
+
+
+def test_X6_both_engines_land_the_same_rows_of_evolved_schemas_and_keep_the_bytes_of_the_rest(topics: Topics) -> None:
+    old, new = (topics.registry.register("rides-value", schema) for schema in (OLD, NEW))
+    tips = topics.registry.register("tips-value", TIP, "PROTOBUF")
+    written = [(n % 2, framed(new if n % 3 else old, ride(NEW if n % 3 else OLD, n))) for n in range(100)]
+    bad = [
+        None, b"", b'{"zone": "z1"}', framed(new, ride(NEW, 1))[:-2], framed(2**31 - 1, b"x"), framed(tips, tip(1)),
+        framed(old, ride(OLD, 1) + b"\0"),
+    ]  # fmt: skip
+    topics.broker.produce(f"{topics.name}_rides", [*written, *((1, value) for value in bad)])
+    worse = [b"\0\0", framed(tips, tip(1)[:-2] + b"\xff"), framed(old, ride(OLD, 1))]
+    topics.broker.produce(
+        f"{topics.name}_tips", [*((0, framed(tips, tip(n))) for n in range(30)), *((1, one) for one in worse)]
+    )
+    for engine in topics.lakes:
+        topics.drain(engine)
+    for table in ("rides", "rides__rejected", "tips", "tips__rejected"):
+        assert topics.rows("duckdb", table) == topics.rows("spark", table), table
+    rides, tipped = topics.rows("duckdb", "rides"), topics.rows("duckdb", "tips")
+    expected = sorted(
+        (DAY + timedelta(minutes=n), None if n % 3 else f"z{n % 3}", None if n % 3 and n % 5 == 0 else n)
+        for n in range(100)
+    )
+    assert sorted((row["at"], row["zone"], row["cents"]) for row in rides) == expected
+    assert sorted((row["at"], row["cents"]) for row in tipped) == [(DAY + timedelta(minutes=n), n) for n in range(30)]
+    rejected = topics.rows("duckdb", "rides__rejected")
+    assert [row["raw"] for row in rejected] == bad
+    assert rejected[4]["error"] == f"schema {2**31 - 1}: the registry does not know it"
+    assert rejected[5]["error"] == f"schema {tips}: it is of kind PROTOBUF, and the log's messages are avro"
+    assert [row["raw"] for row in topics.rows("duckdb", "tips__rejected")] == worse
+    assert all(audit(topics.lakes["duckdb"], pipeline).ok for pipeline in PIPELINES)
+
+
+def test_X2_a_registry_that_is_away_stops_the_stream_and_loses_nothing(
+    broker: Broker, spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_registry, "ATTEMPTS", 1)
+    with serving() as registry:
+        assert registry.server is not None
+        engine = "duckdb"
+        topics = Topics(broker, registry, "away", {engine: Lake(registry.settings(settings, engine=engine))})
+        for log in ("rides", "tips"):
+            broker.create(f"{topics.name}_{log}")
+        old, new = (registry.register("rides-value", schema) for schema in (OLD, NEW))
+        broker.produce(f"{topics.name}_rides", [(0, framed(old, ride(OLD, n))) for n in range(20)])
+        topics.drain(engine)
+        broker.produce(f"{topics.name}_rides", [(0, framed(new, ride(NEW, n))) for n in range(20, 40)])
+        registry.server.failing = 503
+        with pytest.raises(SourceError, match=r"log rides cannot be read .*does not answer .*SCHEMA_REGISTRY_URI"):
+            topics.drain(engine)
+        assert len(topics.rows(engine, "rides")) == 20
+        assert topics.rows(engine, "rides__rejected") == []
+        registry.server.failing = None
+        topics.drain(engine)
+        assert [row["_offset"] for row in topics.rows(engine, "rides")] == list(range(40))
