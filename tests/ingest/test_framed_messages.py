@@ -13,12 +13,13 @@ from typing import Any
 from uuid import UUID
 
 import fastavro
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.ingest.framed import avro_bodies
+from tailrace.ingest.framed import column_values
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
@@ -237,10 +238,13 @@ def test_X6_spoiled_bytes_are_rejected_or_read_as_they_would_be_alone(bodies: li
 
 
 def test_X6_one_spoiled_record_among_many_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_bodies, "TOGETHER", 50)
+    monkeypatch.setattr(column_values, "TOGETHER", 50)
+    monkeypatch.setattr(column_values, "LARGEST", 40 * len(WHOLE))
     bodies = [WHOLE[:-1] if place in (13, 119) else WHOLE for place in range(200)]
     rows = read(THINGS, {7: readable(7, THING)}, [framed(7, body) for body in bodies])
     assert [place for place, row in enumerate(rows) if row["_error"]] == [13, 119]
+    sizes = [len(some) for _, some in column_values.batches(pa.array([*bodies[:90], b"x" * 2000, b"y"]))]
+    assert sizes == [40, 40, 10, 1, 1], "one that is too large is read by itself"
     assert rows[13]["_error"] == "schema 7: the bytes are no record of the schema: they end before it does"
 
 

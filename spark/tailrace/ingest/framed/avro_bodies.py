@@ -22,13 +22,10 @@ import pyarrow.compute as pc
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import Kind, Misfits
+from tailrace.ingest.framed.column_values import Kind, Misfits, batches
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
-
-TOGETHER = 20_000
-"""The number of records that are in memory as Python's objects at once."""
 
 _MARK = os.urandom(16)
 """What stands behind each body: bytes that no message has, as nobody knows them."""
@@ -70,8 +67,8 @@ class AvroBodies:
         """Read bodies to the log's columns; say which are no records, where the columns are null."""
         parts, misfits = [pa.array([], self._raw)], Misfits()
         with no_search_for_cycles():
-            for start in range(0, len(bodies), TOGETHER):
-                parts += self._values(bodies.slice(start, TOGETHER), start, misfits)
+            for start, some in batches(bodies):
+                parts += self._values(some, start, misfits)
         values = pa.concat_arrays(parts)
         flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
         made, unlike = self.columns.columns(flat, len(bodies))

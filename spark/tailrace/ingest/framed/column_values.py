@@ -7,7 +7,7 @@ lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -20,6 +20,13 @@ from tailrace.model.base.types import decimal_parts
 
 Misfits: TypeAlias = dict[int, str]
 """The reasons for which records do not fit, by their places in a batch."""
+
+
+TOGETHER, LARGEST = 20_000, 1 << 20
+"""The number of records, and of their bytes, that are in memory as Python's objects at once; one record at least.
+
+Few bytes, as each may be taken for an item of a list, which takes a hundred times the room.
+"""
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,18 @@ def behind(values: pa.Array, start: int) -> pa.Array:
     """Cut the first bytes off each of some values."""
     # Without an end Arrow 26 computes one that is too large, and fails with short values.
     return pc.binary_slice(values, start, 2**31 - 1)
+
+
+def batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Yield values in batches whose records may be in memory as Python's objects, each with its first one's number."""
+    ends = np.cumsum(pc.binary_length(values).to_numpy(zero_copy_only=False), dtype=np.int64)
+    start = 0
+    while start < len(values):
+        before = ends[start - 1] if start else 0
+        full = int(np.searchsorted(ends, before + LARGEST, side="right"))
+        end = min(start + TOGETHER, max(start + 1, full))
+        yield start, values.slice(start, end - start)
+        start = end
 
 
 def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:

@@ -66,16 +66,16 @@ class FramedMessages:
         Raises `RegistryError` where the registry does not say what the schemas are.
         """
         lines = raw_messages(spark, batch)
-        ids = _ids(lines["_bytes"].combine_chunks())
-        return framed_records(self.log, self._schemas(pc.unique(ids.drop_null()).to_pylist()), lines)
+        ids = {id for chunk in lines["_bytes"].chunks for id in pc.unique(_ids(chunk).drop_null()).to_pylist()}
+        return framed_records(self.log, self._schemas(sorted(ids)), lines)
 
     def frame(self, spark: SparkSession, batch: DataFrame) -> DataFrame:
         """Read a micro-batch's records by Spark, with the columns of `read_messages`; raises as `rows` does."""
         messages = own_batch(spark, batch)
         framed = f"OCTET_LENGTH(value) >= {HEAD} AND SUBSTRING(value, 1, 1) = X'00'"
         heads = messages.where(framed).selectExpr(f"SUBSTRING(value, 1, {HEAD}) AS head").distinct().toArrow()
-        ids = _ids(heads["head"].combine_chunks().cast(pa.binary()))
-        read = _reading(self.log, self._schemas(sorted(ids.to_pylist())))
+        ids = [id for chunk in heads["head"].cast(pa.binary()).chunks for id in _ids(chunk).to_pylist()]
+        read = _reading(self.log, self._schemas(sorted(ids)))
         place = "_source string, _offset bigint, _arrival timestamp, _error string, _raw binary"
         columns = [*(f"{quoted(name)} {type}" for name, type in self.log.columns.items()), place]
         return messages.selectExpr("value AS _bytes", *LINES.names[1:]).mapInArrow(read, ", ".join(columns))
@@ -107,7 +107,12 @@ def _reading(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]],
 
 def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
     """Read messages (`plain_json.LINES`) to the log's columns, those that do not fit with the error and their bytes."""
-    lines = lines.combine_chunks()
+    # A chunk has no more bytes than Arrow counts in 32 bits, so there may be several.
+    chunks = [pa.Table.from_batches([one]) for one in lines.combine_chunks().to_batches()]
+    return pa.concat_tables([schema_of(log).empty_table(), *(_of_chunk(log, schemas, one) for one in chunks)])
+
+
+def _of_chunk(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
     ids = _ids(_one_chunk(lines["_bytes"]))
     tables = [_rejected(log, lines.filter(pc.is_null(ids)))]
     for id in pc.unique(ids.drop_null()).to_pylist():

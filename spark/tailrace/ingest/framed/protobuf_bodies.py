@@ -28,13 +28,10 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import Kind, Misfits, behind
+from tailrace.ingest.framed.column_values import Kind, Misfits, batches, behind
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
-
-TOGETHER = 20_000
-"""The number of messages that are in memory as objects at once."""
 
 SHAPES = 16
 """The number of message types, each as written, that are told apart among a batch's bodies at once."""
@@ -154,8 +151,8 @@ class _MessageType:
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
         misfits, parts = Misfits(), list[dict[str, pa.Array]]()
         with no_search_for_cycles():
-            for start in range(0, len(bodies), TOGETHER):
-                parts += self._values(bodies.slice(start, TOGETHER), start, misfits)
+            for start, some in batches(bodies):
+                parts += self._values(some, start, misfits)
         values = {name: pa.concat_arrays([pa.array([], kind.raw), *(one[name] for one in parts)])
                   for name, kind in self._kinds.items()}  # fmt: skip
         made, unlike = self._columns.columns(values, len(bodies))
