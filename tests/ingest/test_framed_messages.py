@@ -313,6 +313,19 @@ def test_values_that_a_column_does_not_hold_are_rejected_and_say_so() -> None:
     assert found[7] == f"the event time at = {-(2**60)} µs since 1970 {outside}"
 
 
+@pytest.mark.parametrize(
+    ("unit", "expected"), [("seconds", 5 * 10**6), ("milliseconds", 5000), ("microseconds", 5), ("nanoseconds", 0)]
+)
+def test_whole_numbers_are_instants_where_the_log_says_their_unit(unit: Any, expected: int) -> None:
+    schema = {"type": "record", "name": "T", "fields": [{"name": "at", "type": ["null", "long"]}]}
+    messages = [framed(1, avro_body(schema, {"at": number})) for number in (5, 2**63 - 1)]
+    rows = read(replace(THINGS, instants=unit), {1: readable(1, schema)}, messages)
+    assert rows[0]["at"] == START + timedelta(microseconds=expected)
+    assert rows[1]["_error"] is not None
+    (row,) = read(THINGS, {1: readable(1, schema)}, messages[:1])
+    assert row["_error"] == "schema 1: field 'at' is long, column 'at' is declared as timestamp"
+
+
 def test_a_column_that_is_not_declared_is_refused_where_the_log_says_so() -> None:
     strict = replace(THINGS, unknown="reject")
     (row,) = read(strict, {7: readable(7, THING)}, [framed(7, WHOLE)])

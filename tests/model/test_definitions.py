@@ -521,9 +521,10 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
         ],
     ),
     "messages_of_no_known_format": (
-        {"messages": "xml", "aliases": {"kinds": "sort"}},
+        {"messages": "xml", "instants": "days", "aliases": {"kinds": "sort"}},
         [
             Fault("log.messages", "xml", '"json", "avro" or "protobuf"', 'leave it out for "json"'),
+            Fault("log.instants", "days", "one of seconds, milliseconds, microseconds, nanoseconds", "leave it out"),
             Fault("log.aliases['kinds']", "kinds", COLUMNS, DECLARE),
         ],
     ),

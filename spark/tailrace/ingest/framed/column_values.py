@@ -7,7 +7,7 @@ lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -57,12 +57,25 @@ STRING = Kind("string", pa.string())
 BYTES = Kind("bytes", pa.binary())
 UUID = Kind("uuid", pa.binary(16))
 DATE = Kind("date", pa.int32())
+SECONDS = Kind("timestamp-seconds", pa.int64())
 MILLIS = Kind("timestamp-millis", pa.int64())
 MICROS = Kind("timestamp-micros", pa.int64())
 NANOS = Kind("timestamp-nanos", pa.int64())
 TIME_MILLIS = Kind("time-millis", pa.int32())
 TIME_MICROS = Kind("time-micros", pa.int64())
 TEXT = Kind("string", pa.string(), spells=True)
+
+
+INSTANTS: Mapping[str, Kind] = {
+    "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
+}  # fmt: skip
+"""What whole numbers are that a log says are instants, by their unit."""
+
+
+def instants(kind: Kind, unit: str | None) -> Kind:
+    """Take whole numbers for the instants that a log says they are."""
+    whole = kind in (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
+    return INSTANTS[unit] if whole and unit is not None else kind
 
 
 def decimal_kind(precision: int, scale: int) -> Kind:
@@ -90,7 +103,7 @@ _HELD_BY = {
     "bigint": ("int", "long", "uint32", "uint64"),
     "double": ("int", "long", "uint32", "float", "double"),
     "date": ("date",),
-    "timestamp": ("timestamp-millis", "timestamp-micros", "timestamp-nanos"),
+    "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos"),
 }
 """The kinds of field that a column of a type may have. An instant without its unit, or its zone, is none."""
 
@@ -155,7 +168,7 @@ def _cast(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _micros(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    return pc.multiply_checked(values, 1000).cast(type)
+    return pc.multiply_checked(values, 10**6 if kind is SECONDS else 1000).cast(type)
 
 
 def _from_nanos(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
@@ -216,6 +229,7 @@ def _decimal_texts(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 _CONVERTERS: dict[str, Callable[..., pa.Array]] = {
+    "timestamp-seconds": _micros,
     "timestamp-millis": _micros,
     "timestamp-nanos": _from_nanos,
     "time-millis": _times,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.ingest.framed.column_values import Kind, Misfits, as_declared, holds
+from tailrace.ingest.framed.column_values import Kind, Misfits, as_declared, holds, instants
 from tailrace.ingest.plain_columns import schema_of
 from tailrace.model.logs.log import Log
 
@@ -42,6 +42,8 @@ class SchemaColumns:
                     wrong.append(f"no field {column!r}")
                 continue
             kind = there[name]
+            if type == "timestamp" and isinstance(kind, Kind):
+                kind = instants(kind, log.instants)
             fields[column] = name
             if isinstance(kind, str) or not holds(kind, type):
                 wrong.append(f"field {name!r} is {kind}, column {column!r} is declared as {type}")

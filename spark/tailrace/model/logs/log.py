@@ -20,6 +20,9 @@ from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import is_type
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
+UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
+"""The units of instants that are whole numbers."""
+
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -40,7 +43,8 @@ class Log:
     is known by its place in the source. `required` names further columns without which a record is rejected.
     `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format, whose
     schemas are in the registry that the settings name; `aliases` has the other names of columns in those schemas, such
-    as those from before they were renamed: `aliases={"cents": "price_cents"}`, or a tuple of several.
+    as those from before they were renamed: `aliases={"cents": "price_cents"}`, or a tuple of several. `instants` is the
+    unit, since 1970, of whole numbers that are instants though their schema does not say so; else they are refused.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Log:
     required: Several[str] = Several()
     messages: Literal["json", "avro", "protobuf"] = "json"
     aliases: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    instants: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("columns", "percentiles", "aliases"):
@@ -176,9 +181,13 @@ class Log:
     def _message_faults(self) -> Iterable[Fault]:
         if self.messages not in ("json", "avro", "protobuf"):
             yield Fault("log.messages", self.messages, '"json", "avro" or "protobuf"', 'leave it out for "json"')
-        elif self.aliases and self.messages == "json":
-            found = dict(self.aliases)
-            yield Fault("log.aliases", found, "nothing for messages of JSON", 'write messages="avro", or leave it out')
+        elif self.messages == "json":
+            for name, given in (("aliases", dict(self.aliases)), ("instants", self.instants)):
+                if given:
+                    expected = "nothing for messages of JSON"
+                    yield Fault(f"log.{name}", given, expected, 'write messages="avro", or leave it out')
+        if self.instants not in (None, *UNITS):
+            yield Fault("log.instants", self.instants, f"one of {', '.join(UNITS)}", "leave it out")
         taken = {column: column for column in self.columns}
         for column, others in self.aliases.items():
             path, names = f"log.aliases[{column!r}]", self.names_of(column)[1:] if _names(others) else ()
