@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,20 +17,25 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import SparkSession
 
+from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.ingest.framed import schema_registry
 from tailrace.ingest.framed.protobuf_bodies import compiled
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.sources import Kafka, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.base.time import days, hours
-from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.base.time import BEGINNING, days, hours
+from tailrace.model.combiners.basic import Count, Max, Sum
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.log import Log
 from tailrace.model.triggers.combinators import AfterCount, Repeat
-from tailrace.model.windows.windows import Fixed
+from tailrace.model.windows.panes import RETRACTING
+from tailrace.model.windows.windows import Fixed, Global
 from tailrace.settings import Settings
+from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
 from tests.support.schema_registry import Registry, any_registry, avro_body, framed, serving
 from tests.support.sessions import session
 
@@ -83,6 +91,14 @@ def tip(number: int) -> bytes:
     return b"\0" + bytes(made.SerializeToString())
 
 
+def quick(lake: Lake) -> SparkSession:
+    """A session without generated code: compiling would dwarf the few records of an epoch."""
+    spark = session(lake.settings)
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return spark
+
+
 @dataclass(frozen=True)
 class Topics:
     """The two topics, the lakes of the two engines, and the registry."""
@@ -97,11 +113,7 @@ class Topics:
         sources: dict[str, Source] = {
             log: Kafka(f"{self.name}_{log}", self.broker.bootstrap) for log in ("rides", "tips")
         }
-        spark = session(lake.settings)
-        # Compiling would dwarf the few records of an epoch.
-        spark.conf.set("spark.sql.codegen.wholeStage", "false")
-        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        stream = Stream(spark, lake, PIPELINES, sources)
+        stream = Stream(quick(lake), lake, PIPELINES, sources)
         try:
             stream.start(once=True)
             stream.wait()
@@ -158,6 +170,106 @@ def test_X6_both_engines_land_the_same_rows_of_evolved_schemas_and_keep_the_byte
     assert rejected[5]["error"] == f"schema {tips}: it is of kind PROTOBUF, and the log's messages are avro"
     assert [row["raw"] for row in topics.rows("duckdb", "tips__rejected")] == worse
     assert all(audit(topics.lakes["duckdb"], pipeline).ok for pipeline in PIPELINES)
+
+
+ORDERS = Changes(
+    name="orders", columns={"id": "bigint", "city": "string", "cents": "bigint", "changed": "timestamp"},
+    event_time="changed",
+)  # fmt: skip
+TOTALS = Pipeline(
+    name="totals", log=ORDERS, key="city", what={"orders": Count(), "cents": Sum("cents"), "most": Max("cents")},
+    where=Global(), when=Repeat(AfterCount(1)),
+)  # fmt: skip
+
+
+CITIES = replace(TOTALS, name="cities", what={"orders": Count()}, how=RETRACTING)
+SIZES = Pipeline(
+    name="sizes", log=CITIES.panes, key="orders", what={"cities": Count()}, where=Global(), when=Repeat(AfterCount(1))
+)
+
+
+def changes(chance: random.Random, table: dict[int, dict[str, Any]], count: int, at: int) -> Iterator[bytes | None]:
+    """Changes of a table, made in it as they are given; a deleted row is forgotten by a message without a value."""
+    for number in range(count):
+        some: dict[str, Any] = {
+            "id": chance.randrange(10**9),
+            "city": chance.choice("abcd"),
+            "cents": chance.randrange(1000),
+        }
+        before = table.pop(chance.choice(list(table))) if table and chance.random() < 0.6 else None
+        after = None if before is not None and chance.random() < 0.4 else some
+        if after is not None:
+            after["id"] = after["id"] if before is None else before["id"]
+            table[after["id"]] = after
+        op = "c" if before is None else "d" if after is None else "u"
+        yield json.dumps({"op": op, "before": before, "after": after, "source": {"ts_ms": at + number}}).encode()
+        if op == "d":
+            yield None
+
+
+def test_L1_totals_of_changes_are_those_of_the_table_as_it_is(
+    broker: Broker, spark: SparkSession, settings: Settings
+) -> None:
+    chance, table = random.Random(7), dict[int, dict[str, Any]]()
+    lakes = {one: Lake(settings.model_copy(update={"engine": one, "namespace": one})) for one in ("duckdb", "spark")}
+    broker.create("orders")
+
+    def drain(engine: str) -> list[EpochReport]:
+        lake, epochs = lakes[engine], list[EpochReport]()
+        definitions = [TOTALS, SIZES] if engine == "duckdb" else [TOTALS]
+        stream = Stream(quick(lake), lake, definitions, Kafka("orders", broker.bootstrap, 40), watch=epochs.append)
+        try:
+            stream.start(once=True)
+            stream.wait()
+        finally:
+            stream.close()
+        return epochs
+
+    def totals(engine: str) -> dict[str, tuple[int, int, int]]:
+        rows = lakes[engine].table("totals").scan().to_arrow().to_pylist()
+        return {row["city"]: (row["orders"], row["cents"], row["most"]) for row in rows}
+
+    def now() -> dict[str, tuple[int, int, int]]:
+        of = {city: [row["cents"] for row in table.values() if row["city"] == city] for city in "abcd"}
+        return {city: (len(cents), sum(cents), max(cents)) for city, cents in of.items() if cents}
+
+    first = [*changes(chance, table, 90, 10**12)]
+    broker.produce("orders", [(0, one) for one in first])
+    epochs = drain("duckdb")
+    assert len(epochs) > 1
+    assert sum(epoch.landed.blank for epoch in epochs) == first.count(None) > 0
+    assert totals("duckdb") == now()
+    for row in [row for row in table.values() if row["city"] in "ab"]:
+        # A city of which no order is left has no total.
+        del table[row["id"]]
+        change = {"op": "d", "before": row, "after": None, "source": {"ts_ms": 10**12 + 500}}
+        broker.produce("orders", [(0, json.dumps({"payload": change}).encode())])
+    broker.produce("orders", [(0, b"{}")])
+    for engine, lake in lakes.items():
+        drain(engine)
+        assert totals(engine) == now(), engine
+        audited = audit(lake, TOTALS)
+        assert audited.ok, [check for check in audited.checks if not check.ok]
+        assert replay(lake, TOTALS).ok
+        assert drain(engine) == []
+    (rejected,) = lakes["duckdb"].table("orders__rejected").scan().to_arrow().to_pylist()
+    assert (rejected["raw"], rejected["error"]) == (b"{}", "there is no op")
+    # A backfill finds nothing to mend, and the stream goes on from what it leaves.
+    for run in backfill(lakes["duckdb"], TOTALS, BEGINNING):
+        assert (run.changed, run.retracted) == (0, 0)
+    assert totals("duckdb") == now()
+    broker.produce("orders", [(0, one) for one in changes(chance, table, 30, 10**12 + 600)])
+    for engine, lake in lakes.items():
+        drain(engine)
+        assert totals(engine) == now(), engine
+        assert audit(lake, TOTALS).ok
+    sizes = lakes["duckdb"].table("sizes").scan().to_arrow().to_pylist()
+    orders = Counter(orders for orders, _, _ in now().values())
+    assert {row["orders"]: row["cities"] for row in sizes} == orders
+    for stage in (CITIES, SIZES):
+        audited = audit(lakes["duckdb"], stage)
+        assert audited.ok, [check for check in audited.checks if not check.ok]
+        assert replay(lakes["duckdb"], stage).ok
 
 
 def test_X2_a_registry_that_is_away_stops_the_stream_and_loses_nothing(

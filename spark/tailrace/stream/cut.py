@@ -107,7 +107,7 @@ class Cutter:
             return why
         framed = self._framed[log]
         try:
-            if framed is not None:
+            if framed is not None and framed.registry is not None:
                 framed.registry.subjects()
         except SourceError as error:
             return str(error)

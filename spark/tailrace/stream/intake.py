@@ -152,7 +152,7 @@ class Intake:
         if isinstance(self.source, Files):
             return read_files(self.spark, self.source, self.log, files, self._blank)
         if self.framed is not None:
-            return self.framed.frame(self.spark, batch)
+            return self.framed.frame(self.spark, batch, self._blank)
         return read_messages(self.spark, self.log, batch)
 
     def _rows(self, batch: DataFrame, files: Sequence[str]) -> pa.Table:
@@ -160,7 +160,7 @@ class Intake:
         if isinstance(self.source, Files):
             return file_rows(self.spark, self.source, self.log, files, self._blank)
         if self.framed is not None:
-            return self.framed.rows(self.spark, batch)
+            return self.framed.rows(self.spark, batch, self._blank)
         return message_rows(self.spark, self.log, batch)
 
     def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
@@ -234,6 +234,8 @@ class Intake:
         return self._of_rows(self._nothing, news.entries, read, epoch)
 
     def _no_records(self) -> DataFrame:
+        if self.framed is not None:
+            return self.framed.nothing(self.spark)
         return read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
 
     def _entries(self) -> Entries:

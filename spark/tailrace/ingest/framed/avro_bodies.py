@@ -31,10 +31,10 @@ _MARK = os.urandom(16)
 """What stands behind each body: bytes that no message has, as nobody knows them."""
 
 
-class AvroBodies:
-    """The reader of records that a schema wrote, as a log declares them."""
+class AvroSchema:
+    """A schema of Avro, and the reader of what it wrote. `fields` are its record's, with what they are."""
 
-    def __init__(self, log: Log, schema: RegisteredSchema) -> None:
+    def __init__(self, schema: RegisteredSchema) -> None:
         """Raises `UnreadableSchemaError` where no record of the schema can be read."""
         names = dict[str, Any]()
         stored = dict[str, Any]()
@@ -48,7 +48,8 @@ class AvroBodies:
             if not isinstance(kind, dict) or kind.get("type") not in ("record", "error"):
                 raise UnreadableSchemaError("the schema is no record's")
             _refuse_endless(kind, names, (), set())
-            fields = {field["name"]: _kind(_resolved(field["type"], names), names) for field in kind["fields"]}
+            self._names = names
+            self.fields: dict[str, Any] = {field["name"]: field["type"] for field in kind["fields"]}
             self._record = record
             mark = {"type": "fixed", "name": "tailrace_mark", "size": len(_MARK)}
             framed = {"type": "record", "name": "tailrace_framed", "fields": [
@@ -60,58 +61,83 @@ class AvroBodies:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, fastavro.schema.SchemaParseException,
                 fastavro.schema.UnknownType) as error:  # fmt: skip
             raise UnreadableSchemaError(f"the schema cannot be parsed: {type(error).__name__} {error}") from None
-        self.columns = SchemaColumns.of(log, fields)
-        self._raw = pa.struct(list(self.columns.raw.items()))
 
-    def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Read bodies to the log's columns; say which are no records, where the columns are null."""
-        parts, misfits = [pa.array([], self._raw)], Misfits()
+    def kinds(self) -> dict[str, Kind | str]:
+        """Find what each field holds; text for people where no column can have it."""
+        return {name: _kind(_resolved(type, self._names), self._names) for name, type in self.fields.items()}
+
+    def inner(self, name: str) -> dict[str, Kind | str]:
+        """Find what the fields of a field hold that is a record, or null."""
+        found = _resolved(self.fields.get(name), self._names)
+        some = [_resolved(one, self._names) for one in found] if isinstance(found, list) else [found]
+        records = [one for one in some if isinstance(one, dict) and one.get("type") == "record"]
+        if len(records) != 1:
+            raise UnreadableSchemaError(f"the schema has no record {name!r}")
+        return {f["name"]: _kind(_resolved(f["type"], self._names), self._names) for f in records[0]["fields"]}
+
+    def read(self, bodies: pa.Array, raw: pa.StructType) -> tuple[pa.StructArray, Misfits]:
+        """Read fields of bodies as they are stored; say which bodies are no records, where they are null."""
+        parts, misfits = [pa.array([], raw)], Misfits()
         with no_search_for_cycles():
             for start, some in batches(bodies):
-                parts += self._values(some, start, misfits)
-        values = pa.concat_arrays(parts)
-        flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
-        made, unlike = self.columns.columns(flat, len(bodies))
-        return made, {**unlike, **misfits}
+                parts += self._values(some, start, raw, misfits)
+        return pa.concat_arrays(parts), misfits
 
-    def _values(self, bodies: pa.Array, start: int, misfits: Misfits) -> list[pa.Array]:
+    def _values(self, bodies: pa.Array, start: int, raw: pa.StructType, misfits: Misfits) -> list[pa.Array]:
         """Read bodies, the first of which is number `start`, halving them where one of them is no record."""
-        values = self._together(bodies)
+        values = self._together(bodies, raw)
         if values is not None:
             return [values]
         if len(bodies) == 1:
-            misfits[start] = f"the bytes are no record of the schema: {self._reason(bodies[0].as_py())}"
-            return [pa.nulls(1, self._raw)]
+            misfits[start] = f"the bytes are no record of the schema: {self._reason(bodies[0].as_py(), raw)}"
+            return [pa.nulls(1, raw)]
         half = len(bodies) // 2
         first, second = bodies.slice(0, half), bodies.slice(half)
-        return [*self._values(first, start, misfits), *self._values(second, start + half, misfits)]
+        return [*self._values(first, start, raw, misfits), *self._values(second, start + half, raw, misfits)]
 
-    def _together(self, bodies: pa.Array) -> pa.Array | None:
+    def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array | None:
         """Read all bodies in one call; None where one of them is no record."""
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(bodies)], pa.int64()), bodies.cast(pa.large_binary()))
         joined = pc.binary_join(whole, pa.scalar(_MARK, pa.large_binary()))[0].as_buffer().to_pybytes()
         array = io.BytesIO(b"".join((_number(len(bodies)), joined, _MARK, b"\0")))
         try:
             rows: Any = fastavro.schemaless_reader(array, self._batch, None)
-            read = pa.array(rows["all"], pa.struct([("body", self._raw), ("mark", pa.binary())]))
+            read = pa.array(rows["all"], pa.struct([("body", raw), ("mark", pa.binary())]))
         except _NO_RECORD:
             return None
         marks = pc.all(pc.equal(read.field("mark"), pa.scalar(_MARK, pa.binary())), min_count=0).as_py()
         return read.field("body") if marks else None
 
-    def _reason(self, body: bytes) -> str:
+    def _reason(self, body: bytes, raw: pa.StructType) -> str:
         """Say why a body is no record."""
         stream = io.BytesIO(body)
         try:
             row: Any = fastavro.schemaless_reader(stream, self._record, None)
             if left := len(body) - stream.tell():
                 return f"a record has {left} bytes less"
-            pa.array([row], self._raw)
+            pa.array([row], raw)
         except EOFError:
             return "they end before it does"
         except _NO_RECORD as error:
             return str(error) or type(error).__name__
         raise AssertionError("a body that is read by itself is read with others")
+
+
+class AvroBodies:
+    """The reader of records that a schema wrote, as a log declares them."""
+
+    def __init__(self, log: Log, schema: RegisteredSchema) -> None:
+        """Raises `UnreadableSchemaError` where no record of the schema can be read."""
+        self._schema = AvroSchema(schema)
+        self._columns = SchemaColumns.of(log, self._schema.kinds())
+        self._raw = pa.struct(list(self._columns.raw.items()))
+
+    def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
+        """Read bodies to the log's columns; say which are no records, where the columns are null."""
+        values, misfits = self._schema.read(bodies, self._raw)
+        flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
+        made, unlike = self._columns.columns(flat, len(bodies))
+        return made, {**unlike, **misfits}
 
 
 _NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, pa.ArrowException)
@@ -195,6 +221,8 @@ def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
         return _kind(some[0], names) if some else kinds.NULL
     type = schema.get("type") if isinstance(schema, dict) else schema
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    if isinstance(schema, dict) and (told := _OF_DEBEZIUM.get(schema.get("connect.name"))) is not None:
+        return told
     if logical == "decimal" and type in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 38 and precision:
@@ -208,6 +236,19 @@ def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
         return found if type == stored else _STORED.get(str(type), str(type))
     return _STORED.get(str(type), str(type))
 
+
+_OF_DEBEZIUM: dict[Any, Kind] = {
+    "io.debezium.time.Timestamp": kinds.MILLIS,
+    "io.debezium.time.MicroTimestamp": kinds.MICROS,
+    "io.debezium.time.NanoTimestamp": kinds.NANOS,
+    "io.debezium.time.ZonedTimestamp": kinds.INSTANT_TEXT,
+    "io.debezium.time.IsoTimestamp": kinds.INSTANT_TEXT,
+    "io.debezium.time.Date": kinds.DATE,
+    "io.debezium.time.IsoDate": kinds.DATE_TEXT,
+    "io.debezium.time.Time": kinds.TIME_MILLIS,
+    "io.debezium.time.MicroTime": kinds.TIME_MICROS,
+}
+"""What numbers and texts are that Debezium names in the schema. One without a zone is UTC, as everywhere."""
 
 _STORED = {
     "null": kinds.NULL, "boolean": kinds.BOOLEAN, "int": kinds.INT, "long": kinds.LONG, "float": kinds.FLOAT,

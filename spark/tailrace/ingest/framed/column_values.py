@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.ingest.plain_json import CLOCK, DAY, ZONE
 from tailrace.model.base.types import decimal_parts
 
 Misfits: TypeAlias = dict[int, str]
@@ -66,6 +67,10 @@ TIME_MICROS = Kind("time-micros", pa.int64())
 TEXT = Kind("string", pa.string(), spells=True)
 
 
+INSTANT_TEXT = Kind("text of an instant", pa.string())
+DATE_TEXT = Kind("text of a date", pa.string())
+
+
 INSTANTS: Mapping[str, Kind] = {
     "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
 }  # fmt: skip
@@ -97,13 +102,13 @@ def holds(kind: Kind, declared: str) -> bool:
 
 
 _HELD_BY = {
-    "string": ("string", "bytes", "uuid", "time-millis", "time-micros"),
+    "string": ("string", "bytes", "uuid", "time-millis", "time-micros", "text of an instant", "text of a date"),
     "boolean": ("boolean",),
     "int": ("int",),
     "bigint": ("int", "long", "uint32", "uint64"),
     "double": ("int", "long", "uint32", "float", "double"),
-    "date": ("date",),
-    "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos"),
+    "date": ("date", "text of a date"),
+    "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
 }
 """The kinds of field that a column of a type may have. An instant without its unit, or its zone, is none."""
 
@@ -222,13 +227,32 @@ def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 def _decimal_texts(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
     if not pa.types.is_decimal(type):
         return values.cast(type)
-    plain = pc.match_substring_regex(values, r"^-?[0-9]+(\.[0-9]+)?$")
-    if not pc.all(plain, min_count=0).as_py():
-        raise ValueError("the digits of a decimal")
+    _require(values, r"^-?[0-9]+(\.[0-9]+)?$")
     return values.cast(type)
 
 
+def _instants_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    if pa.types.is_string(type):
+        return values
+    _require(values, f"^{DAY}[T ]{CLOCK}{ZONE}?$")
+    zoned = pc.match_substring_regex(values, f"{ZONE}$")
+    return pc.if_else(zoned, values, pc.binary_join_element_wise(values, "Z", "")).cast(type)
+
+
+def _dates_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    _require(values, f"^{DAY}$")
+    return values.cast(type)
+
+
+def _require(values: pa.Array, pattern: str) -> None:
+    """Raise `ValueError` where a text is not of a pattern."""
+    if not pc.all(pc.match_substring_regex(values, pattern), min_count=0).as_py():
+        raise ValueError(pattern)
+
+
 _CONVERTERS: dict[str, Callable[..., pa.Array]] = {
+    "text of an instant": _instants_of_text,
+    "text of a date": _dates_of_text,
     "timestamp-seconds": _micros,
     "timestamp-millis": _micros,
     "timestamp-nanos": _from_nanos,

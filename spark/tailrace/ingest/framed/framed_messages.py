@@ -21,7 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.framed.avro_bodies import AvroBodies
+from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges
 from tailrace.ingest.framed.column_values import Misfits, behind
 from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compiled
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
@@ -30,7 +32,7 @@ from tailrace.ingest.parsing import outside, own_batch, raw_messages
 from tailrace.ingest.plain_columns import fitting, schema_of
 from tailrace.ingest.plain_json import LINES
 from tailrace.model.base.time import instant
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import SIGN, Log
 from tailrace.sql.terms import quoted
 
 HEAD = 5
@@ -56,31 +58,54 @@ Schemas: TypeAlias = Mapping[int, ReadableSchema]
 class FramedMessages:
     """The reader of a topic's messages for a log whose `messages` are Avro or Protobuf."""
 
-    def __init__(self, log: Log, registry: SchemaRegistry) -> None:
+    def __init__(self, log: Log, registry: SchemaRegistry | None) -> None:
         self.log, self.registry = log, registry
         self._compiled = lru_cache(maxsize=KEPT)(_compiled)
 
-    def rows(self, spark: SparkSession, batch: DataFrame) -> pa.Table:
+    def rows(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> pa.Table:
         """Read a micro-batch's records into this process, with the columns of `read_messages`.
 
-        Raises `RegistryError` where the registry does not say what the schemas are.
+        Of changes, a message without a value, which only lets a topic forget a row, is none: `blank` counts it. Raises
+        `RegistryError` where the registry does not say what the schemas are.
         """
         lines = raw_messages(spark, batch)
+        if self.log.signed:
+            there = lines.filter(pc.is_valid(lines["_bytes"]))
+            blank.here, lines = blank.here + len(lines) - len(there), there
+        if self.registry is None:
+            return framed_records(self.log, {}, lines)
         ids = {id for chunk in lines["_bytes"].chunks for id in pc.unique(_ids(chunk).drop_null()).to_pylist()}
         return framed_records(self.log, self._schemas(sorted(ids)), lines)
 
-    def frame(self, spark: SparkSession, batch: DataFrame) -> DataFrame:
+    def frame(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> DataFrame:
         """Read a micro-batch's records by Spark, with the columns of `read_messages`; raises as `rows` does."""
         messages = own_batch(spark, batch)
+        lines = messages.selectExpr("value AS _bytes", *LINES.names[1:])
+        if self.log.signed:
+            lines = blank.without(lines, "_bytes IS NULL")
+        return lines.mapInArrow(_reading(self.log, self._found(messages)), self._schema)
+
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        """Make the frame of no record."""
+        return spark.createDataFrame([], self._schema)
+
+    @property
+    def _schema(self) -> str:
+        place = "_source string, _offset bigint, _arrival timestamp, _error string, _raw binary"
+        columns = [f"{quoted(name)} {type}" for name, type in self.log.columns.items()]
+        return ", ".join([*columns, *([f"{SIGN} int"] if self.log.signed else []), place])
+
+    def _found(self, messages: DataFrame) -> Schemas:
+        """Find the schemas of the messages of a frame."""
+        if self.registry is None:
+            return {}
         framed = f"OCTET_LENGTH(value) >= {HEAD} AND SUBSTRING(value, 1, 1) = X'00'"
         heads = messages.where(framed).selectExpr(f"SUBSTRING(value, 1, {HEAD}) AS head").distinct().toArrow()
         ids = [id for chunk in heads["head"].cast(pa.binary()).chunks for id in _ids(chunk).to_pylist()]
-        read = _reading(self.log, self._schemas(sorted(ids)))
-        place = "_source string, _offset bigint, _arrival timestamp, _error string, _raw binary"
-        columns = [*(f"{quoted(name)} {type}" for name, type in self.log.columns.items()), place]
-        return messages.selectExpr("value AS _bytes", *LINES.names[1:]).mapInArrow(read, ", ".join(columns))
+        return self._schemas(sorted(ids))
 
     def _schemas(self, ids: list[int]) -> Schemas:
+        assert self.registry is not None
         return {id: self._compiled(one, self.log.messages) for id, one in self.registry.schemas(ids).items()}
 
 
@@ -113,6 +138,8 @@ def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
 
 
 def _of_chunk(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
+    if log.messages == "json":
+        return _changed(log, JsonChanges(log).read(_one_chunk(lines["_bytes"])), lines)
     ids = _ids(_one_chunk(lines["_bytes"]))
     tables = [_rejected(log, lines.filter(pc.is_null(ids)))]
     for id in pc.unique(ids.drop_null()).to_pylist():
@@ -133,6 +160,10 @@ def _ids(values: pa.Array) -> pa.Array:
 def _of_schema(log: Log, id: int, schema: ReadableSchema | None, lines: pa.Table) -> pa.Table:
     """Read the messages that one schema wrote."""
     reader = "the registry does not know it" if schema is None else _reader(_Hashed(log), schema)
+    if isinstance(reader, AvroChanges):
+        read = reader.read(behind(_one_chunk(lines["_bytes"]), HEAD))
+        said = {place: f"schema {id}: {reason}" for place, reason in read.misfits.items()}
+        return _changed(log, replace(read, misfits=said), lines)
     bodies = behind(_one_chunk(lines["_bytes"]), HEAD)
     if isinstance(reader, str):
         columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(bodies))
@@ -140,6 +171,26 @@ def _of_schema(log: Log, id: int, schema: ReadableSchema | None, lines: pa.Table
     else:
         columns, misfits = reader.read(bodies)
     return _judged(log, columns, lines, {place: f"schema {id}: {reason}" for place, reason in misfits.items()})
+
+
+def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
+    """Make the rows of change records: those taken back, those added, and the messages that are rejected."""
+    misfits, sides = dict(changed.misfits), list[tuple[pa.Table, pa.Array]]()
+    for side, sign in zip(SIDES, (-1, 1), strict=True):
+        there = changed.there[side].copy()
+        there[list(changed.misfits)] = False
+        mask, places = pa.array(there), np.flatnonzero(there)
+        columns = {name: column.filter(mask) for name, column in changed.columns[side].items()}
+        table = _judged(log, columns, lines.filter(mask), {}, sign)
+        for number in np.flatnonzero(table["_error"].is_valid().to_numpy()):
+            misfits.setdefault(int(places[number]), f"{side}: {table['_error'][int(number)].as_py()}")
+        sides.append((table, pa.array(places, pa.int64())))
+    wrong = pa.array(sorted(misfits), pa.int64())
+    nothing, _ = SchemaColumns(log, {}, {}).columns({}, len(wrong))
+    rejected = _judged(log, nothing, lines.take(wrong), {n: misfits[place.as_py()] for n, place in enumerate(wrong)})
+    # A message is taken as a whole or not at all.
+    rows = [table.filter(pc.invert(pc.is_in(places, wrong))) for table, places in sides]
+    return pa.concat_tables([*rows, rejected])
 
 
 def _rejected(log: Log, lines: pa.Table) -> pa.Table:
@@ -150,14 +201,16 @@ def _rejected(log: Log, lines: pa.Table) -> pa.Table:
     return _judged(log, columns, lines, misfits)
 
 
-def _judged(log: Log, columns: Mapping[str, pa.Array], lines: pa.Table, misfits: Misfits) -> pa.Table:
+def _judged(
+    log: Log, columns: Mapping[str, pa.Array], lines: pa.Table, misfits: Misfits, sign: int | None = None
+) -> pa.Table:
     """Make the rows of records, with the error and the bytes of those that do not fit."""
     schema, rows = schema_of(log), len(lines)
     places = {name: lines[name] for name in ("_source", "_offset", "_arrival")}
     if log.arrival_time is not None:
         places["_arrival"] = columns[log.arrival_time]
     nothing = {name: pa.nulls(rows, schema.field(name).type) for name in ("_error", "_raw")}
-    made = {**columns, **places, **nothing}
+    made = {**columns, **places, **nothing, SIGN: pa.repeat(pa.scalar(sign, pa.int32()), rows)}
     table = pa.table([made[name] for name in schema.names], schema=schema)
     fits = fitting(log, table)
     if not misfits and pc.all(fits, min_count=0).as_py():
@@ -208,13 +261,15 @@ class _Hashed:
 
 
 @lru_cache(maxsize=KEPT)
-def _reader(hashed: _Hashed, schema: ReadableSchema) -> AvroBodies | ProtobufBodies | str:
+def _reader(hashed: _Hashed, schema: ReadableSchema) -> AvroBodies | AvroChanges | ProtobufBodies | str:
     """Return the reader of what a schema wrote, or why there is none."""
     if schema.unreadable:
         return schema.unreadable
     try:
         if schema.descriptors:
             return ProtobufBodies(hashed.log, schema.descriptors)
+        if hashed.log.signed:
+            return AvroChanges(hashed.log, schema.registered)
         return AvroBodies(hashed.log, schema.registered)
     except UnreadableSchemaError as error:
         return str(error)

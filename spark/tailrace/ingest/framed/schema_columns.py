@@ -32,10 +32,13 @@ class SchemaColumns:
     def of(cls, log: Log, there: Mapping[str, Kind | str]) -> SchemaColumns:
         """Match the fields that are `there`: of each what it holds, or as text what no column can have.
 
-        Raises `UnreadableSchemaError` with everything that the log declares otherwise.
+        Of a table's changes, the event time is no column. Raises `UnreadableSchemaError` with everything that the log
+        declares otherwise.
         """
         fields, kinds, wrong = dict[str, str](), dict[str, Kind](), list[str]()
         for column, type in log.columns.items():
+            if log.signed and column == log.event_time:
+                continue
             name = next((name for name in log.names_of(column) if name in there), None)
             if name is None:
                 if column in (log.event_time, log.arrival_time):

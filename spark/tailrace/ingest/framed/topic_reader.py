@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 
 
 def framed_reader(log: Log, source: Source, settings: Settings) -> FramedMessages | None:
-    """Return the reader of a topic whose messages name schemas in a registry; None for other sources.
+    """Return the reader of a topic of changes, or whose messages name schemas in a registry; None for other sources.
 
-    Raises `SourceError` where the settings name no registry, or a package is missing.
+    Raises `SourceError` where the settings name no registry, a package is missing, or changes come of no topic.
     """
-    if not isinstance(source, Kafka) or log.messages == "json":
+    if not isinstance(source, Kafka):
+        if log.signed:
+            raise SourceError(f"the changes of {log.name} come of a topic: read them with --kafka")
+        return None
+    if log.messages == "json" and not log.signed:
         return None
     try:
         # Here, as whoever reads no such topic need not have what it takes.
         from tailrace.ingest.framed.framed_messages import FramedMessages
         from tailrace.ingest.framed.schema_registry import SchemaRegistry
     except ImportError as error:
-        what = f"log {log.name} has messages of {log.messages}, which need package {error.name}"
+        what = f"the messages of log {log.name} need package {error.name}"
         raise SourceError(f"{what}: install the extra `kafka` of tailrace") from error
-    return FramedMessages(log, SchemaRegistry(settings))
+    return FramedMessages(log, None if log.messages == "json" else SchemaRegistry(settings))

@@ -21,7 +21,7 @@ from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, taken
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import Trigger, trigger_faults
 from tailrace.model.windows.panes import Accumulation, Timestamp
-from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Windowing
+from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Global, Windowing
 
 
 class Declared(Protocol):
@@ -269,7 +269,10 @@ def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     log, late = pipeline.log, pipeline.allowed_lateness
     if pipeline.earlier is not None:
         yield from _stage_faults(pipeline, pipeline.earlier)
-    if pipeline.where.merges:
+    if log.signed and not isinstance(pipeline.where, Global):
+        expected = "one window for all: a row is taken back at another time than it was added at"
+        yield Fault("where", pipeline.where, expected, "use Global(), and a column of the table as a key")
+    elif pipeline.where.merges:
         expected = "windows that stay apart, for a record that is taken back may be what joined two of them"
         yield Fault("where", pipeline.where, expected, "use Fixed, Sliding or Calendar, or merge in the first stage")
     if pipeline.how is Accumulation.DISCARDING:

@@ -82,6 +82,11 @@ class Log:
         return False
 
     @property
+    def signed(self) -> bool:
+        """Whether the log's own table says of each record if it adds or takes back."""
+        return False
+
+    @property
     def trails(self) -> int:
         """The most by which a record that is taken back, or given anew, may be behind the watermark, in microseconds.
 
@@ -181,7 +186,7 @@ class Log:
     def _message_faults(self) -> Iterable[Fault]:
         if self.messages not in ("json", "avro", "protobuf"):
             yield Fault("log.messages", self.messages, '"json", "avro" or "protobuf"', 'leave it out for "json"')
-        elif self.messages == "json":
+        elif self.messages == "json" and not self.signed:
             for name, given in (("aliases", dict(self.aliases)), ("instants", self.instants)):
                 if given:
                     expected = "nothing for messages of JSON"
