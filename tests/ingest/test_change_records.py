@@ -165,7 +165,18 @@ def test_X6_an_update_of_which_one_row_does_not_fit_is_rejected_as_a_whole() -> 
         for one in odd
     ]
     one = message("json", "c", None, ROW)
-    values += [one + one, b"", b"{}", b"[]", b"\xff", one[:-1] + b'}, "number": 3} {"message": ' + one, one + b"}", one]
+    values += [
+        one.replace(b"\\n", b"\n"),
+        one.replace(b"\\n", b"\t"),
+        one + one,
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        one[:-1] + b'}, "number": 3} {"message": ' + one,
+        one + b"}",
+        one,
+    ]
     rows = read("json", values)
     assert [row["_offset"] for row in rows if not row["_error"]] == [len(values) - 1]
     assert sorted(row["_offset"] for row in rows) == list(range(len(values)))

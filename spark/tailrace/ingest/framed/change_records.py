@@ -93,8 +93,9 @@ class JsonChanges:
         Raises `ArrowInvalid` where one is not one object. A message may break its line's object open and begin others:
         then there are more objects than messages, for there is one at least to each line.
         """
-        # A line's end inside a message stands between its parts, or it is none.
-        texts = pc.replace_substring(bodies.cast(pa.string()), "\n", " ")
+        # A line's end may stand between the parts of a message. Inside of a text no control character may, so that one
+        # is refused as it would be with the end itself.
+        texts = pc.replace_substring(bodies.cast(pa.string()), "\n", "\t")
         numbers = pa.array(range(len(bodies)), pa.int64())
         ends = pc.binary_join_element_wise(', "number": ', numbers.cast(pa.string()), "}", "")
         lines = pc.binary_join_element_wise('{"message": ', texts, ends, "")
