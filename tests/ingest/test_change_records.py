@@ -15,12 +15,16 @@ from hypothesis import strategies as st
 
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.model.base.conditions import Match
 from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.expressions import Col
 from tailrace.model.base.time import hours
-from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.combiners.basic import Count, Max, Sum
+from tailrace.model.combiners.first_last import Last
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive, Each
 from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.derived_logs import Arrivals
 from tailrace.model.logs.log import SIGN, Log
@@ -230,6 +234,20 @@ def test_readers_that_would_miss_what_is_taken_back_are_refused() -> None:
         Pipeline(**totals, where=Global()).fingerprint
         != Pipeline(**{**totals, "log": plain}, where=Global()).fingerprint
     )
+    by_time: dict[str, Any] = {
+        "key": ("changed", "city"), "what": {"n": Count(), "last": Last("price"), "latest": Max("changed")},
+    }  # fmt: skip
+    with pytest.raises(DefinitionError) as refused:
+        Pipeline(**{**totals, **by_time}, where=Global())
+    assert {fault.path for fault in refused.value.faults} >= {"key", "what['last']", "what['latest']"}
+    for step in (
+        Derive({"since": Col("changed")}),
+        Derive({"changed": Col("paid")}),
+        Each(lambda record: [record], {"id": "bigint"}),
+    ):
+        with pytest.raises(DefinitionError, match=r"each\[0\]"):
+            Pipeline(**totals, each=step, where=Global())
+    Pipeline(**totals, each=Derive({"whole": Col("id") // 10}), where=Global(), keep=Match("ok", "==", True))
     with pytest.raises(DefinitionError) as refused:
         Changes(name="o", columns=TABLE, event_time="changed", record_id="id", unknown="reject", arrival_time="paid")
     assert [fault.path for fault in refused.value.faults] == ["log.unknown", "log.record_id", "log.arrival_time"]
