@@ -245,15 +245,8 @@ def test_L1_totals_of_changes_are_those_of_the_table_as_it_is(
         change = {"op": "d", "before": row, "after": None, "source": {"ts_ms": 10**12 + 500}}
         broker.produce("orders", [(0, json.dumps({"payload": change}).encode())])
     broker.produce("orders", [(0, b"{}")])
-    for engine, lake in lakes.items():
-        drain(engine)
-        assert totals(engine) == now(), engine
-        audited = audit(lake, TOTALS)
-        assert audited.ok, [check for check in audited.checks if not check.ok]
-        assert replay(lake, TOTALS).ok
-        assert drain(engine) == []
-    (rejected,) = lakes["duckdb"].table("orders__rejected").scan().to_arrow().to_pylist()
-    assert (rejected["raw"], rejected["error"]) == (b"{}", "there is no op")
+    drain("duckdb")
+    assert totals("duckdb") == now()
     # A backfill finds nothing to mend, and the stream goes on from what it leaves.
     for run in backfill(lakes["duckdb"], TOTALS, BEGINNING):
         assert (run.changed, run.retracted) == (0, 0)
@@ -262,7 +255,12 @@ def test_L1_totals_of_changes_are_those_of_the_table_as_it_is(
     for engine, lake in lakes.items():
         drain(engine)
         assert totals(engine) == now(), engine
-        assert audit(lake, TOTALS).ok
+        audited = audit(lake, TOTALS)
+        assert audited.ok, [check for check in audited.checks if not check.ok]
+        (rejected,) = lake.table("orders__rejected").scan().to_arrow().to_pylist()
+        assert (rejected["raw"], rejected["error"]) == (b"{}", "there is no op")
+    assert drain("duckdb") == []
+    assert replay(lakes["duckdb"], TOTALS).ok
     sizes = lakes["duckdb"].table("sizes").scan().to_arrow().to_pylist()
     orders = Counter(orders for orders, _, _ in now().values())
     assert {row["orders"]: row["cities"] for row in sizes} == orders
