@@ -66,8 +66,10 @@ def schema_registry(settings: Settings) -> str:
     """
     if settings.schema_registry_uri is None:
         raise UnseenError("TAILRACE_SCHEMA_REGISTRY_URI is not set", "")
-    from tailrace.ingest.framed.schema_registry import RegistryError, SchemaRegistry
-
+    try:
+        from tailrace.ingest.framed.schema_registry import RegistryError, SchemaRegistry
+    except ImportError as error:
+        raise UnseenError(f"package {error.name} is not installed", "install the extra `kafka`, and `spark`") from None
     try:
         subjects = SchemaRegistry(settings).subjects()
     except RegistryError as error:
