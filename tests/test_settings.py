@@ -147,6 +147,25 @@ def test_what_a_REST_catalog_cannot_be_asked_with_is_refused_and_no_secret_is_sh
     assert "no-colon" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"schema_registry_uri": "registry:8081"}, "set TAILRACE_SCHEMA_REGISTRY_URI"),
+        ({"schema_registry_credential": "hush"}, "expected USER:PASSWORD; set TAILRACE_SCHEMA_REGISTRY_CREDENTIAL"),
+        ({"schema_registry_token": "hush hush"}, "a token of ASCII, without white space"),
+        (
+            {"schema_registry_uri": None, "schema_registry_token": "hush"},
+            "the registry for which schema_reg",
+        ),
+        ({"schema_registry_credential": "me:hush", "schema_registry_token": "hush"}, "no token beside a user"),
+    ],
+)
+def test_a_schema_registry_is_asked_in_one_way_and_no_secret_is_shown(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as caught:
+        Settings(**{"schema_registry_uri": "https://registry.internal/api", **given})
+    assert "hush" not in str(caught.value)
+
+
 def test_AWS_is_where_its_own_tools_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(warehouse="s3://lake/w", catalog_uri="glue://123456789012")
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_GLUE", "AWS_REGION"):

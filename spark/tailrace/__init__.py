@@ -26,6 +26,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, Each, RecordError, SparkColumns, SparkFrame
+from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, Injected, ObservedLag
@@ -81,6 +82,7 @@ __all__ = [
     "AtWatermark",
     "BoundedDisorder",
     "Calendar",
+    "Changes",
     "Col",
     "Collect",
     "Computation",

@@ -37,10 +37,14 @@ Place = Path | str
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
+_HTTP = r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$"
+
 _REST = ("catalog_credential", "catalog_token_uri", "catalog_scope", "catalog_warehouse", "catalog_prefix")
 """The settings that a REST catalog alone has."""
 
-_SECRETS = ("catalog_secret", "catalog_credential", "serve_token")
+_SECRETS = (
+    "catalog_secret", "catalog_credential", "serve_token", "schema_registry_credential", "schema_registry_token",
+)  # fmt: skip
 """The settings whose values no message shows."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -110,7 +114,7 @@ class Settings(BaseSettings):
     """The password of PostgreSQL, or the token of a REST catalog."""
     catalog_credential: SecretStr | None = None
     """The client of OAuth2, `ID:SECRET`, that gets the tokens of a REST catalog, in place of a token."""
-    catalog_token_uri: Annotated[str, StringConstraints(pattern=r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$")] | None = None
+    catalog_token_uri: Annotated[str, StringConstraints(pattern=_HTTP)] | None = None
     """The address at which the client of a REST catalog gets its tokens."""
     catalog_scope: Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5B\x5D-\x7E ]+$")] | None = None
     """The scope of the tokens that the client of a REST catalog gets. None: `catalog`."""
@@ -153,6 +157,14 @@ class Settings(BaseSettings):
     """The Kafka brokers, `host:port,host:port`."""
     kafka_security: Literal["plaintext", "tls", "iam"] = "plaintext"
     """The security of connections to brokers: none, TLS, or TLS and signing in with IAM, as MSK has it."""
+    schema_registry_uri: Annotated[str, StringConstraints(pattern=r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$")] | None = (
+        None
+    )
+    """The address of the registry of the schemas of messages, with Confluent's interface."""
+    schema_registry_credential: SecretStr | None = None
+    """Who asks the schema registry, `USER:PASSWORD`."""
+    schema_registry_token: SecretStr | None = None
+    """The token by which the schema registry is asked, in place of a user and a password."""
     source_failure: Literal["stop", "go_on"] = "stop"
     """Whether a stream of several logs stops as one's source fails, or goes on with the others until it is back."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
@@ -248,6 +260,20 @@ class Settings(BaseSettings):
             f"{PREFIX}CATALOG_SECRET), glue://ACCOUNT, glue:// or https://HOST/PATH"
         )
 
+    @field_validator("schema_registry_credential")
+    @classmethod
+    def _user(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not re.fullmatch(r"[^:\s]+:\S+", value.get_secret_value()):
+            raise ValueError("USER:PASSWORD")
+        return value
+
+    @field_validator("schema_registry_token")
+    @classmethod
+    def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not re.fullmatch(r"[\x21-\x7E]+", value.get_secret_value()):
+            raise ValueError("a token of ASCII, without white space")
+        return value
+
     @field_validator("catalog_credential")
     @classmethod
     def _client(cls, value: SecretStr | None) -> SecretStr | None:
@@ -276,6 +302,15 @@ class Settings(BaseSettings):
         for name in _REST:
             if getattr(self, name) is not None:
                 raise PydanticCustomError("catalog_uri", f"a REST catalog, https://HOST/PATH, since {name} is set")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_to_schemas(self) -> Settings:
+        named = [name for name in ("schema_registry_credential", "schema_registry_token") if getattr(self, name)]
+        if len(named) > 1:
+            raise PydanticCustomError("schema_registry_token", "no token beside a user (schema_registry_credential)")
+        if named and not self.schema_registry_uri:
+            raise PydanticCustomError("schema_registry_uri", f"the registry for which {named[0]} is set")
         return self
 
     @property

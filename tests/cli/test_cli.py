@@ -197,6 +197,15 @@ def test_stream_refuses_logs_without_a_source_or_with_two(tmp_path: Path, args: 
     assert result.stderr.startswith(f"error: {message}")
 
 
+def test_stream_asks_for_the_registry_of_all_messages_that_name_schemas_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "ads.py").write_text(TWO_LOGS.replace('event_time="at")', 'event_time="at", messages="avro")'))
+    given = ["--kafka", "views=v", "--kafka", "clicks=c", "--bootstrap", "127.0.0.1:1"]
+    result = run("stream", str(tmp_path / "ads.py"), *given)
+    assert result.exit_code == 2
+    message = "the messages of views, clicks name schemas in a registry: set TAILRACE_SCHEMA_REGISTRY_URI"
+    assert result.stderr == f"error: {message}\n"
+
+
 def test_backfill_refuses_a_range_that_makes_no_sense() -> None:
     result = run("backfill", "pipelines/flights.py", "--from", "2013-03-10", "--to", "2013-03-08")
     assert result.exit_code == 2

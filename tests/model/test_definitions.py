@@ -520,6 +520,34 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             )
         ],
     ),
+    "messages_of_no_known_format": (
+        {"messages": "xml", "instants": "days", "aliases": {"kinds": "sort"}},
+        [
+            Fault("log.messages", "xml", '"json", "avro" or "protobuf"', 'leave it out for "json"'),
+            Fault("log.instants", "days", "one of seconds, milliseconds, microseconds, nanoseconds", "leave it out"),
+            Fault("log.aliases['kinds']", "kinds", COLUMNS, DECLARE),
+        ],
+    ),
+    "names_that_messages_of_JSON_do_not_have": (
+        {"aliases": {"kind": "sort"}},
+        [
+            Fault(
+                "log.aliases",
+                {"kind": "sort"},
+                "nothing for messages of JSON",
+                'write messages="avro", or leave it out',
+            )
+        ],
+    ),
+    "names_that_are_others_or_none": (
+        {"messages": "avro", "aliases": {"kind": ("zone", "sort"), "price": "sort", "meters": (), "count": (7,)}},
+        [
+            Fault("log.aliases['kind']", "zone", "a name that column 'zone' does not have", "leave one of them out"),
+            Fault("log.aliases['price']", "sort", "a name that column 'kind' does not have", "leave one of them out"),
+            Fault("log.aliases['meters']", (), "a name or several", 'write aliases={"cents": "price_cents"}'),
+            Fault("log.aliases['count']", (7,), "a name or several", 'write aliases={"cents": "price_cents"}'),
+        ],
+    ),
     "an_answer_to_unknown_columns_that_is_none": (
         {"unknown": "drop"},
         [Fault("log.unknown", "drop", '"reject" or "ignore"', 'leave it out for "reject"')],

@@ -80,12 +80,14 @@ class Handover(WindowsRun):
         computed = self.answering.batch(self.answering.assigned(log), within)
         state = self.session.materialized(Query(f"SELECT * FROM ({self._state(written, head)}) WHERE {within}"))
         held = current(self.pipeline, self.session.table(self.pipeline.name))
+        # A window whose records have all been taken back has a state, but no answer that could be.
+        without = "" if self.pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
         counted = self.session.counted(
             correction.corrected(computed, state, held, within),
             {
                 "changed": Condition("change IN ('changed', 'new') OR (change = 'state' AND remains)"),
                 "untouched": Condition("change = 'same' AND computed"),
-                "retracted": Condition("change = 'gone' OR (change = 'state' AND NOT remains)"),
+                "retracted": Condition(f"change = 'gone'{without}"),
             },
         )
         self.session.free(state)

@@ -31,12 +31,12 @@ from tailrace.sql.terms import Sql, null, quoted
 
 def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
     """Parse a micro-batch of a topic's messages to the log's columns."""
-    return _json(log, _ours(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
+    return _json(log, own_batch(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
 
 
 def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
     """Bring a micro-batch of a topic's messages to this process as they are (`ingest.plain_json.LINES`)."""
-    return _ours(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
+    return own_batch(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
 
 
 def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
@@ -74,7 +74,7 @@ def read_files(
     return reduce(DataFrame.unionByName, frames)
 
 
-def _ours(spark: SparkSession, batch: DataFrame) -> DataFrame:
+def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
     """Bring a micro-batch into our session: it comes in the query's own, where our views and settings are not."""
     name = f"tailrace_{uuid.uuid4().hex}"
     batch.createGlobalTempView(name)
@@ -186,8 +186,8 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
             continue
         at = quoted(column)
         checks.append((f"{at} IS NULL", _text(f"the {role} {column} is missing")))
-        outside = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(_outside(log))})"
-        checks.append((f"{at} < {first} OR {at} >= {last}", outside))
+        said = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(outside(log))})"
+        checks.append((f"{at} < {first} OR {at} >= {last}", said))
     checks += [(f"{quoted(column)} IS NULL", _text(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
@@ -336,7 +336,8 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(_text, names))
 
 
-def _outside(log: Log) -> str:
+def outside(log: Log) -> str:
+    """Say of an instant that it lies outside the log's bounds, and what mends it."""
     return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
 
 

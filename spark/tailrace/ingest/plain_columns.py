@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tailrace.model.base.time import instant
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.log import Log
+from tailrace.model.logs.log import SIGN, Log
 
 _TYPES = {
     "string": pa.string(),
@@ -27,12 +27,13 @@ _TYPES = {
 
 def schema_of(log: Log) -> pa.Schema:
     """Return the schema of read records: the declared columns, where each came from, and its error, null here."""
-    return _schema(tuple(log.columns.items()))
+    return _schema(tuple(log.columns.items()), log.signed)
 
 
 @lru_cache(maxsize=64)
-def _schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+def _schema(columns: tuple[tuple[str, str], ...], signed: bool) -> pa.Schema:
     fields = [pa.field(name, _type(type)) for name, type in columns]
+    fields += [pa.field(SIGN, pa.int32())] if signed else []
     place = {"_source": pa.string(), "_offset": pa.int64(), "_arrival": _TYPES["timestamp"]}
     return pa.schema([*fields, *place.items(), ("_error", pa.string()), ("_raw", pa.binary())])
 

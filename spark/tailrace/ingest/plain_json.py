@@ -34,6 +34,12 @@ LINES = pa.schema(
 """The columns of raw lines: their bytes, where each came from, and when it arrived."""
 
 
+DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
+"""The patterns of days, of times of the day and of zones, as ISO 8601 has them."""
+
+
 def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Read the plain lines or messages; return their records, and the lines that are left."""
     lines = lines.combine_chunks()
@@ -173,7 +179,7 @@ def _converted(column: pa.ChunkedArray, type: str) -> pa.ChunkedArray:
 
 def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Parse texts as instants, UTC where a text names no zone."""
-    zoned = _matches(column, _ZONE + "$")
+    zoned = _matches(column, ZONE + "$")
     alike = set(pc.unique(pc.if_else(pc.is_null(column), None, zoned)).to_pylist()) - {None}
     if alike == {False}:
         return column.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
@@ -185,16 +191,13 @@ def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
 _BLOCK = 1 << 24
 _QUOTE = '"'
 _BLANK = r"^[ \t\r\x{FEFF}]*$"
-_DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
-_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
-_ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
 _VALUES = {
     "string": r'"[^"\\\x00-\x1f]*"',
     "boolean": "true|false",
     "int": "0|-?[1-9][0-9]{0,8}",
     "bigint": "0|-?[1-9][0-9]{0,17}",
     "double": r"(?:0|-?[1-9][0-9]{0,14})(?:\.[0-9]{1,17})?|-0\.[0-9]{0,16}[1-9]",
-    "date": f'"{_DAY}"',
-    "timestamp": f'"{_DAY}[T ]{_CLOCK}{_ZONE}?"',
+    "date": f'"{DAY}"',
+    "timestamp": f'"{DAY}[T ]{CLOCK}{ZONE}?"',
 }
 _AS_READ: dict[str, Any] = {"date": pa.string(), "timestamp": pa.string()}

@@ -85,7 +85,10 @@ SECURITY: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Kafka:
-    """A topic of JSON objects. `per_epoch` bounds how many records an epoch takes; `security` is one of `SECURITY`."""
+    """A topic of messages as its log says.
+
+    `per_epoch` bounds how many records an epoch takes; `security` is one of `SECURITY`.
+    """
 
     topic: str
     bootstrap: str

@@ -65,6 +65,13 @@ _BUNDLE, _CLOCK, _STATE, _PARTIALS, _TRANSITIONS, _LEDGER = map(
 )
 """The names of the views that the plan's SQL texts read."""
 
+_READERS = {
+    "json": "Arrow's reader of JSON",
+    "avro": "fastavro, by the schemas of a registry",
+    "protobuf": "Google's Protobuf, by the schemas of a registry",
+}
+"""What reads a topic's messages, by their format."""
+
 
 def build(pipeline: Pipeline, *, answers: bool = True) -> Plan:
     """Build the plan of a definition; without `answers` no table of the answers is kept."""
@@ -198,8 +205,12 @@ def _read(pipeline: Pipeline) -> Stage:
         }
         why = "the rows that the stage before it writes into its ledger, read again where they are checkpointed"
         return Take(_native(why), earlier.name, dict(log.columns), at[earlier.timestamp])
+    readers = ["Spark's own JSON, CSV and Parquet readers, checked by SQL expressions"]
+    readers += sorted({_READERS[one.messages] for one in log.parts if one.messages != "json"})
+    if log.signed:
+        readers = [f"a table's changes, added and taken back: {_READERS[log.messages]}"]
     return Read(
-        choice=_native("Spark's own JSON, CSV and Parquet readers, checked by SQL expressions"),
+        choice=_native("; of topics ".join(readers)),
         log=log_names(log.parts),
         columns=dict(log.columns),
         event_time=log.event_time,

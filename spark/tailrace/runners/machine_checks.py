@@ -1,4 +1,4 @@
-"""The checks of this machine by `tailrace doctor`: Java, the pinned jars, the packages, and the way to the brokers.
+"""The checks of this machine by `tailrace doctor`: Java, pinned jars, packages, the way to brokers and a registry.
 
 Nothing here starts a JVM.
 """
@@ -57,6 +57,24 @@ def brokers(settings: Settings) -> str:
             "start the broker, let its security group or firewall through, or correct TAILRACE_KAFKA_BOOTSTRAP",
         )
     return f"{settings.kafka_bootstrap} can be reached (asked nothing: that needs the topic's own credentials)"
+
+
+def schema_registry(settings: Settings) -> str:
+    """Check that the schema registry answers, and lets us read.
+
+    Raises `WrongError` where it does not, and `UnseenError` where none is set.
+    """
+    if settings.schema_registry_uri is None:
+        raise UnseenError("TAILRACE_SCHEMA_REGISTRY_URI is not set", "")
+    try:
+        from tailrace.ingest.framed.schema_registry import RegistryError, SchemaRegistry
+    except ImportError as error:
+        raise UnseenError(f"package {error.name} is not installed", "install the extra `kafka`, and `spark`") from None
+    try:
+        subjects = SchemaRegistry(settings).subjects()
+    except RegistryError as error:
+        raise WrongError(error.found, error.mend) from None
+    return f"{settings.schema_registry_uri} answers: {len(subjects):,} subjects"
 
 
 def _java(settings: Settings) -> str:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.checkpoint import NOT_READ
+from tailrace.ingest.framed.topic_reader import framed_reader
 from tailrace.ingest.landing import Landed, Landing
 from tailrace.ingest.sources import Files, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
@@ -27,7 +28,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, least
 from tailrace.stream.intake import Bundle, Intake
-from tailrace.stream.set_aside import LogSourceError
+from tailrace.stream.set_aside import LogSourceError, unreachable
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class Cutter:
 
     def __init__(self, spark: SparkSession, lake: Lake, logs: Mapping[str, Log], sources: Mapping[str, Source]) -> None:
         self.spark, self.lake, self.sources = spark, lake, sources
+        # Before any lease is taken, as a stream that runs is not to stop for one that cannot read its source.
+        self._framed = {name: framed_reader(log, sources[name], lake.settings) for name, log in logs.items()}
         self.landings = dict[str, Landing]()
         for name in sorted(logs):
             first = next(iter(self.landings.values()), None)
@@ -91,9 +94,24 @@ class Cutter:
         """Open the readers of the sources, once the leases are taken; again, they go on from what the logs say."""
         shared = len(self.landings) > 1
         self.intakes = {
-            name: Intake(self.spark, self.lake, self.sources[name], landing, sides, signals=signals, shared=shared)
+            name: Intake(
+                self.spark, self.lake, self.sources[name], landing, sides, signals=signals, shared=shared,
+                framed=self._framed[name],
+            )
             for name, landing in self.landings.items()
-        }
+        }  # fmt: skip
+
+    def unreachable(self, log: str) -> str | None:
+        """Say why the source of a log, or the registry of its schemas, cannot be reached now; None where they can."""
+        if (why := unreachable(self.spark, self.sources[log])) is not None:
+            return why
+        framed = self._framed[log]
+        try:
+            if framed is not None and framed.registry is not None:
+                framed.registry.subjects()
+        except SourceError as error:
+            return str(error)
+        return None
 
     @property
     def first(self) -> Landing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +37,9 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.sql.terms import Relation
+
+if TYPE_CHECKING:
+    from tailrace.ingest.framed.framed_messages import FramedMessages
 
 
 @dataclass(frozen=True)
@@ -98,14 +102,15 @@ class Intake:
     """The reader of a source's micro-batches, which keeps the log's progress.
 
     `shared` says that the stream lands other logs besides, whose readers may wait for this one: a folder without a file
-    counts as a partition then, which goes idle.
+    counts as a partition then, which goes idle. `framed` reads messages that name schemas in a registry.
     """
 
     def __init__(
         self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, sides: Sides, *,
-        signals: bool, shared: bool = False,
+        signals: bool, shared: bool = False, framed: FramedMessages | None = None,
     ) -> None:  # fmt: skip
         self.spark, self.lake, self.source, self.landing, self.sides = spark, lake, source, landing, sides
+        self.framed = framed
         self.shared, self._there = shared, (ALL,) if shared and isinstance(source, Files) else ()
         self.log = landing.log_definition
         self._signals = Signals(lake, self.log) if signals else None
@@ -146,12 +151,16 @@ class Intake:
         """Read a micro-batch's records by Spark."""
         if isinstance(self.source, Files):
             return read_files(self.spark, self.source, self.log, files, self._blank)
+        if self.framed is not None:
+            return self.framed.frame(self.spark, batch, self._blank)
         return read_messages(self.spark, self.log, batch)
 
     def _rows(self, batch: DataFrame, files: Sequence[str]) -> pa.Table:
         """Read a micro-batch's records into this process."""
         if isinstance(self.source, Files):
             return file_rows(self.spark, self.source, self.log, files, self._blank)
+        if self.framed is not None:
+            return self.framed.rows(self.spark, batch, self._blank)
         return message_rows(self.spark, self.log, batch)
 
     def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
@@ -225,6 +234,8 @@ class Intake:
         return self._of_rows(self._nothing, news.entries, read, epoch)
 
     def _no_records(self) -> DataFrame:
+        if self.framed is not None:
+            return self.framed.nothing(self.spark)
         return read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
 
     def _entries(self) -> Entries:

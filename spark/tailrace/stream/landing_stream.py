@@ -47,7 +47,7 @@ from tailrace.stream.checkpoint_repair import renew_checkpoint, take_checkpoint
 from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch_report import EpochReport, Watch
 from tailrace.stream.failures import explained
-from tailrace.stream.set_aside import failed, unreachable
+from tailrace.stream.set_aside import failed
 
 _POLL = 0.2
 """Seconds between two looks for a failure of the folds."""
@@ -212,7 +212,7 @@ class Stream:
         if not self._lost or self._once or time.perf_counter() - self._tried < RETRY:
             return
         self._tried = time.perf_counter()
-        back = [log for log in self._lost if unreachable(self.spark, self.sources[log]) is None]
+        back = [log for log in self._lost if self.cutter.unreachable(log) is None]
         if back and self.query is not None:
             with self._lock:
                 self._pausing = True

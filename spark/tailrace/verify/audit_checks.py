@@ -18,6 +18,7 @@ from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import CLOCK, times_of
 from tailrace.lake.commit.lease import LENDER, TOKEN
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.filters import at_most
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
@@ -85,7 +86,8 @@ class Audited:
             count = counts[kind]
             detail = f"{count:,} {kind} in {name}, its commits say {added:,}"
             yield Check(f"{kind} are those that were landed", count == added or not whole, detail)
-        by_place = Query(f"SELECT 1 FROM {rows} GROUP BY _epoch, _source, _offset HAVING COUNT(*) > 1")
+        place = ", ".join(log_contract(log).key)
+        by_place = Query(f"SELECT 1 FROM {rows} GROUP BY {place} HAVING COUNT(*) > 1")
         by_file = Query(
             f"SELECT _source FROM {rows} WHERE _source LIKE '%:/%' GROUP BY _source HAVING COUNT(DISTINCT _epoch) > 1"
         )

@@ -24,7 +24,7 @@ from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.base.time import instant
-from tailrace.model.logs.log import PLACE, Log
+from tailrace.model.logs.log import PLACE, SIGN, Log
 
 
 class WantedError(LakeError, ValueError):
@@ -219,6 +219,8 @@ def _rejected(lake: Lake, log: Log, wanted: Wanted, limit: int) -> tuple[tuple[R
 def landed_of(log: Log, names: Mapping[str, str | None], row: Mapping[str, Any]) -> LandedRecord:
     """Read a record off a row of a log's table; `names` maps the declared columns to those of the table."""
     values = {name: None if own is None else row[own] for name, own in names.items()}
+    # Only a log of changes has it: it says whether the row was added or taken back.
+    values |= {SIGN: row[SIGN]} if SIGN in row else {}
     arrival = None if row["_arrival"] is None else instant(row["_arrival"])
     return LandedRecord(log.name, values, row["_epoch"], row["_source"], row["_offset"], arrival)
 

@@ -18,7 +18,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.log import PANE_TIME, PLACE, Log
+from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, Log
 from tailrace.model.triggers.combinators import slot_types
 
 Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
@@ -87,7 +87,11 @@ class Contract:
 def log_contract(log: Log) -> Contract:
     """Declare the table of a log: every record once, as declared, with where it came from."""
     declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
-    return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance(), key=PLACE)
+    key: tuple[str, ...] = PLACE
+    if log.signed:
+        declared[SIGN] = Column("int", "1 for a row that is there from then on, -1 for one that is there no more")
+        key = (*PLACE, SIGN)
+    return Contract(log.name, f"every record of log {log.name}, once", declared | _provenance(), key=key)
 
 
 def rejected_contract(log: Log) -> Contract:

@@ -51,6 +51,8 @@ def of_log(log: Log) -> dict[str, Any]:
     if isinstance(log, Union):
         sides = [(name, digest(tuple(sorted(of_log(one).items())))) for name, one in sorted(log.sides.items())]
         return found | {"reads": f"union by {log.tag}", "of": sides}
+    if log.signed:
+        found["signed"] = True
     if log.required:
         found["required"] = tuple(log.required)
     follows = log.disorder if log.watermark is None else written(log.watermark)

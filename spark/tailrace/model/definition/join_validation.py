@@ -14,7 +14,7 @@ from tailrace.model.definition.joined_sides import JOIN_KINDS, SIDE, SIDES, UNMA
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.definition.validation import DeclaredPipeline
-from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union, taken_back
 from tailrace.model.logs.log import Log
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import Accumulation, Timestamp
@@ -130,6 +130,9 @@ def _collisions(join: DeclaredJoin) -> Iterator[Fault]:
 
 
 def _time_faults(join: DeclaredJoin) -> Iterator[Fault]:
+    for side in SIDES:
+        if join.side(side).signed:
+            yield taken_back(side, join.side(side), "")
     if (join.within is None) == (join.where is None):
         found = "neither" if join.within is None else "both"
         yield Fault("within", found, "either within or where", "write within=minutes(10), or where=Fixed(hours(1))")

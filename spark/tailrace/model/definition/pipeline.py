@@ -109,7 +109,8 @@ class Pipeline:
         >>> (first := examples.figure(10)).finished is first
         True
         """
-        if not self.log.takes_back:
+        # Of the changes of a table, what is taken back is in the log, and stays there.
+        if not self.log.takes_back or self.log.signed:
             return self
         return _Finished(**{one.name: getattr(self, one.name) for one in fields(self)})
 
@@ -293,6 +294,7 @@ class Pipeline:
         meaning += (parts["timestamp"],) if "timestamp" in parts else ()
         meaning += (("required", parts["required"]),) if "required" in parts else ()
         meaning += (("stops", parts["stops"]),) if "stops" in parts else ()
+        meaning += ("signed",) if "signed" in parts else ()
         return digest(meaning)
 
 

@@ -12,16 +12,17 @@ from tailrace.model.base.names import RESERVED, RESERVED_KEYS, name_faults, rese
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import element_type, is_type
 from tailrace.model.combiners.basic import Combiner, Count
+from tailrace.model.combiners.first_last import ByTime
 from tailrace.model.combiners.lists import Collect, Highest
 from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.joins import Pairs
-from tailrace.model.definition.record_steps import Each, ElementWise, element_faults
+from tailrace.model.definition.record_steps import Derive, Each, ElementWise, element_faults
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, taken_back
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import Trigger, trigger_faults
 from tailrace.model.windows.panes import Accumulation, Timestamp
-from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Windowing
+from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Global, Windowing
 
 
 class Declared(Protocol):
@@ -105,6 +106,8 @@ def pipeline_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     if steps:
         # The other checks need the columns after the steps.
         return
+    if log.signed:
+        yield from _signed_faults(pipeline)
     yield from _key_faults(pipeline)
     if pipeline.keep is not None:
         yield from condition_faults("keep", pipeline.keep, pipeline.columns)
@@ -179,6 +182,28 @@ def _each_faults(definition: Declared) -> Iterable[Fault]:
         if faults:
             return
         types = step.columns(types)
+
+
+def _signed_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
+    """Find what goes by the time of a change: a row is taken back with another one than it was added with."""
+    at = pipeline.log.event_time
+    expected, remedy = f"nothing that goes by {at}, the time of a change", "use columns of the table"
+    types = {name: type for name, type in pipeline.log.columns.items() if name != at}
+    for place, step in enumerate(pipeline.each):
+        path = f"each[{place}]"
+        if not isinstance(step, Derive):
+            yield Fault(path, written(step), "steps that say which columns they read", "write a Derive")
+            return
+        if list(element_faults(path, step, types)) or at in step.values:
+            yield Fault(path, written(step), expected, remedy)
+            return
+        types = dict(step.columns(types))
+    if at in pipeline.key:
+        yield Fault("key", at, expected, remedy)
+    for name, combiner in pipeline.what.items():
+        own = getattr(combiner, "combiner", combiner)
+        if getattr(own, "column", None) == at or isinstance(own, ByTime):
+            yield Fault(f"what[{name!r}]", combiner, expected, remedy)
 
 
 def _key_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
@@ -269,7 +294,10 @@ def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     log, late = pipeline.log, pipeline.allowed_lateness
     if pipeline.earlier is not None:
         yield from _stage_faults(pipeline, pipeline.earlier)
-    if pipeline.where.merges:
+    if log.signed and not isinstance(pipeline.where, Global):
+        expected = "one window for all: a row is taken back at another time than it was added at"
+        yield Fault("where", pipeline.where, expected, "use Global(), and a column of the table as a key")
+    elif pipeline.where.merges:
         expected = "windows that stay apart, for a record that is taken back may be what joined two of them"
         yield Fault("where", pipeline.where, expected, "use Fixed, Sliding or Calendar, or merge in the first stage")
     if pipeline.how is Accumulation.DISCARDING:

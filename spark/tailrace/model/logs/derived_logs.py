@@ -207,6 +207,8 @@ class Union(Log):
 def taken_back(path: str, log: Log, remedy: str) -> Fault:
     """Make the fault of a reader that cannot take a record back, of a log that does."""
     found = f"the panes of {log.name}" if isinstance(log, Panes) else f"what {log.name} gives, and takes back"
+    if log.signed:
+        remedy = f"write a Pipeline over {log.name}"
     return Fault(path, found, "a log of which nothing is taken back", remedy)
 
 
@@ -270,5 +272,7 @@ class Arrivals(Log):
         if not isinstance(of, Log) or not of.landed:
             found = of.name if isinstance(of, Log) else of
             yield Fault("log.of", found, "a log that a source fills", "write of=views, and the steps into the pipeline")
+        elif of.takes_back:
+            yield taken_back("log.of", of, "")
         elif ARRIVAL in of.columns:
             yield Fault("log.of", ARRIVAL, "a log without a column of that name", f"rename the column of {of.name}")

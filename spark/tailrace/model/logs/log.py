@@ -20,6 +20,9 @@ from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import is_type
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
+UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
+"""The units of instants that are whole numbers."""
+
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -38,6 +41,10 @@ class Log:
     columns that identify a record, where a source may bring one again: a record that comes again within `remembered`
     of processing time is dropped before the log, and counted (rule X5; MillWheel, 6.1). Without `record_id`, a record
     is known by its place in the source. `required` names further columns without which a record is rejected.
+    `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format, whose
+    schemas are in the registry that the settings name; `aliases` has the other names of columns in those schemas, such
+    as those from before they were renamed: `aliases={"cents": "price_cents"}`, or a tuple of several. `instants` is the
+    unit, since 1970, of whole numbers that are instants though their schema does not say so; else they are refused.
     """
 
     name: str
@@ -53,9 +60,12 @@ class Log:
     record_id: str | tuple[str, ...] = ()
     remembered: timedelta = timedelta(days=1)
     required: Several[str] = Several()
+    messages: Literal["json", "avro", "protobuf"] = "json"
+    aliases: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    instants: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("columns", "percentiles"):
+        for name in ("columns", "percentiles", "aliases"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         faults = list(self._faults())
         if faults:
@@ -69,6 +79,11 @@ class Log:
     @property
     def takes_back(self) -> bool:
         """Whether a record of the log may be taken back: it comes again, with the sign -1."""
+        return False
+
+    @property
+    def signed(self) -> bool:
+        """Whether the log's own table says of each record if it adds or takes back."""
         return False
 
     @property
@@ -93,6 +108,11 @@ class Log:
     def id_columns(self) -> tuple[str, ...]:
         """The columns that identify a record; none where its place in the source does."""
         return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
+
+    def names_of(self, column: str) -> tuple[str, ...]:
+        """Return the names that a column has in schemas: its own, and the others after it."""
+        others = self.aliases.get(column, ())
+        return (column, *((others,) if isinstance(others, str) else others))
 
     @property
     def never_missing(self) -> dict[str, str]:
@@ -147,6 +167,7 @@ class Log:
         yield from self._bounds_faults()
         if self.unknown not in ("reject", "ignore"):
             yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
+        yield from self._message_faults()
 
     def _id_faults(self) -> Iterable[Fault]:
         names: object = self.id_columns
@@ -161,6 +182,30 @@ class Log:
                 yield unknown_column(f"log.required[{place}]", column, self.columns)
         if not (waits(self.remembered) and self.remembered):
             yield Fault("log.remembered", self.remembered, "a duration above zero", "write remembered=days(1)")
+
+    def _message_faults(self) -> Iterable[Fault]:
+        if self.messages not in ("json", "avro", "protobuf"):
+            yield Fault("log.messages", self.messages, '"json", "avro" or "protobuf"', 'leave it out for "json"')
+        elif self.messages == "json" and not self.signed:
+            for name, given in (("aliases", dict(self.aliases)), ("instants", self.instants)):
+                if given:
+                    expected = "nothing for messages of JSON"
+                    yield Fault(f"log.{name}", given, expected, 'write messages="avro", or leave it out')
+        if self.instants not in (None, *UNITS):
+            yield Fault("log.instants", self.instants, f"one of {', '.join(UNITS)}", "leave it out")
+        taken = {column: column for column in self.columns}
+        for column, others in self.aliases.items():
+            path, names = f"log.aliases[{column!r}]", self.names_of(column)[1:] if _names(others) else ()
+            if column not in self.columns:
+                yield unknown_column(path, column, self.columns)
+            if not names:
+                yield Fault(path, others, "a name or several", 'write aliases={"cents": "price_cents"}')
+            for name in names:
+                if name in taken:
+                    yield Fault(
+                        path, name, f"a name that column {taken[name]!r} does not have", "leave one of them out"
+                    )
+                taken[name] = column
 
     def _watermark_faults(self) -> Iterable[Fault]:
         strategy: object = self.watermark
@@ -199,6 +244,11 @@ SIGN = "_sign"
 
 PLACE = ("_epoch", "_source", "_offset")
 """The fields of a record besides its columns: where it came from."""
+
+
+def _names(given: object) -> bool:
+    some = (given,) if isinstance(given, str) else given
+    return isinstance(some, tuple) and all(isinstance(name, str) and name for name in some)
 
 
 def log_names(logs: Iterable[Log]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.combiners.own import OwnWindows
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import END_OF_WINDOW
 from tailrace.model.windows.windows import Fixed, Windowing
@@ -48,7 +48,9 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
     results = Transition(pipeline, Sql()).results({name: quoted(name) for name in pipeline.parts})
     typed = [f"CAST({term} AS {pipeline.results[name]}) AS {quoted(name)}" for name, term in results.items()]
     items = listed(names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts], more)
-    return Query(f"SELECT {items} FROM ({accumulators}) WHERE {within}")
+    # A window of which all is taken back has no answer.
+    there = f"`{NET}` > 0 AND " if pipeline.log.signed else ""
+    return Query(f"SELECT {items} FROM ({accumulators}) WHERE {there}{within}")
 
 
 def current(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:

@@ -37,8 +37,9 @@ def doctor(
     """Say what is wrong with this installation and how to mend it.
 
     Java, jars and packages; whether the warehouse can be written; whether the catalog can be opened and refuses a
-    commit that another has overtaken; brokers; and, where the lake or an application is at AWS, whose the credentials
-    are, what they may do, and the clock. What may be done is tried, with a table and files that are removed again.
+    commit that another has overtaken; brokers and a schema registry; and, where the lake or an application is at AWS,
+    whose the credentials are, what they may do, and the clock. What may be done is tried, with a table and files that
+    are removed again.
 
     The exit status is 1 where something is wrong. Starts no Spark.
     """
@@ -62,7 +63,7 @@ def examined(settings: Settings, application: str | None = None, role: str | Non
     """Run every check that the settings ask for, one after the other."""
     from tailrace.aws.account_checks import Aws, findings, needs_aws
     from tailrace.lake.read.lake_checks import Finding, catalog, folder, looked, swap, swept
-    from tailrace.runners.machine_checks import brokers, installed
+    from tailrace.runners.machine_checks import brokers, installed, schema_registry
 
     yield from installed(settings, elsewhere=application is not None)
     asked = list(findings(settings, application, role))
@@ -85,6 +86,7 @@ def examined(settings: Settings, application: str | None = None, role: str | Non
         else:
             yield Finding("commits", "not looked at", "they are tried in a catalog that is there")
     yield looked("kafka", lambda: brokers(settings))
+    yield looked("schema registry", lambda: schema_registry(settings))
 
 
 def _lines(findings: Sequence[Finding]) -> Iterator[Any]:

@@ -99,7 +99,15 @@ def stream(
     if once and every:
         raise UsageError("--every has no meaning with --once, which takes epoch after epoch: leave one of them out")
     given = _Given(folders or [], topics or [], bootstrap or settings.kafka_bootstrap or "", from_log=from_log)
-    places = given.by_log(sorted({log.name for one in pipelines for log in one.sources}))
+    logs = {log.name: log for one in pipelines for log in one.sources}
+    places = given.by_log(sorted(logs))
+    if folders_of_changes := [name for name, (option, _) in places.items() if option == "--from" and logs[name].signed]:
+        raise UsageError(f"the changes of {', '.join(folders_of_changes)} come of a topic: pass it with --kafka")
+    framed = [name for name, (option, _) in places.items() if option == "--kafka" and logs[name].messages != "json"]
+    if framed and settings.schema_registry_uri is None:
+        raise UsageError(
+            f"the messages of {', '.join(framed)} name schemas in a registry: set TAILRACE_SCHEMA_REGISTRY_URI"
+        )
     with Stop() as stop:
         run = _Run(output, pipelines, settings, stop)
         status = run.run(

@@ -1,0 +1,265 @@
+"""Read the bodies of Avro records that one schema wrote, by fastavro, all of them in one call.
+
+They are put into one Avro array, each with a mark behind it that no body has, and fastavro reads the array: nothing in
+Python runs for each record. An array of n records has n marks, so where the last of them is read each body was read to
+its end and no further. Where one was not, or cannot be read at all, they are halved until it is found.
+
+Values are read as they are stored, and turned into columns by Arrow: what stands for an instant, a day or a decimal is
+a number or bytes until then.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.engines.python.garbage import no_search_for_cycles
+from tailrace.ingest.framed import column_values as kinds
+from tailrace.ingest.framed.column_values import Kind, Misfits, batches
+from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
+from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.model.logs.log import Log
+
+_MARK = os.urandom(16)
+"""What stands behind each body: bytes that no message has, as nobody knows them."""
+
+
+class AvroSchema:
+    """A schema of Avro, and the reader of what it wrote. `fields` are its record's, with what they are."""
+
+    def __init__(self, schema: RegisteredSchema) -> None:
+        """Raises `UnreadableSchemaError` where no record of the schema can be read."""
+        names = dict[str, Any]()
+        stored = dict[str, Any]()
+        try:
+            parsed: Any = None
+            for text in (*(text for _, text in schema.references), schema.text):
+                whole = json.loads(text)
+                parsed = fastavro.parse_schema(whole, named_schemas=names)
+                record = fastavro.parse_schema(_stored(whole), named_schemas=stored)
+            kind = _resolved(parsed, names)
+            if not isinstance(kind, dict) or kind.get("type") not in ("record", "error"):
+                raise UnreadableSchemaError("the schema is no record's")
+            _refuse_endless(kind, names, (), set())
+            self._names = names
+            self.fields: dict[str, Any] = {field["name"]: field["type"] for field in kind["fields"]}
+            self._record = record
+            mark = {"type": "fixed", "name": "tailrace_mark", "size": len(_MARK)}
+            framed = {"type": "record", "name": "tailrace_framed", "fields": [
+                {"name": "body", "type": kind["name"]}, {"name": "mark", "type": mark}]}  # fmt: skip
+            # A record around the array, as fastavro keeps the names of a record's schema alone.
+            items = {"name": "all", "type": {"type": "array", "items": framed}}
+            batch = {"type": "record", "name": "tailrace_batch", "fields": [items]}
+            self._batch = fastavro.parse_schema(batch, named_schemas=stored)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, fastavro.schema.SchemaParseException,
+                fastavro.schema.UnknownType) as error:  # fmt: skip
+            raise UnreadableSchemaError(f"the schema cannot be parsed: {type(error).__name__} {error}") from None
+
+    def kinds(self) -> dict[str, Kind | str]:
+        """Find what each field holds; text for people where no column can have it."""
+        return {name: _kind(_resolved(type, self._names), self._names) for name, type in self.fields.items()}
+
+    def inner(self, name: str) -> dict[str, Kind | str]:
+        """Find what the fields of a field hold that is a record, or null."""
+        found = _resolved(self.fields.get(name), self._names)
+        some = [_resolved(one, self._names) for one in found] if isinstance(found, list) else [found]
+        records = [one for one in some if isinstance(one, dict) and one.get("type") == "record"]
+        if len(records) != 1:
+            raise UnreadableSchemaError(f"the schema has no record {name!r}")
+        return {f["name"]: _kind(_resolved(f["type"], self._names), self._names) for f in records[0]["fields"]}
+
+    def read(self, bodies: pa.Array, raw: pa.StructType) -> tuple[pa.StructArray, Misfits]:
+        """Read fields of bodies as they are stored; say which bodies are no records, where they are null."""
+        parts, misfits = [pa.array([], raw)], Misfits()
+        with no_search_for_cycles():
+            for start, some in batches(bodies):
+                parts += self._values(some, start, raw, misfits)
+        return pa.concat_arrays(parts), misfits
+
+    def _values(self, bodies: pa.Array, start: int, raw: pa.StructType, misfits: Misfits) -> list[pa.Array]:
+        """Read bodies, the first of which is number `start`, halving them where one of them is no record."""
+        values = self._together(bodies, raw)
+        if values is not None:
+            return [values]
+        if len(bodies) == 1:
+            misfits[start] = f"the bytes are no record of the schema: {self._reason(bodies[0].as_py(), raw)}"
+            return [pa.nulls(1, raw)]
+        half = len(bodies) // 2
+        first, second = bodies.slice(0, half), bodies.slice(half)
+        return [*self._values(first, start, raw, misfits), *self._values(second, start + half, raw, misfits)]
+
+    def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array | None:
+        """Read all bodies in one call; None where one of them is no record."""
+        whole = pa.LargeListArray.from_arrays(pa.array([0, len(bodies)], pa.int64()), bodies.cast(pa.large_binary()))
+        joined = pc.binary_join(whole, pa.scalar(_MARK, pa.large_binary()))[0].as_buffer().to_pybytes()
+        array = io.BytesIO(b"".join((_number(len(bodies)), joined, _MARK, b"\0")))
+        try:
+            rows: Any = fastavro.schemaless_reader(array, self._batch, None)
+            read = pa.array(rows["all"], pa.struct([("body", raw), ("mark", pa.binary())]))
+        except _NO_RECORD:
+            return None
+        marks = pc.all(pc.equal(read.field("mark"), pa.scalar(_MARK, pa.binary())), min_count=0).as_py()
+        return read.field("body") if marks else None
+
+    def _reason(self, body: bytes, raw: pa.StructType) -> str:
+        """Say why a body is no record."""
+        stream = io.BytesIO(body)
+        try:
+            row: Any = fastavro.schemaless_reader(stream, self._record, None)
+            if left := len(body) - stream.tell():
+                return f"a record has {left} bytes less"
+            pa.array([row], raw)
+        except EOFError:
+            return "they end before it does"
+        except _NO_RECORD as error:
+            return str(error) or type(error).__name__
+        raise AssertionError("a body that is read by itself is read with others")
+
+
+class AvroBodies:
+    """The reader of records that a schema wrote, as a log declares them."""
+
+    def __init__(self, log: Log, schema: RegisteredSchema) -> None:
+        """Raises `UnreadableSchemaError` where no record of the schema can be read."""
+        self._schema = AvroSchema(schema)
+        self._columns = SchemaColumns.of(log, self._schema.kinds())
+        self._raw = pa.struct(list(self._columns.raw.items()))
+
+    def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
+        """Read bodies to the log's columns; say which are no records, where the columns are null."""
+        values, misfits = self._schema.read(bodies, self._raw)
+        flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
+        made, unlike = self._columns.columns(flat, len(bodies))
+        return made, {**unlike, **misfits}
+
+
+_NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, pa.ArrowException)
+"""What fastavro and Arrow raise for bytes that are no record of a schema."""
+
+
+def _number(number: int) -> bytes:
+    """Write a number as Avro does."""
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, {"type": "long"}, number)
+    return stream.getvalue()
+
+
+def _stored(schema: Any) -> Any:
+    """Leave out of a schema what its values stand for."""
+    if isinstance(schema, dict):
+        return {
+            name: _stored(value) if name in ("type", "items", "values", "fields") else value
+            for name, value in schema.items()
+            if name != "logicalType"
+        }
+    return [_stored(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
+    """Find what a name stands for; schemas of other types are returned as they are."""
+    while True:
+        if isinstance(schema, str) and schema in names:
+            schema = names[schema]
+        elif isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
+            schema = schema["type"]
+        else:
+            return schema
+
+
+def _parts(schema: Any) -> Iterator[Any]:
+    """Yield the schemas that a schema is made of."""
+    if isinstance(schema, list):
+        yield from schema
+    elif isinstance(schema, dict):
+        yield from (field["type"] for field in schema.get("fields", ()))
+        yield from (schema[name] for name in ("items", "values") if name in schema)
+
+
+def _refuse_endless(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...], done: set[str]) -> None:
+    """Refuse a schema by which a few bytes may be a record without end.
+
+    One that contains itself takes the stack as deep as the bytes say, and fastavro's is the process's; an array of
+    items that have no bytes takes as long as its number says.
+    """
+    schema = _resolved(schema, names)
+    if isinstance(schema, dict) and schema.get("type") in ("record", "error"):
+        if schema["name"] in inside:
+            raise UnreadableSchemaError(f"the schema's {schema['name']} contains itself")
+        if schema["name"] in done:
+            return
+        done.add(schema["name"])
+        inside = (*inside, schema["name"])
+    if isinstance(schema, dict) and schema.get("type") == "array" and _empty(schema["items"], names):
+        raise UnreadableSchemaError("the schema has an array of items that have no bytes")
+    for part in _parts(schema):
+        _refuse_endless(part, names, inside, done)
+
+
+def _empty(schema: Any, names: Mapping[str, Any]) -> bool:
+    """Tell whether a value of a schema has no bytes."""
+    schema = _resolved(schema, names)
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    if kind in ("record", "error"):
+        # One that contains itself is refused where it does.
+        return all(_resolved(part, names) != schema and _empty(part, names) for part in _parts(schema))
+    return kind == "null" or (kind == "fixed" and schema["size"] == 0)
+
+
+def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
+    """Find what a field holds; text for people where no column can have it."""
+    if isinstance(schema, list):
+        some = [one for one in (_resolved(one, names) for one in schema) if one not in ("null", {"type": "null"})]
+        if len(some) > 1:
+            return "a union of several types"
+        return _kind(some[0], names) if some else kinds.NULL
+    type = schema.get("type") if isinstance(schema, dict) else schema
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    if isinstance(schema, dict) and (told := _OF_DEBEZIUM.get(schema.get("connect.name"))) is not None:
+        return told
+    if logical == "decimal" and type in ("bytes", "fixed"):
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 38 and precision:
+            return kinds.decimal_kind(precision, scale)
+        return f"decimal({precision},{scale})"
+    if logical == "uuid" and type == "fixed":
+        return kinds.UUID if schema["size"] == 16 else f"fixed({schema['size']})"
+    if logical in _LOGICAL:
+        stored, found = _LOGICAL[logical]
+        # A type for which the logical one is not made has none, says Avro.
+        return found if type == stored else _STORED.get(str(type), str(type))
+    return _STORED.get(str(type), str(type))
+
+
+_OF_DEBEZIUM: dict[Any, Kind] = {
+    "io.debezium.time.Timestamp": kinds.MILLIS,
+    "io.debezium.time.MicroTimestamp": kinds.MICROS,
+    "io.debezium.time.NanoTimestamp": kinds.NANOS,
+    "io.debezium.time.ZonedTimestamp": kinds.INSTANT_TEXT,
+    "io.debezium.time.IsoTimestamp": kinds.INSTANT_TEXT,
+    "io.debezium.time.Date": kinds.DATE,
+    "io.debezium.time.IsoDate": kinds.DATE_TEXT,
+    "io.debezium.time.Time": kinds.TIME_MILLIS,
+    "io.debezium.time.MicroTime": kinds.TIME_MICROS,
+}
+"""What numbers and texts are that Debezium names in the schema. One without a zone is UTC, as everywhere."""
+
+_STORED = {
+    "null": kinds.NULL, "boolean": kinds.BOOLEAN, "int": kinds.INT, "long": kinds.LONG, "float": kinds.FLOAT,
+    "double": kinds.DOUBLE, "string": kinds.STRING, "enum": kinds.STRING, "bytes": kinds.BYTES,
+}  # fmt: skip
+_LOGICAL: dict[Any, tuple[str, Kind | str]] = {
+    "date": ("int", kinds.DATE),
+    "time-millis": ("int", kinds.TIME_MILLIS),
+    "time-micros": ("long", kinds.TIME_MICROS),
+    "timestamp-millis": ("long", kinds.MILLIS),
+    "timestamp-micros": ("long", kinds.MICROS),
+    "timestamp-nanos": ("long", kinds.NANOS),
+    **{f"local-timestamp-{unit}": ("long", f"local-timestamp-{unit}") for unit in ("millis", "micros", "nanos")},
+}

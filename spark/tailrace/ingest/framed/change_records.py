@@ -1,0 +1,212 @@
+"""Read Debezium's change records to rows of a table: those that are added, and those that are taken back.
+
+A message has the row before the change and after it, what was done (`op`), and when. In JSON it stands by itself or
+under `payload`, beside a schema that is not looked at; in Avro its schema is in the registry. An update becomes two
+rows at one place in the topic. A message that does not say what the row was before cannot be taken back, and is
+rejected as a whole, as is one whose rows do not both fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from tailrace.ingest.framed import column_values as kinds
+from tailrace.ingest.framed.avro_bodies import AvroSchema
+from tailrace.ingest.framed.column_values import INSTANTS, Kind, Misfits, batches
+from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
+from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.model.base.types import decimal_parts
+from tailrace.model.logs.log import Log
+
+SIDES = ("before", "after")
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """The rows of messages before and after their changes: the columns, and which messages have them.
+
+    `misfits` are the messages that are rejected.
+    """
+
+    columns: Mapping[str, Mapping[str, pa.Array]]
+    there: Mapping[str, np.ndarray[Any, np.dtype[np.bool_]]]
+    misfits: Misfits
+
+
+class ChangeReader(Protocol):
+    """The reader of messages of one format."""
+
+    def read(self, bodies: pa.Array) -> ChangedRows:
+        """Read messages."""
+
+
+class JsonChanges:
+    """The reader of messages in JSON."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        table = {name: type for name, type in log.columns.items() if name != log.event_time}
+        self._kinds = {name: _json_kind(type, log) for name, type in table.items()}
+        # A column by another name is read of that where its own is not there.
+        raw = {name: kind.raw for column, kind in self._kinds.items() for name in log.names_of(column)}
+        row = pa.struct(list(raw.items()))
+        change = _change(row)
+        line = pa.struct([*change, pa.field("payload", change)])
+        self._line = pa.schema([pa.field("message", line), pa.field("number", pa.int64())])
+
+    def read(self, bodies: pa.Array) -> ChangedRows:
+        misfits, parts = Misfits(), [pa.array([], self._line.field("message").type)]
+        for start, some in batches(bodies):
+            parts += self._values(some, start, misfits)
+        read = pa.concat_arrays(parts)
+        inner = read.field("payload")
+        wrapped = inner.is_valid()
+        change = {name: pc.if_else(wrapped, _of(inner, name), _of(read, name)) for name in _CHANGE}
+        columns = SchemaColumns(self.log, {name: name for name in self._kinds}, self._kinds)
+        return _changed(self.log, change, {side: self._row(change[side]) for side in SIDES}, columns, misfits)
+
+    def _row(self, row: pa.StructArray) -> dict[str, pa.Array]:
+        return {column: pc.coalesce(*(_of(row, name) for name in self.log.names_of(column))) for column in self._kinds}
+
+    def _values(self, bodies: pa.Array, start: int, misfits: Misfits) -> list[pa.Array]:
+        """Read messages, the first of which is number `start`, halving them where one of them is none."""
+        try:
+            return [self._together(bodies)]
+        except pa.ArrowInvalid as error:
+            if len(bodies) == 1:
+                misfits[start] = f"not one change record: {_said(error)}"
+                return [pa.nulls(1, self._line.field("message").type)]
+        half = len(bodies) // 2
+        first, second = bodies.slice(0, half), bodies.slice(half)
+        return [*self._values(first, start, misfits), *self._values(second, start + half, misfits)]
+
+    def _together(self, bodies: pa.Array) -> pa.Array:
+        """Read messages in one call: each is a value in a line, beside its number.
+
+        Raises `ArrowInvalid` where one is not one object. A message may break its line's object open and begin others:
+        then there are more objects than messages, for there is one at least to each line.
+        """
+        # A line's end may stand between the parts of a message. Inside of a text no control character may, so that one
+        # is refused as it would be with the end itself.
+        texts = pc.replace_substring(bodies.cast(pa.string()), "\n", "\t")
+        numbers = pa.array(range(len(bodies)), pa.int64())
+        ends = pc.binary_join_element_wise(', "number": ', numbers.cast(pa.string()), "}", "")
+        lines = pc.binary_join_element_wise('{"message": ', texts, ends, "")
+        whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+        read = pj.read_json(
+            pa.BufferReader(pc.binary_join(whole, "\n")[0].as_buffer()),
+            read_options=pj.ReadOptions(block_size=1 << 28, use_threads=False),
+            parse_options=pj.ParseOptions(explicit_schema=self._line, unexpected_field_behavior="ignore"),
+        )
+        if not read["number"].combine_chunks().equals(numbers):
+            raise pa.ArrowInvalid("several objects")
+        return read["message"].combine_chunks()
+
+
+class AvroChanges:
+    """The reader of messages that a schema of Avro wrote."""
+
+    def __init__(self, log: Log, schema: RegisteredSchema) -> None:
+        """Raises `UnreadableSchemaError` where the schema is no change record's, or not of the log's table."""
+        self.log, self._schema = log, AvroSchema(schema)
+        for name in ("op", "source"):
+            if name not in self._schema.fields:
+                raise UnreadableSchemaError(f"the schema is no change record's: it has no field {name!r}")
+        self._columns = SchemaColumns.of(log, self._schema.inner("before"))
+        if SchemaColumns.of(log, self._schema.inner("after")) != self._columns:
+            raise UnreadableSchemaError("the schema has other rows before a change than after it")
+        self._raw = _change(pa.struct(list(self._columns.raw.items())))
+
+    def read(self, bodies: pa.Array) -> ChangedRows:
+        read, misfits = self._schema.read(bodies, self._raw)
+        change = {name: _of(read, name) for name in _CHANGE}
+        rows = {side: {name: _of(change[side], name) for name in self._columns.raw} for side in SIDES}
+        return _changed(self.log, change, rows, self._columns, misfits)
+
+
+def _change(row: pa.StructType) -> pa.StructType:
+    """Make the type of what is read of a change record."""
+    source = pa.struct([("ts_ms", pa.int64()), ("ts_us", pa.int64())])
+    fields = {"op": pa.string(), "before": row, "after": row, "source": source, "ts_ms": pa.int64()}
+    return pa.struct(list(fields.items()))
+
+
+_CHANGE = ("op", "before", "after", "source", "ts_ms")
+
+
+def _changed(
+    log: Log, change: Mapping[str, pa.Array], rows: Mapping[str, Mapping[str, pa.Array]], columns: SchemaColumns,
+    misfits: Misfits,
+) -> ChangedRows:  # fmt: skip
+    """Judge change records, and turn their rows into the log's columns."""
+    count, at = len(change["op"]), _times(change)
+    there = {side: change[side].is_valid().to_numpy(zero_copy_only=False) for side in SIDES}
+    ops = change["op"].to_numpy(zero_copy_only=False)
+    wrong = dict[int, str]()
+    for place in np.flatnonzero(~np.isin(ops.astype(str), [*_NEEDS])):
+        wrong[int(place)] = _no_change(ops[place])
+    for op, needs in _NEEDS.items():
+        for side in needs:
+            for place in np.flatnonzero((ops == op) & ~there[side]):
+                reason = f"the change {op!r} does not say what the row was before: {_FULL}"
+                wrong.setdefault(int(place), reason if side == "before" else f"the change {op!r} has no row after it")
+        # What a change has besides, such as the key of a row before it was created, is none of it.
+        for side in set(SIDES) - set(needs):
+            there[side] &= ops != op
+    made = {}
+    for side in SIDES:
+        made[side], unlike = columns.columns(rows[side], count)
+        made[side][log.event_time] = at
+        wrong = {place: f"{side}: {reason}" for place, reason in unlike.items() if there[side][place]} | wrong
+    return ChangedRows(made, there, {**wrong, **misfits})
+
+
+def _times(change: Mapping[str, pa.Array]) -> pa.Array:
+    """Find when changes were made in the database; where it does not say, when they were read."""
+    micros, millis = _of(change["source"], "ts_us"), _of(change["source"], "ts_ms")
+    first = pc.coalesce(micros, pc.multiply(millis, 1000), pc.multiply(change["ts_ms"], 1000))
+    return first.cast(pa.timestamp("us", "UTC"))
+
+
+def _no_change(op: object) -> str:
+    if op == "t":
+        return "the change 't' takes back all rows and names none: delete them in the table, or build the log anew"
+    return "there is no op" if op is None else f"the change {str(op)[:20]!r} is none of c, r, u and d"
+
+
+def _of(struct: pa.StructArray, name: str) -> pa.Array:
+    """Read a field of structs; null where the struct is null."""
+    return pc.struct_field(struct, name)
+
+
+def _json_kind(type: str, log: Log) -> Kind:
+    """Find what JSON has for a column."""
+    parts = decimal_parts(type)
+    if parts is not None:
+        return Kind("number", pa.decimal128(*parts))
+    if type == "timestamp":
+        return kinds.INSTANT_TEXT if log.instants is None else INSTANTS[log.instants]
+    if type == "date":
+        return kinds.DATE_TEXT if log.instants is None else kinds.DATE
+    return _JSON[type]
+
+
+def _said(error: Exception) -> str:
+    """Shorten an error of Arrow's to what it says of the message."""
+    return str(error).removeprefix("JSON parse error: ").split(" in row ", 1)[0].replace("/message/", "")[:200]
+
+
+_JSON = {
+    "string": kinds.STRING, "boolean": kinds.BOOLEAN, "int": kinds.INT, "bigint": kinds.LONG, "double": kinds.DOUBLE,
+}  # fmt: skip
+_NEEDS: Mapping[str, tuple[str, ...]] = {"c": ("after",), "r": ("after",), "u": SIDES, "d": ("before",)}
+"""The rows that a change has to have, by what was done: create, read, update and delete."""
+
+_FULL = "set REPLICA IDENTITY FULL for the table (in MySQL binlog_row_image=FULL), and build the log anew"

@@ -1,0 +1,262 @@
+"""Turn the values of a schema's fields into those of a log's columns: whole, or not at all.
+
+What a field holds is its *kind*: a type as Avro or Protobuf have it, with what it stands for. Where a column holds some
+of a field's values and not others, each value is looked at: a `long` is taken for a `double` as long as no digit is
+lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.ingest.plain_json import CLOCK, DAY, ZONE
+from tailrace.model.base.types import decimal_parts
+
+Misfits: TypeAlias = dict[int, str]
+"""The reasons for which records do not fit, by their places in a batch."""
+
+
+TOGETHER, LARGEST = 20_000, 1 << 20
+"""The number of records, and of their bytes, that are in memory as Python's objects at once; one record at least.
+
+Few bytes, as each may be taken for an item of a list, which takes a hundred times the room.
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a field holds: its name for people, the Arrow type that its raw values have, and a decimal's digits.
+
+    `spells` says that its text may be that of a decimal, as of a format that has none of its own.
+    """
+
+    name: str
+    raw: pa.DataType
+    parts: tuple[int, int] | None = None
+    spells: bool = False
+
+    def __str__(self) -> str:
+        return self.name if self.parts is None else f"{self.name}({self.parts[0]},{self.parts[1]})"
+
+
+NULL = Kind("null", pa.null())
+BOOLEAN = Kind("boolean", pa.bool_())
+INT = Kind("int", pa.int32())
+LONG = Kind("long", pa.int64())
+UNSIGNED_INT = Kind("uint32", pa.uint32())
+UNSIGNED_LONG = Kind("uint64", pa.uint64())
+FLOAT = Kind("float", pa.float32())
+DOUBLE = Kind("double", pa.float64())
+STRING = Kind("string", pa.string())
+BYTES = Kind("bytes", pa.binary())
+UUID = Kind("uuid", pa.binary(16))
+DATE = Kind("date", pa.int32())
+SECONDS = Kind("timestamp-seconds", pa.int64())
+MILLIS = Kind("timestamp-millis", pa.int64())
+MICROS = Kind("timestamp-micros", pa.int64())
+NANOS = Kind("timestamp-nanos", pa.int64())
+TIME_MILLIS = Kind("time-millis", pa.int32())
+TIME_MICROS = Kind("time-micros", pa.int64())
+TEXT = Kind("string", pa.string(), spells=True)
+
+
+INSTANT_TEXT = Kind("text of an instant", pa.string())
+DATE_TEXT = Kind("text of a date", pa.string())
+
+
+INSTANTS: Mapping[str, Kind] = {
+    "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
+}  # fmt: skip
+"""What whole numbers are that a log says are instants, by their unit."""
+
+
+def instants(kind: Kind, unit: str | None) -> Kind:
+    """Take whole numbers for the instants that a log says they are."""
+    whole = kind in (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
+    return INSTANTS[unit] if whole and unit is not None else kind
+
+
+def decimal_kind(precision: int, scale: int) -> Kind:
+    """Make the kind of decimals whose digits are bytes, as Avro has them."""
+    return Kind("decimal", pa.binary(), (precision, scale))
+
+
+def holds(kind: Kind, declared: str) -> bool:
+    """Tell whether a column of a declared type may have the values of a field."""
+    if kind == NULL or kind.name in _HELD_BY.get(declared, ()):
+        return True
+    parts = decimal_parts(declared)
+    if parts is None:
+        return False
+    whole = parts[0] - parts[1]
+    if kind.parts is not None:
+        return kind.parts[1] <= parts[1] and kind.parts[0] - kind.parts[1] <= whole
+    return kind.spells or whole >= _DIGITS.get(kind.name, 100)
+
+
+_HELD_BY = {
+    "string": ("string", "bytes", "uuid", "time-millis", "time-micros", "text of an instant", "text of a date"),
+    "boolean": ("boolean",),
+    "int": ("int",),
+    "bigint": ("int", "long", "uint32", "uint64"),
+    "double": ("int", "long", "uint32", "float", "double"),
+    "date": ("date", "text of a date"),
+    "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
+}
+"""The kinds of field that a column of a type may have. An instant without its unit, or its zone, is none."""
+
+_DIGITS = {"int": 10, "long": 19, "uint32": 10, "uint64": 20}
+"""The digits that whole numbers have at most."""
+
+
+def behind(values: pa.Array, start: int) -> pa.Array:
+    """Cut the first bytes off each of some values."""
+    # Without an end Arrow 26 computes one that is too large, and fails with short values.
+    return pc.binary_slice(values, start, 2**31 - 1)
+
+
+def batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Yield values in batches whose records may be in memory as Python's objects, each with its first one's number."""
+    ends = np.cumsum(pc.binary_length(values).to_numpy(zero_copy_only=False), dtype=np.int64)
+    start = 0
+    while start < len(values):
+        before = ends[start - 1] if start else 0
+        full = int(np.searchsorted(ends, before + LARGEST, side="right"))
+        end = min(start + TOGETHER, max(start + 1, full))
+        yield start, values.slice(start, end - start)
+        start = end
+
+
+def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
+    """Turn a field's raw values into a column's, which are of `type`; say which do not fit, where null is given."""
+    if kind == NULL:
+        return pa.nulls(len(values), type), {}
+    misfits = Misfits()
+    parts = _converted(values, partial(_converter(kind), kind=kind, type=type), 0, misfits)
+    said = {place: f"{name} = {text[:100]} is not a {declared}" for place, text in misfits.items()}
+    return pa.concat_arrays([pa.array([], type), *(pa.nulls(1, type) if one is None else one for one in parts)]), said
+
+
+def _converted(
+    values: pa.Array, convert: Callable[[pa.Array], pa.Array], start: int, misfits: Misfits
+) -> list[pa.Array | None]:
+    """Turn values, the first of which is number `start`, halving them where one of them does not fit."""
+    try:
+        return [convert(values)]
+    except (pa.ArrowInvalid, ValueError):
+        if len(values) == 1:
+            misfits[start] = str(values[0].as_py())
+            return [None]
+    half = len(values) // 2
+    first, second = values.slice(0, half), values.slice(half)
+    return [*_converted(first, convert, start, misfits), *_converted(second, convert, start + half, misfits)]
+
+
+def _converter(kind: Kind) -> Callable[..., pa.Array]:
+    if kind.parts is not None:
+        return _decimals
+    return _decimal_texts if kind.spells else _CONVERTERS.get(kind.name, _cast)
+
+
+def _cast(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(type) and pa.types.is_integer(kind.raw):
+        # Arrow wants room for every value of the type of whole numbers, though there may be none so large.
+        return values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0)).cast(type)
+    return values.cast(type)
+
+
+def _micros(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    return pc.multiply_checked(values, 10**6 if kind is SECONDS else 1000).cast(type)
+
+
+def _from_nanos(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    # Cut to microseconds, towards the past as everywhere; Arrow's own division goes towards zero.
+    whole = values.fill_null(0).to_numpy(zero_copy_only=False) // 1000
+    return pa.array(whole, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False)).cast(type)
+
+
+def _times(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    unit, day = ("ms", 86_400_000) if kind is TIME_MILLIS else ("us", 86_400_000_000)
+    within = pc.and_(pc.greater_equal(values, 0), pc.less(values, day))
+    if not pc.all(within, min_count=0).as_py():
+        raise ValueError("a time of the day")
+    of_day = pa.time32 if unit == "ms" else pa.time64
+    return values.cast(of_day(unit)).cast(type)
+
+
+def _uuids(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    filled = values.cast(pa.binary()).fill_null(bytes(16))
+    digits = b"".join(filled.to_pylist()).hex()
+    whole = pa.array([digits[start : start + 32] for start in range(0, len(digits), 32)], pa.string())
+    cuts = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
+    text = pc.binary_join_element_wise(*(pc.utf8_slice_codeunits(whole, *cut) for cut in cuts), "-")
+    return pc.if_else(values.is_valid(), text, pa.scalar(None, pa.string()))
+
+
+def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    """Turn digits, whole numbers of big-endian bytes in two's complement, into decimals of 128 bits."""
+    assert kind.parts is not None
+    precision, scale = kind.parts
+    filled = values.fill_null(b"\0")
+    lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False)
+    if len(lengths) and (lengths.max() > 16 or lengths.min() < 1):
+        raise ValueError("more digits than a decimal has")
+    data = np.frombuffer(b"".join(filled.to_pylist()), np.uint8)
+    starts = np.cumsum(lengths) - lengths
+    wide = np.zeros((len(lengths), 16), np.uint8)
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        digits = data[starts[rows][:, None] + np.arange(length)]
+        wide[rows] = np.where(digits[:, :1] >= 128, 255, 0)
+        wide[rows, 16 - length :] = digits
+    little = np.ascontiguousarray(wide[:, ::-1])
+    made = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), [None, pa.py_buffer(little.tobytes())])
+    # More digits than the schema says are no value of it, even where the column has room for them.
+    made.validate(full=True)
+    made.cast(pa.decimal128(precision, scale))
+    return pc.if_else(values.is_valid(), made, pa.scalar(None, made.type)).cast(type)
+
+
+def _decimal_texts(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    if not pa.types.is_decimal(type):
+        return values.cast(type)
+    _require(values, r"^-?[0-9]+(\.[0-9]+)?$")
+    return values.cast(type)
+
+
+def _instants_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    if pa.types.is_string(type):
+        return values
+    _require(values, f"^{DAY}[T ]{CLOCK}{ZONE}?$")
+    zoned = pc.match_substring_regex(values, f"{ZONE}$")
+    return pc.if_else(zoned, values, pc.binary_join_element_wise(values, "Z", "")).cast(type)
+
+
+def _dates_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
+    _require(values, f"^{DAY}$")
+    return values.cast(type)
+
+
+def _require(values: pa.Array, pattern: str) -> None:
+    """Raise `ValueError` where a text is not of a pattern."""
+    if not pc.all(pc.match_substring_regex(values, pattern), min_count=0).as_py():
+        raise ValueError(pattern)
+
+
+_CONVERTERS: dict[str, Callable[..., pa.Array]] = {
+    "text of an instant": _instants_of_text,
+    "text of a date": _dates_of_text,
+    "timestamp-seconds": _micros,
+    "timestamp-millis": _micros,
+    "timestamp-nanos": _from_nanos,
+    "time-millis": _times,
+    "time-micros": _times,
+    "uuid": _uuids,
+}

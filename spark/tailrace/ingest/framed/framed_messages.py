@@ -1,0 +1,282 @@
+"""Read a topic's messages in Confluent's wire format: a zero byte, the schema's id, and the bytes that it wrote.
+
+It is done where both engines have a micro-batch before them: over Arrow tables, in this process for DuckDB and in
+Spark's Python workers for Spark, by the same code. Only this process asks the registry, so a cluster's workers need no
+way there and no secret.
+
+A message of which no schema is known, or that is not as its schema says, is rejected with its bytes and the reason, as
+a line of JSON is that cannot be read (`ingest.parsing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.ingest.blank_lines import BlankLines
+from tailrace.ingest.framed.avro_bodies import AvroBodies
+from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges
+from tailrace.ingest.framed.column_values import Misfits, behind
+from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compiled
+from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
+from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
+from tailrace.ingest.parsing import outside, own_batch, raw_messages
+from tailrace.ingest.plain_columns import fitting, schema_of
+from tailrace.ingest.plain_json import LINES
+from tailrace.model.base.time import instant
+from tailrace.model.logs.log import SIGN, Log
+from tailrace.sql.terms import quoted
+
+HEAD = 5
+"""The bytes before a message's body: a zero, and the schema's id in four bytes, the highest first."""
+
+
+@dataclass(frozen=True)
+class ReadableSchema:
+    """A schema as it is sent to where records are read: Avro's as the registry has it, Protobuf's compiled.
+
+    `unreadable` says why no record of it can be read.
+    """
+
+    registered: RegisteredSchema
+    descriptors: bytes = b""
+    unreadable: str = ""
+
+
+Schemas: TypeAlias = Mapping[int, ReadableSchema]
+"""The schemas of a micro-batch by their ids; of one that is not there the registry does not know."""
+
+
+class FramedMessages:
+    """The reader of a topic's messages for a log whose `messages` are Avro or Protobuf."""
+
+    def __init__(self, log: Log, registry: SchemaRegistry | None) -> None:
+        self.log, self.registry = log, registry
+        self._compiled = lru_cache(maxsize=KEPT)(_compiled)
+
+    def rows(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> pa.Table:
+        """Read a micro-batch's records into this process, with the columns of `read_messages`.
+
+        Of changes, a message without a value, which only lets a topic forget a row, is none: `blank` counts it. Raises
+        `RegistryError` where the registry does not say what the schemas are.
+        """
+        lines = raw_messages(spark, batch)
+        if self.log.signed:
+            there = lines.filter(pc.is_valid(lines["_bytes"]))
+            blank.here, lines = blank.here + len(lines) - len(there), there
+        if self.registry is None:
+            return framed_records(self.log, {}, lines)
+        ids = {id for chunk in lines["_bytes"].chunks for id in pc.unique(_ids(chunk).drop_null()).to_pylist()}
+        return framed_records(self.log, self._schemas(sorted(ids)), lines)
+
+    def frame(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> DataFrame:
+        """Read a micro-batch's records by Spark, with the columns of `read_messages`; raises as `rows` does."""
+        messages = own_batch(spark, batch)
+        lines = messages.selectExpr("value AS _bytes", *LINES.names[1:])
+        if self.log.signed:
+            lines = blank.without(lines, "_bytes IS NULL")
+        return lines.mapInArrow(_reading(self.log, self._found(messages)), self._schema)
+
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        """Make the frame of no record."""
+        return spark.createDataFrame([], self._schema)
+
+    @property
+    def _schema(self) -> str:
+        place = "_source string, _offset bigint, _arrival timestamp, _error string, _raw binary"
+        columns = [f"{quoted(name)} {type}" for name, type in self.log.columns.items()]
+        return ", ".join([*columns, *([f"{SIGN} int"] if self.log.signed else []), place])
+
+    def _found(self, messages: DataFrame) -> Schemas:
+        """Find the schemas of the messages of a frame."""
+        if self.registry is None:
+            return {}
+        framed = f"OCTET_LENGTH(value) >= {HEAD} AND SUBSTRING(value, 1, 1) = X'00'"
+        heads = messages.where(framed).selectExpr(f"SUBSTRING(value, 1, {HEAD}) AS head").distinct().toArrow()
+        ids = [id for chunk in heads["head"].cast(pa.binary()).chunks for id in _ids(chunk).to_pylist()]
+        return self._schemas(sorted(ids))
+
+    def _schemas(self, ids: list[int]) -> Schemas:
+        assert self.registry is not None
+        return {id: self._compiled(one, self.log.messages) for id, one in self.registry.schemas(ids).items()}
+
+
+def _compiled(schema: RegisteredSchema, messages: str) -> ReadableSchema:
+    made = ReadableSchema(schema)
+    if schema.kind != messages.upper():
+        return replace(made, unreadable=f"it is of kind {schema.kind}, and the log's messages are {messages}")
+    try:
+        return replace(made, descriptors=compiled(schema)) if messages == "protobuf" else made
+    except UnreadableSchemaError as error:
+        return replace(made, unreadable=str(error))
+
+
+def _reading(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function that Spark's workers call with the batches of a partition."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            lines = pa.Table.from_batches([batch]).cast(LINES)
+            yield from framed_records(log, schemas, lines).combine_chunks().to_batches()
+
+    return read
+
+
+def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
+    """Read messages (`plain_json.LINES`) to the log's columns, those that do not fit with the error and their bytes."""
+    # A chunk has no more bytes than Arrow counts in 32 bits, so there may be several.
+    chunks = [pa.Table.from_batches([one]) for one in lines.combine_chunks().to_batches()]
+    return pa.concat_tables([schema_of(log).empty_table(), *(_of_chunk(log, schemas, one) for one in chunks)])
+
+
+def _of_chunk(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
+    if log.messages == "json":
+        return _changed(log, JsonChanges(log).read(_one_chunk(lines["_bytes"])), lines)
+    ids = _ids(_one_chunk(lines["_bytes"]))
+    tables = [_rejected(log, lines.filter(pc.is_null(ids)))]
+    for id in pc.unique(ids.drop_null()).to_pylist():
+        tables.append(_of_schema(log, id, schemas.get(id), lines.filter(pc.equal(ids, id))))
+    return pa.concat_tables(tables)
+
+
+def _ids(values: pa.Array) -> pa.Array:
+    """Read the ids of the schemas that wrote messages; null of one that does not begin as it has to."""
+    head = pc.binary_slice(values, 0, HEAD)
+    framed = pc.fill_null(pc.and_(pc.equal(pc.binary_length(head), HEAD), pc.starts_with(head, b"\0")), False)
+    heads = pc.if_else(framed, head, pa.scalar(bytes(HEAD), pa.binary()))
+    data = np.frombuffer(heads.buffers()[2] or b"", np.uint8, HEAD * len(heads)).reshape(-1, HEAD)
+    numbers = np.ascontiguousarray(data[:, 1:]).view(">u4").ravel().astype(np.int64)
+    return pa.array(numbers, mask=~framed.to_numpy(zero_copy_only=False))
+
+
+def _of_schema(log: Log, id: int, schema: ReadableSchema | None, lines: pa.Table) -> pa.Table:
+    """Read the messages that one schema wrote."""
+    reader = "the registry does not know it" if schema is None else _reader(_Hashed(log), schema)
+    if isinstance(reader, AvroChanges):
+        read = reader.read(behind(_one_chunk(lines["_bytes"]), HEAD))
+        said = {place: f"schema {id}: {reason}" for place, reason in read.misfits.items()}
+        return _changed(log, replace(read, misfits=said), lines)
+    bodies = behind(_one_chunk(lines["_bytes"]), HEAD)
+    if isinstance(reader, str):
+        columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(bodies))
+        misfits = dict.fromkeys(range(len(bodies)), reader)
+    else:
+        columns, misfits = reader.read(bodies)
+    return _judged(log, columns, lines, {place: f"schema {id}: {reason}" for place, reason in misfits.items()})
+
+
+def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
+    """Make the rows of change records: those taken back, those added, and the messages that are rejected."""
+    misfits, sides = dict(changed.misfits), list[tuple[pa.Table, pa.Array]]()
+    for side, sign in zip(SIDES, (-1, 1), strict=True):
+        there = changed.there[side].copy()
+        there[list(changed.misfits)] = False
+        mask, places = pa.array(there), np.flatnonzero(there)
+        columns = {name: column.filter(mask) for name, column in changed.columns[side].items()}
+        table = _judged(log, columns, lines.filter(mask), {}, sign)
+        for number in np.flatnonzero(table["_error"].is_valid().to_numpy()):
+            misfits.setdefault(int(places[number]), f"{side}: {table['_error'][int(number)].as_py()}")
+        sides.append((table, pa.array(places, pa.int64())))
+    wrong = pa.array(sorted(misfits), pa.int64())
+    nothing, _ = SchemaColumns(log, {}, {}).columns({}, len(wrong))
+    rejected = _judged(log, nothing, lines.take(wrong), {n: misfits[place.as_py()] for n, place in enumerate(wrong)})
+    # A message is taken as a whole or not at all.
+    rows = [table.filter(pc.invert(pc.is_in(places, wrong))) for table, places in sides]
+    return pa.concat_tables([*rows, rejected])
+
+
+def _rejected(log: Log, lines: pa.Table) -> pa.Table:
+    """Reject messages that do not begin with the id of a schema."""
+    columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(lines))
+    for place, value in enumerate(lines["_bytes"].to_pylist()):
+        misfits[place] = "there is no value" if value is None else _NO_ID
+    return _judged(log, columns, lines, misfits)
+
+
+def _judged(
+    log: Log, columns: Mapping[str, pa.Array], lines: pa.Table, misfits: Misfits, sign: int | None = None
+) -> pa.Table:
+    """Make the rows of records, with the error and the bytes of those that do not fit."""
+    schema, rows = schema_of(log), len(lines)
+    places = {name: lines[name] for name in ("_source", "_offset", "_arrival")}
+    if log.arrival_time is not None:
+        places["_arrival"] = columns[log.arrival_time]
+    nothing = {name: pa.nulls(rows, schema.field(name).type) for name in ("_error", "_raw")}
+    made = {**columns, **places, **nothing, SIGN: pa.repeat(pa.scalar(sign, pa.int32()), rows)}
+    table = pa.table([made[name] for name in schema.names], schema=schema)
+    fits = fitting(log, table)
+    if not misfits and pc.all(fits, min_count=0).as_py():
+        return table
+    lacking = [place for place in np.flatnonzero(~fits.to_numpy()) if place not in misfits]
+    said = misfits | {int(place): _lack(log, table, int(place)) for place in lacking}
+    errors = pa.array([said.get(place) for place in range(rows)], pa.string())
+    raw = pc.if_else(errors.is_valid(), _one_chunk(lines["_bytes"]), pa.scalar(None, pa.binary()))
+    for name, column in (("_error", errors), ("_raw", raw)):
+        table = table.set_column(schema.names.index(name), schema.field(name), column)
+    return table
+
+
+def _lack(log: Log, table: pa.Table, place: int) -> str:
+    """Say why a record does not fit whose values are all of their types."""
+    first, last = instant(log.earliest), instant(log.latest)
+    for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
+        at = None if column is None else table[column][place].cast(pa.int64()).as_py()
+        if column is not None and at is None:
+            return f"the {role} {column} is missing"
+        if at is not None and not first <= at < last:
+            return f"the {role} {column} = {_shown(at)}{outside(log)}"
+    return next(reason for column, reason in log.never_missing.items() if not table[column][place].is_valid)
+
+
+def _shown(micros: int) -> str:
+    """Show an instant as Spark does; one beyond Python's calendar as its number.
+
+    >>> _shown(253370764800000000), _shown(-500000), _shown(10**18)
+    ('9999-01-01 00:00:00', '1969-12-31 23:59:59.5', '1000000000000000000 µs since 1970')
+    """
+    try:
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} µs since 1970"
+    text = at.replace(tzinfo=None).isoformat(" ")
+    return text.rstrip("0") if "." in text else text
+
+
+@dataclass(frozen=True)
+class _Hashed:
+    """A log as the key of a cache."""
+
+    log: Log
+
+    def __hash__(self) -> int:
+        return hash((self.log.name, tuple(self.log.columns.items())))
+
+
+@lru_cache(maxsize=KEPT)
+def _reader(hashed: _Hashed, schema: ReadableSchema) -> AvroBodies | AvroChanges | ProtobufBodies | str:
+    """Return the reader of what a schema wrote, or why there is none."""
+    if schema.unreadable:
+        return schema.unreadable
+    try:
+        if schema.descriptors:
+            return ProtobufBodies(hashed.log, schema.descriptors)
+        if hashed.log.signed:
+            return AvroChanges(hashed.log, schema.registered)
+        return AvroBodies(hashed.log, schema.registered)
+    except UnreadableSchemaError as error:
+        return str(error)
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+_NO_ID = "the bytes do not begin with a zero and the id of a schema, as Confluent's serializers write them"

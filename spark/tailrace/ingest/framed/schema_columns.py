@@ -1,0 +1,79 @@
+"""Match the fields of a registered schema with a log's columns: by name, else by one of the column's former names.
+
+A column that the schema lacks is null, as it is where a line of JSON lacks it. What the schema cannot give at all is
+found before any record is read, all of it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tailrace.ingest.framed.column_values import Kind, Misfits, as_declared, holds, instants
+from tailrace.ingest.plain_columns import schema_of
+from tailrace.model.logs.log import Log
+
+
+class UnreadableSchemaError(Exception):
+    """No record of a schema can be read; the message says why."""
+
+
+@dataclass(frozen=True)
+class SchemaColumns:
+    """The fields of a schema that a log's columns are read of: the field of each column, and what it holds."""
+
+    log: Log
+    fields: Mapping[str, str]
+    kinds: Mapping[str, Kind]
+
+    @classmethod
+    def of(cls, log: Log, there: Mapping[str, Kind | str]) -> SchemaColumns:
+        """Match the fields that are `there`: of each what it holds, or as text what no column can have.
+
+        Of a table's changes, the event time is no column. Raises `UnreadableSchemaError` with everything that the log
+        declares otherwise.
+        """
+        fields, kinds, wrong = dict[str, str](), dict[str, Kind](), list[str]()
+        for column, type in log.columns.items():
+            if log.signed and column == log.event_time:
+                continue
+            name = next((name for name in log.names_of(column) if name in there), None)
+            if name is None:
+                if column in (log.event_time, log.arrival_time):
+                    wrong.append(f"no field {column!r}")
+                continue
+            kind = there[name]
+            if type == "timestamp" and isinstance(kind, Kind):
+                kind = instants(kind, log.instants)
+            fields[column] = name
+            if isinstance(kind, str) or not holds(kind, type):
+                wrong.append(f"field {name!r} is {kind}, column {column!r} is declared as {type}")
+            else:
+                kinds[column] = kind
+        if log.unknown == "reject":
+            extra = [name for name in there if name not in fields.values()]
+            declare = 'declare it in the log, or set unknown="ignore"'
+            wrong += [f"unknown column {name!r}: {declare}" for name in extra]
+        if wrong:
+            raise UnreadableSchemaError("; ".join(wrong))
+        return cls(log, fields, kinds)
+
+    @property
+    def raw(self) -> dict[str, pa.DataType]:
+        """The Arrow types of the fields' raw values, by the fields' names."""
+        return {self.fields[column]: kind.raw for column, kind in self.kinds.items()}
+
+    def columns(self, values: Mapping[str, pa.Array], rows: int) -> tuple[dict[str, pa.Array], Misfits]:
+        """Turn the raw values of fields, by the fields' names, into columns; say which records do not fit."""
+        schema, made, misfits = schema_of(self.log), dict[str, pa.Array](), Misfits()
+        for column, type in self.log.columns.items():
+            to = schema.field(column).type
+            if column not in self.kinds:
+                made[column] = pa.nulls(rows, to)
+                continue
+            made[column], wrong = as_declared(values[self.fields[column]], self.kinds[column], type, to, column)
+            for place, reason in wrong.items():
+                misfits[place] = f"{misfits[place]}; {reason}" if place in misfits else reason
+        return made, misfits

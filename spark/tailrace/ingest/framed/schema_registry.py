@@ -1,0 +1,172 @@
+"""Ask a schema registry for the schemas that messages name, by Confluent's interface, which others have as well.
+
+A schema never changes under its id, so each is asked for once and kept. That a registry does not know an id is an
+answer, and the record is rejected for it; that it does not answer is an error, which loses nothing: the epoch is read
+again once it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import stamina
+from cachetools import LRUCache
+from requests import PreparedRequest, RequestException, Response, Session
+from requests.auth import AuthBase, HTTPBasicAuth
+
+from tailrace.ingest.sources import SourceError
+from tailrace.settings import Settings
+
+KEPT = 1000
+"""The number of schemas that are kept."""
+
+CONNECT, ANSWER = 5, 20
+"""Seconds within which a connection has to be made, and within which a request has to be answered."""
+
+ATTEMPTS = 4
+"""The number of times that a registry is asked before it counts as one that does not answer."""
+
+_UNKNOWN_SCHEMA = 40403
+_AGAIN = (429, 500, 502, 503, 504)
+
+
+class RegistryError(SourceError):
+    """The schema registry does not do what it is asked: `found` says what it does, and `mend` how to mend it."""
+
+    def __init__(self, found: str, mend: str) -> None:
+        self.found, self.mend = found, mend
+        super().__init__(f"{found}: {mend}")
+
+
+class _AwayError(Exception):
+    """A try at the registry without an answer."""
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema as the registry has it: its kind (`AVRO`, `PROTOBUF`, `JSON`) and its text.
+
+    `references` are the schemas that it needs, by the names by which it refers to them, each after those it needs
+    itself.
+    """
+
+    id: int
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+
+class SchemaRegistry:
+    """A client of the registry that the settings name."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises `RegistryError` where the settings name none."""
+        if settings.schema_registry_uri is None:
+            raise RegistryError("no schema registry is set", "set TAILRACE_SCHEMA_REGISTRY_URI to its address")
+        self.uri = settings.schema_registry_uri.rstrip("/")
+        self._session = Session()
+        self._session.headers["Accept"] = "application/vnd.schemaregistry.v1+json, application/json"
+        # Given even where there is none: otherwise `requests` takes what a file of the user's, `.netrc`, says.
+        self._session.auth = _auth(settings)
+        self._by = "TAILRACE_SCHEMA_REGISTRY_" + ("TOKEN" if settings.schema_registry_token else "CREDENTIAL")
+        self._kept = LRUCache[int, RegisteredSchema](KEPT)
+
+    def schemas(self, ids: Iterable[int]) -> dict[int, RegisteredSchema]:
+        """Find the schemas of ids; one that the registry does not know is left out.
+
+        Raises `RegistryError` where the registry does not answer, refuses who asks, or is none.
+        """
+        found = dict[int, RegisteredSchema]()
+        for id in ids:
+            schema = self._kept.get(id) or self._asked(id)
+            if schema is not None:
+                found[id] = self._kept[id] = schema
+        return found
+
+    def subjects(self) -> list[str]:
+        """List the subjects, to know that the registry is there and lets us read. Raises as `schemas` does."""
+        answer = self._get("subjects")
+        if not isinstance(answer, list):
+            raise self._none(f"answers {str(answer)[:100]!r} when asked for its subjects")
+        return answer
+
+    def _asked(self, id: int) -> RegisteredSchema | None:
+        answer = self._get(f"schemas/ids/{id}")
+        return None if answer is None else self._schema(id, answer)
+
+    def _schema(self, id: int, answer: Any) -> RegisteredSchema:
+        if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+            raise self._none(f"answers {str(answer)[:100]!r} when asked for schema {id}")
+        references = dict(self._referred(answer, {}))
+        # A kind that is not told is Avro, as registries have had that alone.
+        return RegisteredSchema(id, answer.get("schemaType") or "AVRO", answer["schema"], tuple(references.items()))
+
+    def _referred(self, answer: Any, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
+        for one in answer.get("references") or ():
+            name, subject, version = (one[field] for field in ("name", "subject", "version"))
+            if name in seen:
+                continue
+            referred = self._get(f"subjects/{quote(subject, safe='')}/versions/{version}")
+            if not isinstance(referred, dict) or "schema" not in referred:
+                raise self._none(f"does not have version {version} of subject {subject}, which a schema refers to")
+            seen[name] = referred["schema"]
+            yield from self._referred(referred, seen)
+            yield name, referred["schema"]
+
+    def _get(self, path: str) -> Any:
+        """Return the answer to a request; None where the registry does not know the schema."""
+        try:
+            for attempt in stamina.retry_context(
+                on=_AwayError, attempts=ATTEMPTS, timeout=60.0, wait_initial=0.1, wait_max=2.0, wait_jitter=0.1
+            ):
+                with attempt:
+                    response = self._answered(path)
+        except _AwayError as error:
+            mend = "start it, or correct TAILRACE_SCHEMA_REGISTRY_URI; nothing is lost meanwhile"
+            raise RegistryError(f"the schema registry {self.uri} does not answer ({error})", mend) from None
+        if response.status_code in (401, 403):
+            found = f"the schema registry {self.uri} refuses who asks (status {response.status_code})"
+            raise RegistryError(found, f"set {self._by} to what it takes and has not expired")
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = response.text[:100]
+        if response.status_code == 200:
+            return answer
+        if response.status_code == 404 and isinstance(answer, dict) and answer.get("error_code") == _UNKNOWN_SCHEMA:
+            return None
+        raise self._none(f"answers with status {response.status_code} when asked for {path}")
+
+    def _answered(self, path: str) -> Response:
+        try:
+            response = self._session.get(f"{self.uri}/{path}", timeout=(CONNECT, ANSWER), allow_redirects=False)
+        except RequestException as error:
+            raise _AwayError(type(error).__name__) from None
+        if response.status_code in _AGAIN:
+            raise _AwayError(f"status {response.status_code}")
+        return response
+
+    def _none(self, found: str) -> RegistryError:
+        mend = "set TAILRACE_SCHEMA_REGISTRY_URI to the address of a registry with Confluent's interface, path included"
+        return RegistryError(f"{self.uri} {found}", mend)
+
+
+class _Bearer(AuthBase):
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        if self._token is not None:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _auth(settings: Settings) -> AuthBase:
+    if settings.schema_registry_credential is not None:
+        user, _, password = settings.schema_registry_credential.get_secret_value().partition(":")
+        return HTTPBasicAuth(user.encode(), password.encode())
+    token = settings.schema_registry_token
+    return _Bearer(None if token is None else token.get_secret_value())

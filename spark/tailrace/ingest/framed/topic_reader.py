@@ -1,0 +1,33 @@
+"""Find the reader of a topic's messages, where they name schemas in a registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailrace.ingest.sources import Kafka, Source, SourceError
+from tailrace.model.logs.log import Log
+from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.ingest.framed.framed_messages import FramedMessages
+
+
+def framed_reader(log: Log, source: Source, settings: Settings) -> FramedMessages | None:
+    """Return the reader of a topic of changes, or whose messages name schemas in a registry; None for other sources.
+
+    Raises `SourceError` where the settings name no registry, a package is missing, or changes come of no topic.
+    """
+    if not isinstance(source, Kafka):
+        if log.signed:
+            raise SourceError(f"the changes of {log.name} come of a topic: read them with --kafka")
+        return None
+    if log.messages == "json" and not log.signed:
+        return None
+    try:
+        # Here, as whoever reads no such topic need not have what it takes.
+        from tailrace.ingest.framed.framed_messages import FramedMessages
+        from tailrace.ingest.framed.schema_registry import SchemaRegistry
+    except ImportError as error:
+        what = f"the messages of log {log.name} need package {error.name}"
+        raise SourceError(f"{what}: install the extra `kafka` of tailrace") from error
+    return FramedMessages(log, None if log.messages == "json" else SchemaRegistry(settings))
