@@ -5,20 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Pipeline, Sessions, minutes
-from tailrace.backfill.pipeline_backfill import BackfillError, backfill
+from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.engines.batch import run_engine
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.spark import cluster
 from tailrace.lake.commit.lease import BORROWER, LENDER, Lease
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import FencedError
-from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, instant
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
@@ -157,14 +158,36 @@ def test_X4_two_backfills_of_open_windows_go_one_after_the_other(
     assert set(statuses) == {"committed"}
 
 
-def test_X4_open_sessions_are_computed_together_or_not_at_all(
+def test_V5_a_range_of_open_sessions_takes_each_that_ends_in_it_with_all_that_it_overlaps(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
     case = Case(plain, settings, tmp_path / "landing")
-    case.land(*MORNING)
+    case.land(("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"))
     case.drain(VISITS)
-    watermark = case.lake.head("visits__ledger").number("watermark")
-    with pytest.raises(BackfillError, match="no --to, or a --to of at most 2026-01-01T06:00:00Z"):
-        backfill(case.lake, VISITS, BEGINNING, watermark)
-    with pytest.raises(BackfillError, match="can only be computed together"):
-        backfill(case.lake, VISITS, watermark, END_OF_TIME)
+    case.lose(VISITS, "ann")
+    # What comes is a session by itself in the wrong state, and belongs to that of 08:05 in the log.
+    case.land(("ann", 8, "08:40"), ("ann", 64, "10:05"), ("bob", 2, "08:41"))
+    case.drain(VISITS)
+    case.lose(VISITS, "bob")
+    assert case.answers(VISITS)["ann", "08:05"] == (2, 5), "the answer of the window that the state has lost"
+    nine, ten = instant(datetime(2026, 1, 1, 9, tzinfo=UTC)), instant(datetime(2026, 1, 1, 10, tzinfo=UTC))
+    later = backfill(case.lake, VISITS, nine, ten)[-1]
+    assert (later.changed, later.retracted) == (2, 2), "two of ann are one, and the later one of bob is there again"
+    earlier = backfill(case.lake, VISITS, BEGINNING, nine)[-1]
+    assert (earlier.changed, earlier.retracted) == (1, 0), "the earlier one of bob"
+    assert audit(case.lake, VISITS).ok
+    case.land(("ann", 16, "08:45"), ("bob", 1, "08:50"), ("ann", 1, "10:10"))
+    case.drain(VISITS)
+    case.land(("zoe", 0, "02T08:00"))
+    case.drain(VISITS)
+    found = audit(case.lake, VISITS)
+    assert found.ok, found.checks
+    assert case.answers(VISITS)["ann", "08:05"] == (4, 29)
+    case.land(("ann", 128, "08:00"), ("zoe", 0, "03T08:00"))
+    case.drain(VISITS)
+    eight = nine - 15 * 60_000_000
+    assert [run.changed for run in backfill(case.lake, VISITS, BEGINNING, eight)] == [0], "its session ends later"
+    assert audit(case.lake, VISITS).ok, "the late record is in no answer"
+    assert sum(run.changed for run in backfill(case.lake, VISITS, BEGINNING)) == 1
+    assert audit(case.lake, VISITS).ok, "it is in one"
+    assert case.answers(VISITS)["ann", "08:00"] == (5, 157)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples.examples import figure
 from tailrace.model.samples.examples import records as points
 from tailrace.model.step.correction import Corrected, correct
-from tailrace.model.step.reference import ReferenceRun, batch, fold
+from tailrace.model.step.reference import ReferenceRun, batch, fold, fold_stages
+from tailrace.model.step.stage_correction import correct_stages
 from tailrace.model.step.step import Record
 from tailrace.model.step.transition import Transition
-from tailrace.model.windows.panes import Late, answers
+from tailrace.model.windows.panes import Late, Pane, answers
 from tests.support import laws
+from tests.support.stages import chains
 from tests.support.strategies import Epochs, epochs, everything, examples, pipelines
 
 GENERATION = 7
@@ -99,7 +101,7 @@ def test_V5_a_window_whose_timestamp_is_the_ranges_end_is_of_the_next_range() ->
 @examples(25, deeper=60)
 @given(st.data())
 def test_V5_corrections_of_two_halves_are_one_of_the_whole(data: st.DataObject) -> None:
-    pipeline = data.draw(pipelines().filter(lambda one: not one.where.merges))
+    pipeline = data.draw(pipelines())
     made = data.draw(epochs(pipeline, ends=False))
     run = fold(pipeline, losing(data, made))
     records, standing = everything(made), answers(run.panes)
@@ -107,7 +109,67 @@ def test_V5_corrections_of_two_halves_are_one_of_the_whole(data: st.DataObject) 
     cut = data.draw(st.sampled_from(sorted({one["at"] for one in records})))
     whole = correct(pipeline, run.state, records, standing, GENERATION)
     at = int(cut.timestamp()) * 1_000_000
-    low = correct(pipeline, run.state, records, standing, GENERATION, last=at)
-    both = correct(pipeline, low.state, records, answers((*run.panes, *low.panes)), GENERATION, first=at)
-    laws.same_panes([*low.panes, *both.panes], whole.panes, "V5, corrected in two halves")
-    assert both.state.windows == whole.state.windows
+    halves = data.draw(st.permutations([(BEGINNING, at), (at, END_OF_TIME)]))
+    state, panes = run.state, list(run.panes)
+    for first, last in halves:
+        one = correct(pipeline, state, records, answers(panes), GENERATION, first, last)
+        state, panes = one.state, [*panes, *one.panes]
+        for key, windows in state.windows.items() if pipeline.where.merges else ():
+            assert len(pipeline.where.gathered(windows)) == len(windows), f"windows of {key} overlap"
+    laws.same_panes(panes[len(run.panes) :], whole.panes, "V5, corrected in two halves")
+    assert state.windows == whole.state.windows
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A definition of several stages of which a stream lost records of the first epochs, and their correction."""
+
+    pipeline: Pipeline
+    made: Epochs
+    place: int
+    before: tuple[ReferenceRun, ...]
+    corrected: tuple[Corrected, ...]
+
+    @classmethod
+    def drawn(cls, data: st.DataObject, *, lost: bool = True) -> Stages:
+        pipeline = data.draw(chains(kept=True))
+        made = data.draw(epochs(pipeline.stages[0], ends=True))
+        place = data.draw(st.integers(1, len(made) - 1))
+        before = fold_stages(pipeline, (losing(data, made) if lost else made)[:place])
+        first = pipeline.stages[0]
+        assume(not (before[0].late and (first.where.merges or not lost)))
+        assume(first.stamp is None or not first.where.merges)
+        panes = [run.panes for run in before]
+        found = correct_stages(pipeline, [run.state for run in before], everything(made[:place]), panes, GENERATION)
+        return cls(pipeline, made, place, before, found)
+
+    @property
+    def panes(self) -> list[tuple[Pane, ...]]:
+        return [(*run.panes, *found.panes) for run, found in zip(self.before, self.corrected, strict=True)]
+
+
+@examples(40, deeper=150)
+@given(st.data())
+def test_X4_stages_that_lost_nothing_are_left_alone_and_no_correction_is_made_twice(data: st.DataObject) -> None:
+    lost = data.draw(st.booleans())
+    one = Stages.drawn(data, lost=lost)
+    if not lost:
+        assert [found.panes for found in one.corrected] == [[] for _ in one.before]
+        assert [found.state for found in one.corrected] == [run.state for run in one.before]
+    states, records = [found.state for found in one.corrected], everything(one.made[: one.place])
+    again = correct_stages(one.pipeline, states, records, one.panes, GENERATION + 1)
+    assert [found.panes for found in again] == [[] for _ in one.before]
+    assert [found.state for found in again] == states
+
+
+@examples(60, deeper=250)
+@given(st.data())
+def test_X4_every_stage_goes_on_from_corrected_windows_to_the_batch_answer(data: st.DataObject) -> None:
+    one = Stages.drawn(data)
+    after = fold_stages(one.pipeline, one.made[one.place :], [found.state for found in one.corrected])
+    for stage, run, panes in zip(one.pipeline.stages, after, one.panes, strict=True):
+        expected = batch(stage, everything(one.made), after[0].late)
+        told = f"X4, the answers of {stage.name} after a correction against the batch's"
+        laws.same_answers(answers([*panes, *run.panes]), expected, told)
+        laws.panes_apply_to_answers(stage, [*panes, *run.panes])
+        assert stage is one.pipeline.stages[0] or not run.late, "T3: what a correction changes later is not too late"

@@ -78,7 +78,8 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
     reach = Condition(f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}")
     computed = by.batch(by.assigned(Relation("whole_log")), reach)
-    corrected = correcting.corrected(computed, view, current(pipeline, held(spark, pipeline, before.panes)), reach)
+    answered, meant = current(pipeline, held(spark, pipeline, before.panes)), in_range(*fault.range)
+    corrected = correcting.corrected(computed, view, answered, reach, meant)
     found = session.materialized(Query(f"SELECT * FROM ({corrected}) WHERE change <> 'same'"))
     more = spark.sql(correcting.rows(found)).localCheckpoint()
     assert said_of(pipeline, more) == said_by_reference(pipeline, expected.panes, ())

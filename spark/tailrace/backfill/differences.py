@@ -22,7 +22,7 @@ from tailrace.sql.query_shapes import equal_in, side_by_side
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
-from tailrace.sql.terms import Condition, Query, Relation, Sql, all_of, bracketed, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
 
 class OpenWindowsCorrected:
@@ -33,17 +33,20 @@ class OpenWindowsCorrected:
         self.rules = Transition(pipeline, Sql())
         self.parts = {name: part.type for name, part in pipeline.parts.items()}
 
-    def corrected(self, computed: Query, state: Relation, held: Query, meant: Condition) -> Query:
-        """Compare the windows of the range with the log; the relation returned has a row for each window.
+    def corrected(
+        self, computed: Query, state: Relation, held: Query, reached: Condition, meant: Condition = ALWAYS
+    ) -> Query:
+        """Compare windows with the log; the relation returned has a row for each window.
 
-        `computed` are the batch answers (`answers.batch`), `state` is a view of the open windows, both of the range,
-        and `held` are the answers (`answers.current`), of which only those in windows that are `meant` count. Columns:
-        those of `answers.differences`, with `change` being `state` where only the state was wrong; the columns of the
-        state; `remains`.
+        `computed` are the batch answers (`answers.batch`), `state` is a view of the open windows, both of windows that
+        are `reached`, and `held` are the answers (`answers.current`), of which only those in such windows count. Of
+        these, windows are compared that are `meant`; where windows merge, those that overlap are compared if the one of
+        the log is meant, or any of them if the log has none. Columns: those of `answers.differences`, with `change`
+        being `state` where only the state was wrong; the columns of the state; `remains`.
         """
-        started = self._started(self._beside(computed, state, held, meant))
+        started = self._started(self._beside(computed, state, held, reached))
         # Materialised, else a filter on the result would be pushed through all the steps, and grow with each.
-        return self._changes(self.session.materialized(started))
+        return self._changes(self.session.materialized(started), meant)
 
     def rows(self, view: Relation) -> Query:
         """Write the SQL of the ledger rows for a view of `corrected`'s result; equal windows give none."""
@@ -54,7 +57,7 @@ class OpenWindowsCorrected:
     def _gone(self) -> Condition:
         return Condition(str(self.rules.out_of_reach("window_end", f"{self.written.watermark}L")))
 
-    def _beside(self, computed: Query, state: Relation, held: Query, meant: Condition) -> Query:
+    def _beside(self, computed: Query, state: Relation, held: Query, reached: Condition) -> Query:
         """Write the SQL that joins each window's batch answer, state and held answer; null where one is missing."""
         pipeline, keys = self.pipeline, names(self.pipeline)
         place = [*keys, *SPAN]
@@ -65,7 +68,7 @@ class OpenWindowsCorrected:
         items += ["c._there IS NOT NULL AS computed", "s._there IS NOT NULL AS open"]
         both = side_by_side(("c", bracketed(computed)), ("s", state), equal_in("c", "s", keys, SPAN))
         first = f"SELECT {listed(items)} FROM {both}"
-        held = self._held(held, state, meant)
+        held = self._held(held, state, reached)
         items = [f"COALESCE(f.{n}, h.{n}) AS {n}" for n in place]
         items += ["COALESCE(arrived, 0L) AS arrived", *(quoted(n) for n in self.parts)]
         items += [quoted(f"new_{n}") for n in pipeline.results]
@@ -76,10 +79,10 @@ class OpenWindowsCorrected:
         on = equal_in("f", "h", keys, SPAN)
         return Query(f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {on}")
 
-    def _held(self, held: Query, state: Relation, meant: Condition) -> Query:
-        """Select the answers of the windows meant, and of windows that merged away and are not retracted yet (V3)."""
+    def _held(self, held: Query, state: Relation, reached: Condition) -> Query:
+        """Select the answers of the windows reached, and of windows that merged away and are not retracted yet (V3)."""
         if not self.pipeline.where.merges:
-            return Query(f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {meant}")
+            return Query(f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {reached}")
         keys = names(self.pipeline)
         old = f"SELECT {listed(keys, ['INLINE(predecessors)'])} FROM {state}"
         spans = ", ".join(f"w.{name} AS _old_{name}" for name in SPAN)
@@ -87,7 +90,7 @@ class OpenWindowsCorrected:
         on = " AND ".join([*(f"a.{n} <=> l.{n}" for n in keys), *(f"a.{n} = l._old_{n}" for n in SPAN)])
         items = "a.*, true AS _there, COALESCE(l._away, false) AS _merged_away"
         both = f"SELECT {items} FROM ({held}) a LEFT JOIN ({lost}) l ON {on}"
-        return Query(f"SELECT * FROM ({both}) WHERE _merged_away OR {meant}")
+        return Query(f"SELECT * FROM ({both}) WHERE _merged_away OR {reached}")
 
     def _types(self) -> dict[str, str]:
         """Return the columns of `_beside` with their types."""
@@ -115,21 +118,25 @@ class OpenWindowsCorrected:
             chain.add(step({**{name: quoted(name) for name in chain.columns}, **fixed}))
         held = correction.compared({name: quoted(f"s_{name}") for name in self.rules.columns()})
         same = " AND ".join(f"{term} <=> {quoted(name)}" for name, term in held.items()) or "true"
-        chain.add({"alike": f"({same})"})
+        nothing = " AND ".join(f"{held[name]} <=> {term}" for name, term in correction.nothing.items())
+        chain.add({"alike": f"IF(computed, {same}, {nothing})" if self.rules.later else f"({same})"})
         return chain.text
 
-    def _changes(self, started: Relation) -> Query:
+    def _changes(self, started: Relation, meant: Condition) -> Query:
         """Write the SQL that decides the `change` of each window, with the columns that `corrected` describes."""
         pipeline = self.pipeline
         equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.results)
         closed = f"computed = answered AND (NOT computed OR {equal})"
-        still = "IF(open, computed AND alike, NOT computed AND NOT answered)"
+        # Of a window whose records were all taken back there is nothing to be found but in the state.
+        alike = "alike" if self.rules.later else "computed AND alike"
+        still = f"IF(open, {alike}, NOT computed AND NOT answered)"
         right = f"IF({self._gone}, {closed}, {still})"
         # The answer of a window that merged away is retracted when its successor fires.
         right = f"(({right}) OR (merged_away AND NOT computed AND NOT open))"
-        by = f" OVER (PARTITION BY {listed(names(pipeline)) or '1'})"
-        wrong = f"NOT BOOL_AND(right){by}" if pipeline.where.merges else "NOT right"
-        marked = f"SELECT *, {right} AS right, {self._gone} AS gone FROM {started}"
+        marked = Query(f"SELECT *, {right} AS right, {self._gone} AS gone, {meant} AS meant FROM {started}")
+        grouped = (
+            self._grouped(marked) if pipeline.where.merges else Query(f"SELECT *, NOT right AS wrong FROM ({marked})")
+        )
         change = f"CASE WHEN NOT wrong OR (gone AND computed AND answered AND {equal}) THEN 'same' "
         change += "WHEN NOT computed AND answered THEN 'gone' "
         change += f"WHEN computed AND told AND NOT answered THEN 'new' WHEN computed AND told AND NOT ({equal}) "
@@ -141,7 +148,27 @@ class OpenWindowsCorrected:
         written = self.written
         items += [f"{written.epoch}L AS epoch", f"{written.processing_time}L AS now"]
         items += [f"{written.generation}L AS new_generation"]
-        return Query(f"SELECT {listed(items)} FROM (SELECT *, {wrong} AS wrong FROM ({marked}))")
+        return Query(f"SELECT {listed(items)} FROM ({grouped}) WHERE meant")
+
+    def _grouped(self, marked: Query) -> Query:
+        """Write the SQL of windows that merge, with whether the group that each belongs to is `wrong`, and `meant`.
+
+        Windows are one group where they overlap, directly or through others: else the state could come to hold two that
+        do. A window that no stream can reach is by itself, unless its answer waits for its successor.
+        """
+        keys = names(self.pipeline)
+        by = f"PARTITION BY {listed(keys, ['gone AND NOT merged_away'])}"
+        order = f"{by} ORDER BY window_start, window_end"
+        latest = f"MAX(window_end) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        spaced = (
+            f"SELECT *, IF((gone AND NOT merged_away) OR window_start >= {latest}, 1L, 0L) AS apart FROM ({marked})"
+        )
+        frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        islands = f"SELECT * EXCEPT (apart), SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
+        whole = f"OVER ({by}, island)"
+        own = f"IF(BOOL_OR(computed) {whole}, BOOL_OR(meant AND computed) {whole}, BOOL_OR(meant) {whole})"
+        items = f"NOT BOOL_AND(right) {whole} AS wrong, {own} AS meant"
+        return Query(f"SELECT * EXCEPT (meant, island), {items} FROM ({islands})")
 
 
 class PythonCorrected(OpenWindowsCorrected):

@@ -47,11 +47,8 @@ class Handover(WindowsRun):
                 f"windows up to {text(last)} are still open to the stream, and a definition that reads another one, or "
                 f"is read, is corrected once they are closed: pass a --to of at most {text(closed)}"
             )
-        if pipeline.where.merges and (first > closed or last < END_OF_TIME):
-            raise BackfillError(
-                f"windows that merge and are still open can only be computed together: pass a --from of at most "
-                f"{text(closed)} and no --to, or a --to of at most {text(closed)}, up to where they are closed"
-            )
+        # Windows that merge are corrected with those that they overlap, which may be beside the range.
+        self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)
 
     def _head(self) -> Head:
         return self.lake.head(self.ledger)
@@ -75,15 +72,15 @@ class Handover(WindowsRun):
         return correcting(self.session, self.pipeline, as_of(run, pinned))
 
     def _computed(self, correction: OpenWindowsCorrected, head: Head | None = None) -> Found:
-        written, within = correction.written, in_range(self.first, self.last)
-        log = records(self.answering, self.first, self.last, written.epoch)
-        computed = self.answering.batch(self.answering.assigned(log), within)
-        state = self.session.materialized(Query(f"SELECT * FROM ({self._state(written, head)}) WHERE {within}"))
+        written, reached = correction.written, in_range(*self.reached)
+        log = records(self.answering, *self.reached, written.epoch)
+        computed = self.answering.batch(self.answering.assigned(log), reached)
+        state = self.session.materialized(Query(f"SELECT * FROM ({self._state(written, head)}) WHERE {reached}"))
         held = current(self.pipeline, self.session.table(self.pipeline.name))
         # A window whose records have all been taken back has a state, but no answer that could be.
         without = "" if self.pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
         counted = self.session.counted(
-            correction.corrected(computed, state, held, within),
+            correction.corrected(computed, state, held, reached, in_range(self.first, self.last)),
             {
                 "changed": Condition("change IN ('changed', 'new') OR (change = 'state' AND remains)"),
                 "untouched": Condition("change = 'same' AND computed"),

@@ -162,12 +162,13 @@ class _Audit(Audited):
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
             # The late rows of the first stage say which window they were too late for, so one batch is enough.
-            rows = onward(self._accepted(self._mended(_within("UNIX_MICROS(window_end)"))))
             if self.pipeline.where.merges:
+                rows = onward(self._accepted(late=self._late_of_sessions()))
                 windows = self.session.materialized(batch(rows))
                 expected = Query(f"SELECT * FROM {windows} WHERE {closed}")
                 answers = self._not_merged_away(answers, Query(f"SELECT * FROM {windows} WHERE NOT {closed}"))
             else:
+                rows = onward(self._accepted(self._mended(_within("UNIX_MICROS(window_end)"))))
                 expected = batch(rows, closed)
         else:
             mended = self._covered()
@@ -192,6 +193,26 @@ class _Audit(Audited):
         """Write the condition by which no backfill has computed a late row's window since the row was late."""
         ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repaired]
         return Condition(f"NOT ({' OR '.join(ranges)})") if ranges else ALWAYS
+
+    def _late_of_sessions(self) -> Relation:
+        """Select the late rows of windows that merge which no backfill has taken in since.
+
+        A backfill takes in the records of the windows that the log had in its range, which a late row alone does not
+        tell: it has the window of its record, and not the one which that merged into.
+        """
+        if not self.repaired or not self.session.count(self.late):
+            return self.late
+        keys, texts = names(self.pipeline), []
+        for run in self.repaired:
+            until = f"SELECT * FROM {self.log} WHERE _epoch <= {run.log_epoch}L"
+            windows = self.answering.batch(self.answering.placed(bracketed(Query(until))), _within("window_end")(run))
+            items = listed(keys, list(SPAN), [f"{run.log_epoch}L AS _until"])
+            texts.append(f"SELECT {items} FROM ({windows})")
+        within = "m.window_start <= UNIX_MICROS(l.window_start) AND UNIX_MICROS(l.window_end) <= m.window_end"
+        on = " AND ".join(filter(None, [equal_in("m", "l", keys), within, "l.epoch <= m._until"]))
+        return self.session.view(
+            Query(f"SELECT l.* FROM {self.late} l LEFT ANTI JOIN ({' UNION ALL '.join(texts)}) m ON {on}")
+        )
 
     def _covered(self) -> dict[int, Condition]:
         """Write the conditions of windows that backfills have computed, by the epoch up to which they read the log.
@@ -225,18 +246,19 @@ class _Audit(Audited):
         """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""
         return closed(self.pipeline, "window_end", f"{self.watermark}L")
 
-    def _accepted(self, lost: Condition) -> Query:
+    def _accepted(self, lost: Condition = ALWAYS, late: Relation | None = None) -> Query:
         """Write the SQL of the first stage's assigned records less those that were too late for their window.
 
-        `lost` is a condition on late rows: the records of late rows that do not meet it are included.
+        `lost` is a condition on the rows of `late`, or all late rows: the records of those that do not meet it are
+        included.
         """
-        late = f"SELECT * FROM {self.late} WHERE {lost}"
+        late_ = f"SELECT * FROM {late or self.late} WHERE {lost}"
         place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"
         place += "".join(f" AND r.{name} <=> l.{name}" for name in names(self.first))
         if not self.first.where.merges:
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
         placed = self.answering.first.placed(self.log)
-        return Query(f"SELECT r.* FROM ({placed}) r LEFT ANTI JOIN ({late}) l ON {place}")
+        return Query(f"SELECT r.* FROM ({placed}) r LEFT ANTI JOIN ({late_}) l ON {place}")
 
 
 def _within(end: str) -> Callable[[Run], Condition]:

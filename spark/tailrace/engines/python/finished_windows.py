@@ -79,14 +79,12 @@ def starter(
 
     def started(row: Mapping[str, Any]) -> Row:
         made: Row = {**row, "told": False, "alike": False}
+        held = correction.compared({name: row[f"s_{name}"] for name in rules.columns()}) if row["open"] else None
         if not row["computed"]:
-            return made
+            return made | {"alike": rules.later and held == correction.nothing}
         for step in correction.steps:
             made = made | step(made | now)
-        if row["open"]:
-            held = correction.compared({name: row[f"s_{name}"] for name in rules.columns()})
-            made["alike"] = all(held[name] == row[name] for name in held)
-        return made
+        return made | {"alike": held is not None and all(held[name] == row[name] for name in held)}
 
     def start(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

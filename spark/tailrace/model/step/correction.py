@@ -47,6 +47,11 @@ class Correction:
         total = self.rules.contents(row)[0]
         return {name: term for name, term in total.items() if not is_measure(name)}
 
+    @property
+    def nothing(self) -> Row:
+        """The totals by part of a window whose records were all taken back, as `compared` returns them."""
+        return self.compared(self.rules.opened(self.rules.o.literal(0, "bigint")))
+
     def _opened(self, row: Row) -> Row:
         opened = self.rules.opened(row["new_generation"])
         parts = {name: row[name] for name in self.rules.parts}
@@ -98,18 +103,28 @@ def correct(
     generation: int,
     first: int = BEGINNING,
     last: int = END_OF_TIME,
+    *,
+    closed: bool = False,
 ) -> Corrected:
     """Correct the windows that are in reach of `state` and whose timestamp is in `[first, last)`.
 
+    With `closed`, the answers of the windows beyond reach, too, which no state holds any more.
+
     `records` are all that the log holds up to the state's epoch, and `held` the answers that the panes so far give.
-    Windows that merge are corrected together, so the range must hold all of them.
+    Windows that merge are corrected together where they overlap, those of the log, of the state and of the answers
+    alike: else the state could come to hold two that do. Such a group is in the range where the log's window is, or any
+    of its windows if the log has none; so any cut into ranges, in any order, corrects what one run over the whole does
+    (rule V5).
     """
-    return _Correcting(pipeline, state, held, generation, Window(first, last)).run(records)
+    return _Correcting(pipeline, state, held, generation, Window(first, last), closed).run(records)
 
 
 class _Correcting:
-    def __init__(self, pipeline: Pipeline, state: WindowsState, held: Answers, generation: int, range_: Window) -> None:
+    def __init__(
+        self, pipeline: Pipeline, state: WindowsState, held: Answers, generation: int, range_: Window, closed: bool
+    ) -> None:
         assert state.clock is not None
+        self.beyond = closed
         self.pipeline, self.state, self.held, self.generation = pipeline, state, held, generation
         self.clock, self.range = state.clock, range_
         self.rules = Transition(pipeline, Scalars())
@@ -117,33 +132,42 @@ class _Correcting:
         self.panes: list[Pane] = []
 
     def run(self, records: Iterable[Record]) -> Corrected:
-        found = totals(self.pipeline, records)
+        found, answered = totals(self.pipeline, records), dict[Key, set[Window]]()
+        for key, window in self.held:
+            answered.setdefault(key, set()).add(window)
         after: dict[Key, Mapping[Window, Row]] = {}
-        for key in {**self.state.windows, **found}:
+        for key in {**self.state.windows, **found, **answered}:
             held = self.state.windows.get(key, {})
-            own = {window: one for window, one in found.get(key, {}).items() if self._meant(window)}
-            windows = self._corrected(key, held, own)
+            own = {window: one for window, one in found.get(key, {}).items() if self._reached(window)}
+            windows = self._corrected(key, held, own, answered.get(key, set()))
             if windows:
                 after[key] = windows
+            if self.beyond:
+                self._replaced(key, held, found.get(key, {}), answered.get(key, set()))
         moved = after != self.state.windows or self.panes
         return Corrected(
             WindowsState(after, self.clock, self.generation if moved else self.state.generation), self.panes
         )
 
-    def _meant(self, window: Window) -> bool:
-        in_reach = not self.rules.out_of_reach(window.end, self.clock.watermark)
-        return bool(in_reach and self.range.start <= window.timestamp < self.range.end)
+    def _reached(self, window: Window) -> bool:
+        return not self.rules.out_of_reach(window.end, self.clock.watermark)
+
+    def _meant(self, windows: Iterable[Window]) -> bool:
+        return any(self.range.start <= window.timestamp < self.range.end for window in windows)
 
     def _corrected(
-        self, key: Key, held: Mapping[Window, Row], own: Mapping[Window, tuple[int, Row]]
+        self, key: Key, held: Mapping[Window, Row], own: Mapping[Window, tuple[int, Row]], answered: set[Window]
     ) -> Mapping[Window, Row]:
-        wrong = {window for window in {*held, *own} if self._meant(window) and not self._same(held, own, window)}
-        if wrong and self.pipeline.where.merges:
-            wrong = {window for window in {*held, *own} if self._meant(window)}
+        wrong, waiting = set[Window](), answered & self._merged_away(held)
+        for group in self._groups({*held, *own, *waiting, *filter(self._reached, answered)}):
+            # The answer of a window that merged away is retracted when its successor fires.
+            compared = (window for window in group if window in held or window in own or window not in waiting)
+            if self._meant(group & {*own} or group) and not all(self._same(held, own, window) for window in compared):
+                wrong |= group
         after = {window: row for window, row in held.items() if window not in wrong}
-        lost = [old.window for window in wrong if window in held for old in held[window]["predecessors"]]
-        for window in sorted({*wrong, *lost}):
-            total = own.get(window)
+        lost = self._merged_away({window: held[window] for window in wrong if window in held})
+        for window in sorted(wrong | lost):
+            total = own.get(window) if window in wrong else None
             answer = self.held.get((key, window))
             row = None if total is None else self._started(window, total, answered=answer is not None)
             if total is None or row is None:
@@ -154,10 +178,33 @@ class _Correcting:
                 self._emit(key, window, answer, total[1])
         return after
 
+    def _replaced(
+        self, key: Key, held: Mapping[Window, Row], found: Mapping[Window, tuple[int, Row]], answered: set[Window]
+    ) -> None:
+        waiting = self._merged_away(held)
+        for window in sorted({*found, *answered}):
+            if not self._reached(window) and self._meant((window,)) and (window in found or window not in waiting):
+                self._emit(key, window, self.held.get((key, window)), found[window][1] if window in found else None)
+
+    def _groups(self, windows: set[Window]) -> Iterable[set[Window]]:
+        """Divide windows into groups that are right or wrong as a whole."""
+        if not self.pipeline.where.merges:
+            return ({window} for window in windows)
+        return map(set, self.pipeline.where.gathered(windows).values())
+
+    def _merged_away(self, held: Mapping[Window, Row]) -> set[Window]:
+        """Find the windows that merged into these, and whose answers wait for these to fire (rule V3)."""
+        if not self.pipeline.where.merges:
+            return set()
+        return {old.window for row in held.values() for old in row["predecessors"]}
+
     def _same(self, held: Mapping[Window, Row], own: Mapping[Window, tuple[int, Row]], window: Window) -> bool:
-        if window not in held or window not in own:
+        if window not in held:
             return False
         compared = self.correction.compared(held[window])
+        if window not in own:
+            # Of a window whose records were all taken back there is nothing to be found but in the state.
+            return self.rules.later and compared == self.correction.nothing
         return compared == {name: own[window][1][name] for name in compared}
 
     def _started(self, window: Window, total: tuple[int, Row], *, answered: bool) -> Row:
