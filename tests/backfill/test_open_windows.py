@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace import Pipeline, Sessions, minutes
+from tailrace import Col, Computation, Count, Derive, Field, Map, Max, Pipeline, Sessions, Sum, minutes
 from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.engines.batch import run_engine
 from tailrace.engines.duckdb.follower import ProcessFollower
@@ -20,12 +22,28 @@ from tailrace.lake.commit.lease import BORROWER, LENDER, Lease
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.definition.context import Context
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
-from tests.support.rides import HOURLY, Case, within
+from tests.support.rides import HOURLY, RIDES, Case, within
 
 VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
+
+
+class Fares(Computation):
+    """Produces each ride with what its rider has paid so far."""
+
+    state = {"paid": Field("bigint", 0)}
+    produces = {"cents": "bigint", "paid": "bigint"}
+
+    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+        context.state.paid += record["cents"]
+        context.produce({"cents": record["cents"], "paid": context.state.paid}, event_time=record["day"])
+
+
+FARES = Fares(name="fares", log=RIDES, key="who")
+TWICE = Map(name="twice", log=RIDES, each=Derive({"double": Col("cents") * 2}), what=("who", "double"))
 
 
 MORNING = [("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"), ("ann", 8, "08:40")]
@@ -94,6 +112,35 @@ def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
         0
     ]
     assert generation == done.run.generation, "V2: the stream goes on in the generation of the state it was handed"
+
+
+def test_X4_open_windows_over_what_others_produced_are_computed_from_their_ledgers(
+    plain: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    case = Case(plain, settings, tmp_path / "landing")
+    paid = replace(VISITS, name="paid", log=FARES.produced, what={**VISITS.what, "most": Max("paid")})
+    both = (paid, replace(HOURLY, name="doubled", log=TWICE.produced, what={"n": Count(), "cents": Sum("double")}))
+    case.land(*MORNING)
+    case.drain(*both)
+    for pipeline in both:
+        case.lose(pipeline, "ann")
+    running = case.stream(*both)
+    running.start()
+    case.land(("ann", 16, "08:45"), ("bob", 1, "08:50"))
+    within(running, lambda: running.epoch == 1 and all(fold.epoch == 1 for fold in running.folds))
+    for pipeline in both:
+        assert backfill(case.lake, pipeline, BEGINNING)[-1].changed == 1
+    case.land(("ann", 32, "08:55"))
+    case.land(("zoe", 0, "13:30"))
+    within(running, lambda: all(fold.epoch == 3 for fold in running.folds))
+    assert [backfill(case.lake, pipeline, BEGINNING)[-1].changed for pipeline in both] == [0, 0]
+    running.stop()
+    running.close()
+    for pipeline in both:
+        found = audit(case.lake, pipeline)
+        assert found.ok, found.checks
+    assert case.answers(paid)["ann", "08:05"] == (5, 61)
+    assert case.answers(both[1])["ann", "08:00"] == (5, 122)
 
 
 def test_X4_an_epoch_that_is_folded_while_the_lease_is_lent_is_folded_again(

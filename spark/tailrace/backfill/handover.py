@@ -2,9 +2,9 @@
 
 The backfill borrows the ledger's lease at an epoch boundary, so that the ledger does not move under it: the stream goes
 on landing records, and waits with the epoch that it has folded. The backfill computes the windows from all that the log
-holds up to the ledger's epoch, compares them with the open state and the answers (`differences`), and gives the lease
-back in the commit of the differences: panes, retractions and partials in its own generation. The stream then reads its
-state anew from the ledger, and folds its epoch again.
+holds up to the ledger's epoch, be it a source's log or what another definition produced, compares them with the open
+state and the answers (`differences`), and gives the lease back in the commit of the differences: panes, retractions and
+partials in its own generation. The stream then reads its state anew from the ledger, and folds its epoch again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, text
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Productions
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
@@ -41,11 +40,10 @@ class Handover(WindowsRun):
         super().__init__(session, pipeline, first, last)
         self.answering = answering(session, pipeline)
         self.ledger = ledger_name(pipeline.name)
-        alone = pipeline.earlier is None and not any(isinstance(log, Productions) for log in pipeline.log.parts)
-        if not alone or ONWARD in self.lake.head(self.ledger).properties:
+        if pipeline.earlier is not None or ONWARD in self.lake.head(self.ledger).properties:
             raise BackfillError(
-                f"windows up to {text(last)} are still open to the stream, and a definition that reads another one, or "
-                f"is read, is corrected once they are closed: pass a --to of at most {text(closed)}"
+                f"windows up to {text(last)} are still open to the stream, and a pipeline that reads another one's panes, "
+                f"or whose panes are read, is corrected once they are closed: pass a --to of at most {text(closed)}"
             )
         # Windows that merge are corrected with those that they overlap, which may be beside the range.
         self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)

@@ -108,7 +108,7 @@ class Fold(Protocol):
         """Step an epoch that was passed on, and write it to the ledger's branch."""
 
     def passed_on(self) -> PassedEpoch:
-        """Return the staged epoch as its readers take it."""
+        """Return the staged epoch, or the last one where that is published, as its readers take it."""
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
         """Return an epoch of the ledger as its readers take it; `there` is its commit, None where that is gone."""

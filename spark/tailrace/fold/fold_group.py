@@ -150,12 +150,21 @@ class FoldGroup(Sequence[Fold]):
         return found
 
     def publish(self, stage: Callable[[Fold], EpochResult]) -> dict[str, EpochResult]:
-        """Publish what each fold has staged; return the results of folds staged again, on a state put right (X4)."""
+        """Publish what each fold has staged; return the results of folds staged again, on a state put right (X4).
+
+        Those that read a fold which was staged again are so, too: what they had of it is of the state before.
+        """
+        anew = set[str]()
 
         def published(fold: Fold) -> EpochResult | None:
             again = None
+            if any(earlier.name in anew for earlier in before(fold.definition)):
+                fold.anew()
+                again = stage(fold)
             while not fold.publish():
                 again = stage(fold)
+            if again is not None:
+                anew.add(fold.definition.name)
             self._trimming[fold.definition.name].after_commit()
             return again
 

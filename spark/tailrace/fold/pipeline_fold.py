@@ -76,9 +76,10 @@ class LedgerFold:
         return self._step(consumed, passed.clock_after(self.state.clock), phases)
 
     def passed_on(self) -> PassedEpoch:
-        """Return the staged epoch, as records of a later stage."""
+        """Return the staged epoch, as records of a later stage, or the last one where that is published already."""
         staged = self._staged
-        assert staged is not None
+        if staged is None:
+            return self.passed_on_again(self.epoch, EpochCommit.of(self.lease.head.properties))
         onward = BEGINNING if staged.onward is None else staged.onward
         return PassedEpoch(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
