@@ -13,8 +13,24 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace import Col, Computation, Count, Derive, Field, Map, Max, Pipeline, Sessions, Sum, minutes
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace import (
+    RETRACTING,
+    AfterCount,
+    AfterWatermark,
+    Col,
+    Computation,
+    Count,
+    Derive,
+    Field,
+    Fixed,
+    Map,
+    Max,
+    Pipeline,
+    Sessions,
+    Sum,
+    minutes,
+)
+from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
 from tailrace.engines.batch import run_engine
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.spark import cluster
@@ -25,6 +41,7 @@ from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.context import Context
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.stage_replay import replay
 from tests.support.depth import deep
 from tests.support.rides import HOURLY, RIDES, Case, within
 
@@ -44,6 +61,12 @@ class Fares(Computation):
 
 FARES = Fares(name="fares", log=RIDES, key="who")
 TWICE = Map(name="twice", log=RIDES, each=Derive({"double": Col("cents") * 2}), what=("who", "double"))
+
+
+BILLS = Pipeline(
+    name="bills", log=VISITS.panes, key="who", what={"n": Count(), "cents": Sum("cents")}, where=Fixed(minutes(240)),
+    when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)), how=RETRACTING,
+)  # fmt: skip
 
 
 MORNING = [("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"), ("ann", 8, "08:40")]
@@ -203,6 +226,43 @@ def test_X4_two_backfills_of_open_windows_go_one_after_the_other(
     assert case.answers(HOURLY)["ann", "08:00"] == (3, 13)
     statuses = [run.status for run in Runs(case.lake, HOURLY).all() if run.kind == "backfill"]
     assert set(statuses) == {"committed"}
+
+
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=deep)])
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed"])
+def test_X4_later_stages_go_on_from_what_a_backfill_corrected_and_read_what_it_corrected_before_them(
+    plain: SparkSession, settings: Settings, tmp_path: Path, engine: str, killed: bool
+) -> None:
+    case = Case(plain, settings.model_copy(update={"engine": engine}), tmp_path / "landing")
+    case.land(*MORNING, ("bob", 2, "08:11"))
+    case.drain(BILLS)
+    case.lose(VISITS, "ann")
+    case.lose(BILLS, "bob")
+    running = case.stream(BILLS)
+    running.start()
+    case.land(("ann", 16, "08:45"), ("bob", 1, "08:30"), ("cid", 1, "08:20"))
+    within(running, lambda: running.epoch == 1 and all(fold.epoch == 1 for fold in running.folds))
+    if killed:
+        # It has corrected the first stage, and dies.
+        assert backfill(case.lake, VISITS, BEGINNING)[-1].changed == 1
+    else:
+        done = [runs[-1].changed for _, runs in backfill_stages(case.lake, BILLS, BEGINNING)]
+        assert done == [1, 1], "ann's visit, bob's bill"
+    case.land(("ann", 32, "08:55"), ("bob", 1, "08:40"))
+    within(running, lambda: all(fold.epoch == 2 for fold in running.folds))
+    again = [runs[-1].changed for _, runs in backfill_stages(case.lake, BILLS, BEGINNING)]
+    assert again == [0, 1 if killed else 0]
+    case.land(("ann", 64, "09:01"), ("zoe", 0, "02T08:00"))
+    within(running, lambda: all(fold.epoch == 3 for fold in running.folds))
+    running.stop()
+    running.close()
+    for stage in BILLS.stages:
+        found = audit(case.lake, stage)
+        assert found.ok, (stage.name, found.checks)
+        told = replay(case.lake, stage, 2)
+        assert not told.differences, (stage.name, told.differences)
+    assert case.answers(BILLS)["ann", "08:00"] == (1, 1 + 4 + 8 + 16 + 32 + 64)
+    assert case.answers(BILLS)["bob", "08:00"] == (1, 6)
 
 
 def test_V5_a_range_of_open_sessions_takes_each_that_ends_in_it_with_all_that_it_overlaps(

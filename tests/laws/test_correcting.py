@@ -133,12 +133,12 @@ class Stages:
     @classmethod
     def drawn(cls, data: st.DataObject, *, lost: bool = True) -> Stages:
         pipeline = data.draw(chains(kept=True))
+        assume(all(stage.stamp is None for stage in pipeline.stages[:-1]))
         made = data.draw(epochs(pipeline.stages[0], ends=True))
         place = data.draw(st.integers(1, len(made) - 1))
         before = fold_stages(pipeline, (losing(data, made) if lost else made)[:place])
         first = pipeline.stages[0]
         assume(not (before[0].late and (first.where.merges or not lost)))
-        assume(first.stamp is None or not first.where.merges)
         panes = [run.panes for run in before]
         found = correct_stages(pipeline, [run.state for run in before], everything(made[:place]), panes, GENERATION)
         return cls(pipeline, made, place, before, found)
@@ -166,10 +166,11 @@ def test_X4_stages_that_lost_nothing_are_left_alone_and_no_correction_is_made_tw
 @given(st.data())
 def test_X4_every_stage_goes_on_from_corrected_windows_to_the_batch_answer(data: st.DataObject) -> None:
     one = Stages.drawn(data)
-    after = fold_stages(one.pipeline, one.made[one.place :], [found.state for found in one.corrected])
-    for stage, run, panes in zip(one.pipeline.stages, after, one.panes, strict=True):
+    states, panes = [found.state for found in one.corrected], [found.panes for found in one.corrected]
+    after = fold_stages(one.pipeline, one.made[one.place :], states, panes)
+    for stage, run, before in zip(one.pipeline.stages, after, one.panes, strict=True):
         expected = batch(stage, everything(one.made), after[0].late)
         told = f"X4, the answers of {stage.name} after a correction against the batch's"
-        laws.same_answers(answers([*panes, *run.panes]), expected, told)
-        laws.panes_apply_to_answers(stage, [*panes, *run.panes])
+        laws.same_answers(answers([*before, *run.panes]), expected, told)
+        laws.panes_apply_to_answers(stage, [*before, *run.panes])
         assert stage is one.pipeline.stages[0] or not run.late, "T3: what a correction changes later is not too late"

@@ -51,7 +51,9 @@ class OpenWindowsCorrected:
     def rows(self, view: Relation) -> Query:
         """Write the SQL of the ledger rows for a view of `corrected`'s result; equal windows give none."""
         partials = Rows(self.pipeline).of_corrected(view, Condition("remains"), Condition("open AND NOT remains"))
-        return Query(f"{pane_rows(self.pipeline, view, self.written)} UNION ALL {partials}")
+        # The answer of a window that merged away goes with its successor.
+        panes = pane_rows(self.pipeline, view, self.written, Condition("NOT gone OR merged_away"))
+        return Query(f"{panes} UNION ALL {partials}")
 
     @property
     def _gone(self) -> Condition:
@@ -144,7 +146,7 @@ class OpenWindowsCorrected:
         items = [*names(pipeline), *SPAN, *(f"{quoted(n)} AS {quoted(f'part_{n}')}" for n in self.parts)]
         items += map(quoted, self.rules.columns())
         items += [quoted(f"{which}_{n}") for which in ("new", "old") for n in pipeline.results]
-        items += ["computed", "open", "gone", "computed AND NOT gone AS remains", change]
+        items += ["computed", "open", "gone", "merged_away", "computed AND NOT gone AS remains", change]
         written = self.written
         items += [f"{written.epoch}L AS epoch", f"{written.processing_time}L AS now"]
         items += [f"{written.generation}L AS new_generation"]

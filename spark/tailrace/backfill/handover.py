@@ -15,7 +15,9 @@ from tailrace.backfill.differences import OpenWindowsCorrected, correcting
 from tailrace.backfill.range_records import records
 from tailrace.backfill.range_run import WindowsRun
 from tailrace.backfill.result import BackfillError, Found, as_of
+from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.batch.held_answers import held
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
@@ -28,7 +30,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, text
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows
-from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.results.answers import current, events_in, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Condition, Query
 
@@ -40,13 +42,21 @@ class Handover(WindowsRun):
         super().__init__(session, pipeline, first, last)
         self.answering = answering(session, pipeline)
         self.ledger = ledger_name(pipeline.name)
-        if pipeline.earlier is not None or ONWARD in self.lake.head(self.ledger).properties:
-            raise BackfillError(
-                f"windows up to {text(last)} are still open to the stream, and a pipeline that reads another one's panes, "
-                f"or whose panes are read, is corrected once they are closed: pass a --to of at most {text(closed)}"
-            )
+        self._check()
         # Windows that merge are corrected with those that they overlap, which may be beside the range.
         self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)
+
+    def _check(self) -> None:
+        """Raise `BackfillError` where a later stage could not follow what is corrected."""
+        for stage in self.pipeline.stages:
+            read = stage is not self.pipeline or ONWARD in self.lake.head(self.ledger).properties
+            if read and stage.stamp is not None:
+                closed = self.pipeline.closed_until(self._head().number("watermark"))
+                raise BackfillError(
+                    f"windows up to {text(self.last)} are still open to the stream, and answers of {stage.name} happen "
+                    f"at their {stage.timestamp.value} record's time, by which the ledger's are not compared: pass a "
+                    f"--to of at most {text(closed)}, up to where windows are closed"
+                )
 
     def _head(self) -> Head:
         return self.lake.head(self.ledger)
@@ -71,14 +81,13 @@ class Handover(WindowsRun):
 
     def _computed(self, correction: OpenWindowsCorrected, head: Head | None = None) -> Found:
         written, reached = correction.written, in_range(*self.reached)
-        log = records(self.answering, *self.reached, written.epoch)
-        computed = self.answering.batch(self.answering.assigned(log), reached)
+        computed = self.answering.batch(self._placed(written.epoch), reached)
         state = self.session.materialized(Query(f"SELECT * FROM ({self._state(written, head)}) WHERE {reached}"))
-        held = current(self.pipeline, self.session.table(self.pipeline.name))
+        answers = current(self.pipeline, held(self.session, self.pipeline))
         # A window whose records have all been taken back has a state, but no answer that could be.
         without = "" if self.pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
         counted = self.session.counted(
-            correction.corrected(computed, state, held, reached, in_range(self.first, self.last)),
+            correction.corrected(computed, state, answers, reached, in_range(self.first, self.last)),
             {
                 "changed": Condition("change IN ('changed', 'new') OR (change = 'state' AND remains)"),
                 "untouched": Condition("change = 'same' AND computed"),
@@ -87,6 +96,17 @@ class Handover(WindowsRun):
         )
         self.session.free(state)
         return Found(counted.relation, counted.counts)
+
+    def _placed(self, epoch: int) -> Query:
+        """Write the query of the records that windows may hold, each with its windows.
+
+        Of a later stage they are the answers that it has read of the stage before it, and that stand: what a backfill
+        corrected of those since, the stage reads with its next epoch.
+        """
+        if self.pipeline.earlier is None:
+            return self.answering.placed(records(self.answering, *self.reached, epoch))
+        since = events_in(self.pipeline, self.reached[0])
+        return self.answering.placed(log_records.records(self.session, self.pipeline.log, epoch, since))
 
     def _state(self, written: BackfillVersion, head: Head | None) -> Query:
         """Write the SQL of the open windows in the ledger, as of its head's snapshot or, without a head, the newest."""

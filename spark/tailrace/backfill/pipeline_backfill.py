@@ -37,7 +37,7 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.results.answers import current, differences, events_from, events_until, in_range, new
+from tailrace.sql.results.answers import current, differences, events_from, events_in, events_until, in_range, new
 from tailrace.sql.results.backfill_rows import pane_rows
 from tailrace.sql.terms import Condition
 
@@ -53,7 +53,7 @@ def backfill(
     reason: str | None = None,
     dry_run: bool = False,
 ) -> list[Backfilled]:
-    """Recompute the range `[first, last)` of window timestamps, in microseconds.
+    """Recompute the range `[first, last)` of window timestamps of one stage, in microseconds.
 
     The closed windows of the range are one run, and the windows that a stream can still reach are another; a run with
     no window is left out. A dry run says what would change and changes nothing. Raises `BackfillError` for a range that
@@ -66,6 +66,12 @@ def backfill(
         return backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run)
 
     def run(lake: Lake) -> list[Backfilled]:
+        closed = pipeline.closed_until(folded_head(lake, pipeline).number("watermark"))
+        if pipeline.earlier is not None and last > closed:
+            raise BackfillError(
+                f"windows up to {text(last)} are still open to the stream, and hold what {pipeline.name} has read of "
+                f"{pipeline.earlier.name}: backfill all stages, or pass a --to of at most {text(closed)}"
+            )
         with _opened(lake, pipeline, first, last) as (session, shared):
             return [part.run(reason, dry_run) for part in _parts(session, pipeline, first, last, shared)]
 
@@ -85,9 +91,12 @@ def backfill_stages(
 ) -> Sequence[tuple[Ranged, list[Backfilled]]]:
     """Backfill every stage of a definition, in order; the answers of each stage are computed once, from the log.
 
-    If one stage cannot be backfilled, none is changed: of several stages the range must be closed in all, and a later
-    stage closes after the stages before it. `begun` is called with the session before anything is computed. Where
-    DuckDB runs out of room Spark takes over; without `spark` the caller gets a `RoomError` instead.
+    If one stage cannot be backfilled, none is changed. Where windows of a later stage are still open, the range of the
+    stage before it begins as early as these reach. They are computed of what the stage has read; what is corrected of
+    the stage before while that is open, they get with the stream's next epoch (X4).
+
+    `begun` is called with the session before anything is computed. Where DuckDB runs out of room Spark takes over;
+    without `spark` the caller gets a `RoomError` instead.
     """
     for stage in pipeline.stages:
         _check(lake, stage, first, last)
@@ -99,9 +108,10 @@ def backfill_stages(
         return [(pipeline, runs)]
 
     def run(lake: Lake) -> list[tuple[Pipeline, list[Backfilled]]]:
-        with _opened(lake, pipeline, first, last) as (session, shared):
+        firsts = _firsts(lake, pipeline, first, last)
+        with _opened(lake, pipeline, min(firsts.values()), last) as (session, shared):
             begun(session)
-            stages = [(stage, _parts(session, stage, first, last, shared)) for stage in pipeline.stages]
+            stages = [(stage, _parts(session, stage, firsts[stage.name], last, shared)) for stage in pipeline.stages]
             return [(stage, [part.run(reason, dry_run) for part in parts]) for stage, parts in stages]
 
     return here_first(lake, run) if spark else run(lake)
@@ -138,6 +148,18 @@ def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:
     if first >= last:
         raise BackfillError(f"the range from {text(first)} to {text(last)} is empty: pass a --to later than --from")
     check_definition(lake, pipeline)
+
+
+def _firsts(lake: Lake, pipeline: Pipeline, first: int, last: int) -> dict[str, int]:
+    """Find where the range begins for each stage: the open windows of a later one need those before to be computed."""
+    found = dict[str, int]()
+    for stage in reversed(pipeline.stages):
+        found[stage.name] = first
+        closed = stage.closed_until(folded_head(lake, stage).number("watermark"))
+        if last > closed and stage.earlier is not None:
+            since = events_in(stage, max(first, closed))
+            first = BEGINNING if since is None else min(first, since)
+    return found
 
 
 def _parts(session: Session, pipeline: Pipeline, first: int, last: int, shared: Shared) -> list[_Closed | Handover]:

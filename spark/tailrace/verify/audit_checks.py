@@ -108,9 +108,7 @@ class Audited:
 
     def repairs(self) -> list[Run]:
         """List the backfills that were committed."""
-        runs = Runs(self.lake, self.definition)
-        found = runs.all() if self.lake.has(runs.table) else []
-        return [run for run in found if run.status == "committed" and run.kind == "backfill"]
+        return committed_backfills(self.lake, self.definition)
 
     def rejected_by_sources(self) -> Relation:
         """Write the query, in brackets, of the records that were rejected as they were read, of all logs."""
@@ -208,3 +206,10 @@ def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[st
     total = "CAST(COALESCE(SUM(l._n), 0) AS bigint) AS n"
     (row,) = session.rows(Query(f"SELECT {total} FROM ({ours}) l JOIN ({theirs}) r ON {same}"))
     return int(row["n"])
+
+
+def committed_backfills(lake: Lake, definition: Ranged) -> list[Run]:
+    """List the backfills of a definition that were committed."""
+    runs = Runs(lake, definition)
+    found = runs.all() if lake.has(runs.table) else []
+    return [run for run in found if run.status == "committed" and run.kind == "backfill"]

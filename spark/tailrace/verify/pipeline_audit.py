@@ -17,6 +17,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
+from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.read.current_answers import held_by
@@ -34,7 +35,7 @@ from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out, may_fail
 from tailrace.sql.results.answers import current, differences
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
-from tailrace.verify.audit_checks import Audit, Audited, Check
+from tailrace.verify.audit_checks import Audit, Audited, Check, committed_backfills
 from tailrace.verify.join_audit import audit_join
 from tailrace.verify.map_audit import audit_map
 
@@ -171,11 +172,11 @@ class _Audit(Audited):
                 rows = onward(self._accepted(self._mended(_within("UNIX_MICROS(window_end)"))))
                 expected = batch(rows, closed)
         else:
-            mended = self._covered()
+            mended, late = self._covered(), self._late_of_sessions(while_open=True)
             others = Condition(" AND ".join([closed, *(f"NOT {ranges}" for ranges in mended.values())]))
-            texts = [batch(onward(self._accepted(ALWAYS)), others)]
+            texts = [batch(onward(self._accepted(late=late)), others)]
             for epoch, ranges in mended.items():
-                accepted = self._accepted(Condition(f"epoch > {epoch}L"))
+                accepted = self._accepted(Condition(f"epoch > {epoch}L"), late)
                 texts.append(batch(onward(accepted), Condition(f"{closed} AND {ranges}")))
             expected = Query(" UNION ALL ".join(all_of(bracketed(text_)) for text_ in texts))
         return self.compared("answers are the batch answers", differences(self.pipeline, expected, answers))
@@ -194,22 +195,32 @@ class _Audit(Audited):
         ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repaired]
         return Condition(f"NOT ({' OR '.join(ranges)})") if ranges else ALWAYS
 
-    def _late_of_sessions(self) -> Relation:
-        """Select the late rows of windows that merge which no backfill has taken in since.
+    def _late_of_sessions(self, *, while_open: bool = False) -> Relation:
+        """Select the late rows of the first stage which none of its backfills has taken into a window since.
 
-        A backfill takes in the records of the windows that the log had in its range, which a late row alone does not
-        tell: it has the window of its record, and not the one which that merged into.
+        Where windows merge, a backfill takes in the records of the windows that the log had in its range. A late row
+        alone does not tell them: it has the window of its record, and not the one which that merged into. With
+        `while_open`, only windows that the stream could still reach count, whose corrections later stages read.
         """
-        if not self.repaired or not self.session.count(self.late):
+        first = self.answering.first
+        runs = self.repaired if first is self.answering else committed_backfills(self.lake, self.first)
+        if not (self.first.where.merges and runs and self.session.count(self.late)):
             return self.late
-        keys, texts = names(self.pipeline), []
-        for run in self.repaired:
+        keys, known, texts = names(self.first), recorded(self.lake, ledger_name(self.first.name)), []
+        for run in runs:
+            within = _within("window_end")(run)
+            if while_open:
+                if run.log_epoch not in known:
+                    continue
+                reach = self.first.closed_until(known[run.log_epoch].clock.watermark)
+                within = Condition(f"{within} AND window_end > {reach}L")
             until = f"SELECT * FROM {self.log} WHERE _epoch <= {run.log_epoch}L"
-            windows = self.answering.batch(self.answering.placed(bracketed(Query(until))), _within("window_end")(run))
-            items = listed(keys, list(SPAN), [f"{run.log_epoch}L AS _until"])
-            texts.append(f"SELECT {items} FROM ({windows})")
-        within = "m.window_start <= UNIX_MICROS(l.window_start) AND UNIX_MICROS(l.window_end) <= m.window_end"
-        on = " AND ".join(filter(None, [equal_in("m", "l", keys), within, "l.epoch <= m._until"]))
+            windows = first.batch(first.placed(bracketed(Query(until))), within)
+            texts.append(f"SELECT {listed(keys, list(SPAN), [f'{run.log_epoch}L AS _until'])} FROM ({windows})")
+        if not texts:
+            return self.late
+        inside = "m.window_start <= UNIX_MICROS(l.window_start) AND UNIX_MICROS(l.window_end) <= m.window_end"
+        on = " AND ".join(filter(None, [equal_in("m", "l", keys), inside, "l.epoch <= m._until"]))
         return self.session.view(
             Query(f"SELECT l.* FROM {self.late} l LEFT ANTI JOIN ({' UNION ALL '.join(texts)}) m ON {on}")
         )

@@ -180,7 +180,8 @@ def _filter_of(log: Log, first: int, last: int) -> Filter:
     """Return the filter of the files of a log's table that may hold records of these epochs."""
     if isinstance(log, Panes | Productions):
         kind = PANE if isinstance(log, Panes) else PRODUCTION
-        return every(equal("kind", kind), above("epoch", first - 1), at_most("epoch", last))
+        # What a backfill corrected after the epoch before the first is read with the first.
+        return every(equal("kind", kind), above("epoch", first - 2), at_most("epoch", last))
     return every(above("_epoch", first - 1), at_most("_epoch", last))
 
 

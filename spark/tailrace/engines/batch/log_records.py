@@ -20,7 +20,7 @@ from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.join import Join
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
-from tailrace.sql.records.stage_records import changes, productions, standing
+from tailrace.sql.records.stage_records import changes, productions, sent_until, standing
 from tailrace.sql.records.unions import united
 from tailrace.sql.results import join_output, map_rows
 from tailrace.sql.results.answers import latest
@@ -144,7 +144,7 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
         return arrived(session, log, session.log(log.of, brought_within(times, epoch, first, last)), times)
     table, where = _table(session.lake, log, epoch, first, last)
     if isinstance(log, Panes):
-        panes = Relation(f"(SELECT * FROM {session.table(table, where)} WHERE kind = '{PANE}' AND epoch <= {epoch}L)")
+        panes = Relation(f"(SELECT * FROM {session.table(table, where)} WHERE {sent_until(epoch)})")
         return bracketed(standing(log.of, Query(f"SELECT * FROM ({latest(log.of, panes)}) WHERE NOT retraction")))
     if not isinstance(log, Productions):
         return session.log(log, where)

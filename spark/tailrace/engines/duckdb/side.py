@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from tailrace.engines.choose import EngineChoice
+from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.execution import Moved, Windows, executed
 from tailrace.engines.duckdb.preparation import Steps, Taken
@@ -16,11 +17,12 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
-from tailrace.lake.schema.filters import at_most, equal, every
+from tailrace.lake.schema.filters import above, at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.terms import Relation
+from tailrace.sql.records.stage_records import corrected_before, sent_with
+from tailrace.sql.terms import Condition, Query, Relation
 
 
 class DuckSide:
@@ -40,11 +42,14 @@ class DuckSide:
         self.execution = executed(connection, pipeline, steps)
         self.ledger = ledger_name(pipeline.name)
         self.holds = self.execution.holds
+        self._restored_at: int | None = None
 
     def nothing(self, generation: int) -> Windows:
         return self.execution.nothing(generation)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Windows:
+        # A backfill may have corrected the state that is restored, and later stages read that with the next epoch.
+        self._restored_at = clock.epoch
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
         with scanned(self.connection, self.lake, self.ledger, where, snapshot) as rows:
             until = Relation(f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})")
@@ -77,12 +82,19 @@ class DuckSide:
         return self.execution.due(state, periods, delays)
 
     def passed(self, stepped: Moved) -> pa.Table:
-        return self.execution.changed(stepped.rows)
+        passed, clock = self.execution.changed(stepped.rows), stepped.state.clock
+        if clock is None or clock.epoch - 1 != self._restored_at:
+            return passed
+        return pa.concat_tables([passed, self._read(clock.epoch, corrected_before(clock.epoch))])
 
     def passed_again(self, epoch: int) -> pa.Table:
-        where = every(equal("kind", PANE), equal("epoch", epoch))
+        return self._read(epoch, sent_with(epoch))
+
+    def _read(self, epoch: int, which: Condition) -> pa.Table:
+        """Return the records that a later stage reads of ledger rows of an epoch, or of the epoch before it."""
+        where = every(equal("kind", PANE), above("epoch", epoch - 2), at_most("epoch", epoch))
         with scanned(self.connection, self.lake, self.ledger, where) as rows:
-            found = self.connection.execute(f"SELECT * FROM {rows} WHERE kind = '{PANE}' AND epoch = {epoch}")
+            found = self.connection.execute(in_duckdb(Query(f"SELECT * FROM {rows} WHERE {which}")))
             return self.execution.changed(found.to_arrow_table())
 
     def close(self) -> None:

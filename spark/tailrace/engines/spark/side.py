@@ -23,8 +23,8 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.holds import due_items, next_due
-from tailrace.sql.records.stage_records import changes
-from tailrace.sql.terms import Relation
+from tailrace.sql.records.stage_records import changes, corrected_before, sent_with
+from tailrace.sql.terms import Condition, Relation
 
 Bundled: TypeAlias = "DataFrame | pa.Table"
 """A bundle's records as either engine has them: a Spark frame, or an Arrow table."""
@@ -45,11 +45,14 @@ class SparkSide:
         self.execution = compiled(spark, pipeline)
         self.ledger = ledger_name(pipeline.name)
         self.holds = self.execution.holds
+        self._restored_at: int | None = None
 
     def nothing(self, generation: int) -> OpenWindows:
         return self.execution.nothing(generation)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> OpenWindows:
+        # A backfill may have corrected the state that is restored, and later stages read that with the next epoch.
+        self._restored_at = clock.epoch
         ledger = as_of_snapshot(self.spark, self.lake, self.ledger, snapshot)
         return self.execution.restore(ledger.where(f"epoch <= {clock.epoch}L"), clock, generation)
 
@@ -84,10 +87,18 @@ class SparkSide:
         return next_due(now, periods, *row)
 
     def passed(self, stepped: Stepped) -> DataFrame:
-        return changed(self.spark, self.pipeline, stepped.rows)
+        passed, clock = changed(self.spark, self.pipeline, stepped.rows), stepped.state.clock
+        if clock is None or clock.epoch - 1 != self._restored_at:
+            return passed
+        corrections = self._read(corrected_before(clock.epoch))
+        # A union that adds nothing would still be planned with every epoch's text.
+        return passed if corrections.isEmpty() else passed.unionByName(corrections)
 
     def passed_again(self, epoch: int) -> DataFrame:
-        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
+        return self._read(sent_with(epoch))
+
+    def _read(self, which: Condition) -> DataFrame:
+        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE {which})")
         return self.spark.sql(changes(self.pipeline, rows))
 
     def close(self) -> None:

@@ -27,6 +27,9 @@ Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
 PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
 """The kinds of rows in a ledger, each a partition of its own."""
 
+OPEN = "open"
+"""The reason in a backfill's row of a pane whose window the stream could reach: later stages read the row."""
+
 PRODUCTION = "production"
 """The kind of row that the ledger of a computation or a map has in place of panes."""
 
@@ -198,7 +201,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "pending": Column(parts, "partial: accumulator of the records since; pane, discarding: its accumulator"),
         "event_time": Column("timestamp", f"{_LEFT}: the record's event time{_STAMPED if pipeline.stamp else ''}"),
         "behind": Column("bigint", "late: how far the watermark was past the window's end, in microseconds"),
-        "reason": Column("string", "late: expired or finished; rejected: what was wrong"),
+        "reason": Column("string", "late: expired or finished; rejected: what was wrong; pane of a backfill: open"),
         "source_epoch": Column("bigint", f"{_LEFT}: the record's _epoch in the log"),
         "source_partition": Column("string", f"{_LEFT}: the record's _source in the log"),
         "source_offset": Column("bigint", f"{_LEFT}: the record's _offset in the log"),

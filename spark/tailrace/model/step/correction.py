@@ -184,7 +184,8 @@ class _Correcting:
         waiting = self._merged_away(held)
         for window in sorted({*found, *answered}):
             if not self._reached(window) and self._meant((window,)) and (window in found or window not in waiting):
-                self._emit(key, window, self.held.get((key, window)), found[window][1] if window in found else None)
+                parts = found[window][1] if window in found else None
+                self._emit(key, window, self.held.get((key, window)), parts, open_=False)
 
     def _groups(self, windows: set[Window]) -> Iterable[set[Window]]:
         """Divide windows into groups that are right or wrong as a whole."""
@@ -214,7 +215,9 @@ class _Correcting:
             row = row | step(row)
         return row
 
-    def _emit(self, key: Key, window: Window, before: Mapping[str, object] | None, parts: Row | None) -> None:
+    def _emit(
+        self, key: Key, window: Window, before: Mapping[str, object] | None, parts: Row | None, *, open_: bool = True
+    ) -> None:
         after = None if parts is None else self.rules.results(parts)
         if before == after:
             return
@@ -224,7 +227,17 @@ class _Correcting:
                 stamp = None if parts is None or self.pipeline.stamp is None else parts[self.pipeline.stamp]
                 times = (self.clock.watermark, self.clock.processing_time)
                 pane = Pane(
-                    key, window, values, values, Timing.CORRECTION, retraction, version, *times, "backfill", stamp
+                    key,
+                    window,
+                    values,
+                    values,
+                    Timing.CORRECTION,
+                    retraction,
+                    version,
+                    *times,
+                    "backfill",
+                    stamp,
+                    open=open_,
                 )
                 self.panes.append(pane)
 

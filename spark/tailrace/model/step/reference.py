@@ -46,13 +46,19 @@ def fold(
 
 
 def fold_stages(
-    pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], states: Sequence[WindowsState] = ()
+    pipeline: Pipeline,
+    epochs: Iterable[tuple[Sequence[Record], Clock]],
+    states: Sequence[WindowsState] = (),
+    corrected: Sequence[Sequence[Pane]] = (),
 ) -> tuple[ReferenceRun, ...]:
     """Fold every stage of a definition, the first one first: a stage's panes of an epoch are the next stage's bundle.
 
-    `states` are the states to go on from, the first stage's first; stages without one start anew.
+    `states` are the states to go on from, the first stage's first; stages without one start anew. `corrected` are the
+    panes by which a backfill corrected each stage's open windows in these states: the next stage reads them with the
+    first epoch.
     """
     stages = pipeline.stages
+    more = [changes(stage, filter(lambda pane: pane.open, own)) for stage, own in zip(stages, corrected, strict=False)]
     at = [*states, *(WindowsState() for _ in stages[len(states) :])]
     panes: list[list[Pane]] = [[] for _ in stages]
     late: list[list[Late]] = [[] for _ in stages]
@@ -65,7 +71,9 @@ def fold_stages(
             late[place] += too_late
             rejected[place] += failed
             records, held = changes(stage, fired), at[place + 1].clock if place + 1 < len(stages) else None
+            records += more[place] if place < len(more) else ()
             time = replace(time, watermark=watermark(stage, at[place], held))
+        more = []
     return tuple(
         ReferenceRun(*one) for one in zip(at, *(map(tuple, of) for of in (panes, late, rejected)), strict=True)
     )

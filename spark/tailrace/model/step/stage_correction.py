@@ -1,8 +1,9 @@
 """The correction, by a backfill, of all stages of a definition, one after the other (rules V4 and X4).
 
-A later stage's state adds up the answers that the stage before it stands by, for each pane adds to it or takes back. So
-a correction of one stage is one of the next as well: each stage is compared with the answers that stand once the stage
-before it is right, and the stream then takes back no answer that the next stage has not had.
+A later stage's state adds up the answers of the stage before it that it has read: each pane adds one, or takes one
+back. So that is what it is compared with, and not with what the log says of the stage before, whose windows may have
+answers yet to fire. What a backfill corrects of a stage while the stream can reach it, the next stage reads with the
+next epoch, like any pane: wherever the backfill ends, no stage misses it or has it twice.
 """
 
 from __future__ import annotations
@@ -32,14 +33,17 @@ def correct_stages(
     for stage, state, own in zip(pipeline.stages, states, panes, strict=True):
         one = correct(stage, state, records, answers(own), generation, closed=True)
         found.append(one)
-        records = standing(stage, (*own, *one.panes))
+        assert state.clock is not None
+        records = standing(stage, (*own, *one.panes), state.clock.epoch)
     return tuple(found)
 
 
-def standing(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
-    """Return the records that a later stage has of a stage's panes, less those that were taken back."""
+def standing(pipeline: Pipeline, panes: Iterable[Pane], epoch: int) -> list[Record]:
+    """Return the records that a later stage has read of a stage's panes up to an epoch, and that stand by then."""
     stand = dict[tuple[Key, Window], Pane]()
     for pane in panes:
+        if pane.version.epoch > epoch or (pane.open and pane.version.epoch == epoch):
+            continue
         stand.pop((pane.key, pane.window), None)
         if not pane.retraction:
             stand[pane.key, pane.window] = pane

@@ -92,6 +92,8 @@ class Pane:
 
     None of a retraction and of a correction, as a backfill may correct a window once more.
     """
+    open: bool = False
+    """Whether a backfill wrote it of a window that the stream could reach; later stages read it with the next epoch."""
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from tailrace.lake.schema.contracts import PANE, PRODUCTION
+from tailrace.lake.schema.contracts import OPEN, PANE, PRODUCTION
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PANE_TIME, SIGN
-from tailrace.sql.terms import Query, Relation, Sql, quoted
+from tailrace.sql.terms import Condition, Query, Relation, Sql, quoted
+
+_OPENED = f"COALESCE(reason = '{OPEN}', false)"
+"""The condition on a pane that a backfill wrote it of a window which the stream could reach."""
 
 
 def changes(pipeline: Pipeline, rows: Relation) -> Query:
-    """Write the SQL of a later stage's records, from a view of a stage's ledger rows (`model.step.stages.changes`)."""
-    where = f"kind = '{PANE}' AND writer = 'stream'"
-    signed = Query(f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, epoch AS _epoch FROM {rows} WHERE {where}")
-    return _records(pipeline, signed)
+    """Write the SQL of a later stage's records, from a view of a stage's ledger rows (`model.step.stages.changes`).
+
+    What a backfill corrected while the stream could reach it, a later stage reads with the next epoch.
+    """
+    where = f"kind = '{PANE}' AND (writer = 'stream' OR {_OPENED})"
+    read = f"IF({_OPENED}, epoch + 1L, epoch) AS _epoch"
+    return _records(pipeline, Query(f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, {read} FROM {rows} WHERE {where}"))
+
+
+def sent_with(epoch: int) -> Condition:
+    """Write the condition on a stage's ledger rows that a later stage reads with an epoch."""
+    return Condition(f"(kind = '{PANE}' AND writer = 'stream' AND epoch = {epoch}L) OR ({corrected_before(epoch)})")
+
+
+def corrected_before(epoch: int) -> Condition:
+    """Write the condition on those of them that a backfill wrote between this epoch and the one before it."""
+    return Condition(f"kind = '{PANE}' AND {_OPENED} AND epoch = {epoch - 1}L")
+
+
+def sent_until(epoch: int) -> Condition:
+    """Write the condition on a stage's panes that stand for what a later stage has read of it up to an epoch."""
+    return Condition(f"kind = '{PANE}' AND epoch <= {epoch}L AND NOT ({_OPENED} AND epoch = {epoch}L)")
 
 
 def answered(pipeline: Pipeline, answers: Query) -> Query:

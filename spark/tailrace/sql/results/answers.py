@@ -7,7 +7,7 @@ current answers, too.
 from __future__ import annotations
 
 from tailrace.lake.schema.column_groups import SPAN, VERSION
-from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.step.transition import Transition
@@ -119,6 +119,17 @@ def _beginning(where: Windowing, at: int) -> int:
     """Find the beginning of the window that an instant is in, in microseconds."""
     (window,) = where.assign(at)
     return window.start
+
+
+def events_in(pipeline: Pipeline, first: int) -> int | None:
+    """Find the earliest event time of a stage's own records in windows with a timestamp from `first` on; microseconds.
+
+    None where such a window may hold any. The windows stay apart.
+    """
+    longest = pipeline.where.longest
+    if longest is None or isinstance(pipeline.where, OwnWindows) or first <= BEGINNING:
+        return None
+    return first + 1 - longest
 
 
 def events_from(pipeline: Pipeline, first: int) -> int | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tailrace.lake.schema.contracts import PANE, PRODUCTION, ledger_contract, spark_type
+from tailrace.lake.schema.contracts import OPEN, PANE, PRODUCTION, ledger_contract, spark_type
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.query_shapes import filled
-from tailrace.sql.terms import Query, Relation, quoted
+from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,11 @@ def production_rows(
     return Query(" UNION ALL ".join(texts))
 
 
-def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion) -> Query:
+def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open_: Condition | None = None) -> Query:
     """Write the SQL of the ledger rows of differences: retractions of held answers, panes of computed ones.
 
-    `view` has the columns of `answers.differences`; `change` is changed, new or gone.
+    `view` has the columns of `answers.differences`; `change` is changed, new or gone. `open_` is the condition by which
+    later stages are to read a row (`stage_records.sent_with`); None where the stream cannot reach the windows any more.
     """
     types = {name: spark_type(column.shape) for name, column in ledger_contract(pipeline).columns.items()}
     common = {
@@ -69,6 +70,8 @@ def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion) -> Q
         "writer": "'backfill'",
         **{name: quoted(name) for name in pipeline.key},
     }
+    if open_ is not None:
+        common["reason"] = f"IF({open_}, '{OPEN}', NULL)"
     texts = []
     for which, retraction, holds in _SIDES:
         values = common | {"retraction": retraction}
