@@ -228,8 +228,14 @@ def test_X4_two_backfills_of_open_windows_go_one_after_the_other(
     assert set(statuses) == {"committed"}
 
 
-@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=deep)])
-@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed"])
+@pytest.mark.parametrize(
+    ("engine", "killed"),
+    [
+        pytest.param("duckdb", False, id="whole"),
+        pytest.param("duckdb", True, id="killed", marks=deep),
+        pytest.param("spark", True, id="killed_on_spark", marks=deep),
+    ],
+)
 def test_X4_later_stages_go_on_from_what_a_backfill_corrected_and_read_what_it_corrected_before_them(
     plain: SparkSession, settings: Settings, tmp_path: Path, engine: str, killed: bool
 ) -> None:

@@ -20,7 +20,7 @@ from tests.support.strategies import each_time_the_same, epochs, everything, pip
 
 
 @seed(7)
-@each_time_the_same(cases(3, deeper=8))
+@each_time_the_same(cases(1, deeper=8))
 @given(data=st.data())
 def test_X4_after_a_backfill_that_may_die_between_two_stages_every_stage_ends_as_the_batch(data: st.DataObject) -> None:
     pipeline = data.draw(st.one_of(chains(kept=True), chains(), pipelines()))
@@ -31,19 +31,22 @@ def test_X4_after_a_backfill_that_may_die_between_two_stages_every_stage_ends_as
     assume(not fold(first, made).late and len(everything(made[:place])) > 2)
     killed, again = data.draw(st.booleans()), data.draw(st.booleans())
     event(f"{len(pipeline.stages)} stages")
+    # Later stages may be deployed after the first one was corrected, and catch up with it from its first epoch.
+    there = pipeline if data.draw(st.integers(0, 3)) else first
     with tempfile.TemporaryDirectory() as folder:
-        world = StageFolds(Path(folder), pipeline)
+        world = StageFolds(Path(folder), there)
         for records, clock in made[:place]:
             world.land([one for one in records if one["id"] not in lost], clock.epoch, clock)
         world.fold(made[place - 1][1].epoch)
         for records, clock in made[:place]:
             world.land([one for one in records if one["id"] in lost], clock.epoch)
-        if killed and len(pipeline.stages) > 1:
+        if killed and len(there.stages) > 1:
             backfill(world.lake, first, BEGINNING)
         for part in cut(data, made):
-            backfill_stages(world.lake, pipeline, *part)
-        if data.draw(st.booleans()):
-            world.start()
+            backfill_stages(world.lake, there, *part)
+        if there is not pipeline or data.draw(st.booleans()):
+            world.start(pipeline)
+            world.fold(made[place - 1][1].epoch)
         for records, clock in made[place:]:
             world.land(records, clock.epoch, clock)
             world.fold(clock.epoch)

@@ -247,8 +247,6 @@ def backfill(writer: Writer, pipeline: Pipeline, first: int, last: int) -> None:
     if first < closed:
         Backfill(writer, pipeline, first, min(last, closed), opened=False).run()
     if last > closed:
-        if pipeline.where.merges and (first > closed or last < END_OF_TIME):
-            raise NotYetError
         Backfill(writer, pipeline, max(first, closed), last, opened=True).run()
 
 

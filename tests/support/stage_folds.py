@@ -35,8 +35,9 @@ class StageFolds:
         self._places = 0
         self.start()
 
-    def start(self) -> None:
-        """Have another process take over."""
+    def start(self, pipeline: Pipeline | None = None) -> None:
+        """Have another process take over, maybe with another definition."""
+        self.pipeline = pipeline or self.pipeline
         self.group = FoldGroup(no_spark, self.lake, [self.pipeline], follow_every=1)
 
     def land(self, records: Sequence[Mapping[str, Any]], epoch: int, clock: Clock | None = None) -> None:

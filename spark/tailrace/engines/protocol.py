@@ -82,8 +82,8 @@ class Side(Protocol):
     def passed(self, stepped: Any) -> Any:
         """Return the records that a later stage reads of a stepped epoch, as a bundle."""
 
-    def passed_again(self, epoch: int) -> Any:
-        """Return the records that a later stage reads of an epoch of the ledger, as a bundle."""
+    def passed_again(self, epoch: int, after: int | None = None) -> Any:
+        """Return the records that a later stage reads of an epoch of the ledger, as a bundle; of all since `after`."""
 
     def close(self) -> None:
         """Free the open windows once the fold has ended or goes on elsewhere."""

@@ -44,11 +44,11 @@ class ComputationFold(LedgerFold):
         super().__init__(lake, computation, sides, feeds=True, landing=landing)
         self.claiming = None if computation.once is None else Claiming(lake, computation, self.lease)
 
-    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
-        """Return an epoch's productions: strong ones as they are kept, weak ones computed again."""
+    def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
+        """Return an epoch's productions: strong ones as they are kept, weak ones, of one epoch, computed again."""
         if self.computation.productions == "weak":
             return self._computed_again(epoch, there)
-        return super().passed_on_again(epoch, there)
+        return super().passed_on_again(epoch, there, after)
 
     def due(self) -> int | None:
         if self._due is None or self._due[0] is not self.state:

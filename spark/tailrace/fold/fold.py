@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from tailrace.engines.protocol import Side
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.task_thread import TaskThread
+from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import Definition
 
 
@@ -88,6 +91,42 @@ class FoldState(Protocol):
         """The clock of the last epoch."""
 
 
+class Ledger(Protocol):
+    """A ledger as its readers find it: by its name, and by its head."""
+
+    @property
+    def table(self) -> str: ...
+
+    @property
+    def head(self) -> Head: ...
+
+
+class Recorded(Protocol):
+    """A definition whose epochs are read again from its ledger."""
+
+    @property
+    def lease(self) -> Ledger: ...
+
+    def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
+        """Return an epoch of the ledger as its readers take it; `there` is its commit, None where that is gone.
+
+        With `after` it has the records of all epochs since that one.
+        """
+
+
+def passed_again(side: Side, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
+    """Return an epoch of a ledger as its readers take it, by a side of its definition.
+
+    Where its commit is gone, their watermark stays where it is until the next epoch.
+    """
+    records = side.passed_again(epoch, after)
+    if there is None:
+        return PassedEpoch(records, Clock(epoch, BEGINNING, 0), BEGINNING)
+    # Where no state holds a reader back, the ledger need not record the bound of each epoch.
+    free = BEGINNING if side.holds else there.clock.watermark
+    return PassedEpoch(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)
+
+
 class Fold(Protocol):
     """The running fold of one definition: epochs are staged, then published, one after the other."""
 
@@ -110,8 +149,8 @@ class Fold(Protocol):
     def passed_on(self) -> PassedEpoch:
         """Return the staged epoch, or the last one where that is published, as its readers take it."""
 
-    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
-        """Return an epoch of the ledger as its readers take it; `there` is its commit, None where that is gone."""
+    def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
+        """Return an epoch of the ledger as its readers take it (`Recorded`)."""
 
     def publish(self) -> bool:
         """Make the staged epoch visible; return False where it is to be staged again, on another state (X4)."""

@@ -17,6 +17,7 @@ from tailrace.fold.computation_fold import ComputationFold
 from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
+from tailrace.fold.ledger_reading import LedgerReading
 from tailrace.fold.pipeline_fold import PipelineFold, RowFold
 from tailrace.fold.recorded_epoch import RecordedEpoch, Recordings
 from tailrace.fold.task_thread import TaskThread
@@ -46,7 +47,8 @@ class FoldGroup(Sequence[Fold]):
     """The running folds of definitions, in the order in which an epoch takes them.
 
     `logs` are those that sources fill and that the definitions read; an epoch is one cut over all of them. `landing` is
-    the first log's lease, of a stream that lands them. A fold whose lease is lost to a process that folds from the log
+    the first log's lease, of a stream that lands them. With `alone`, the definitions that these read are left to other
+    processes, and their ledgers are read. A fold whose lease is lost to a process that folds from the log
     is dropped alone; where the lease is lost to another stream, the process is fenced off as a whole.
     """
 
@@ -58,11 +60,17 @@ class FoldGroup(Sequence[Fold]):
         *,
         follow_every: int | None = None,
         landing: Lease | None = None,
+        alone: bool = False,
     ) -> None:
         self.sides = Sides(spark, lake)
         self.lake, self.landing = lake, landing
         self.logs = landed_logs(definitions)
-        stages = _stages(definitions)
+        stages = list(definitions) if alone else _stages(definitions)
+        self._read = {
+            earlier.name: LedgerReading(lake, earlier, self.sides)
+            for earlier in (one for stage in stages for one in before(stage))
+            if alone
+        }
         fed = {earlier.name for stage in stages for earlier in before(stage)}
         self._with_answers = keeping_answers(definitions)
         self._following = TaskThread("following", room=1)
@@ -116,7 +124,8 @@ class FoldGroup(Sequence[Fold]):
         return read(log)
 
     def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> Callable[[Log], PassedEpoch]:
-        return RecordedEpoch(self.sides, self._by_name, recordings, epoch, epoch - 1 if after is None else after).read
+        after = epoch - 1 if after is None else after
+        return RecordedEpoch(self.sides, {**self._read, **self._by_name}, recordings, epoch, after).read
 
     def _read_again(self, stage: Definition, epoch: int) -> PassedEpoch:
         """Return an epoch that a definition has read, as the tables have it."""
@@ -204,12 +213,14 @@ class FoldGroup(Sequence[Fold]):
             self._following.close()
             for fold in self:
                 self.ask(fold, fold.close)
+            for one in self._read.values():
+                one.close()
 
     def leap(self, last: int) -> None:
         """Fold what the log has up to `last` and a ledger lacks in one step, with the clock of `last`.
 
         Any cut into epochs gives the same answers in the end (rule L1), but other panes on the way, so this is for
-        ledgers that are built beside and that nobody reads yet. It works for folds that read the log itself.
+        ledgers that are built beside and that nobody reads yet. The folds read logs, and ledgers of others.
         """
         recordings = Recordings(self.lake)
         for fold in self:

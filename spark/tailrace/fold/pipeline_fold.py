@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.engines.protocol import EpochCounts, Side
 from tailrace.engines.spark.side import Bundled
-from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
+from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace, Trailing
 from tailrace.fold.task_thread import TaskThread
@@ -83,17 +83,9 @@ class LedgerFold:
         onward = BEGINNING if staged.onward is None else staged.onward
         return PassedEpoch(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
-    def passed_on_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
-        """Return an epoch of the ledger as its readers take it.
-
-        Where its commit is gone, their watermark stays where it is until the next epoch.
-        """
-        records = self.side.passed_again(epoch)
-        if there is None:
-            return PassedEpoch(records, Clock(epoch, BEGINNING, 0), BEGINNING)
-        # Where no state holds a reader back, the ledger need not record the bound of each epoch.
-        free = BEGINNING if self.side.holds else there.clock.watermark
-        return PassedEpoch(records, replace(there.clock, epoch=epoch), free if there.onward is None else there.onward)
+    def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
+        """Return an epoch of the ledger as its readers take it (`fold.Recorded`)."""
+        return passed_again(self.side, epoch, there, after)
 
     def publish(self) -> bool:
         """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tailrace.fold.fold import Fold, PassedEpoch
+from tailrace.fold.fold import PassedEpoch, Recorded
 from tailrace.fold.fold_engines import Sides
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
@@ -43,7 +43,9 @@ class RecordedEpoch:
     It has the records after epoch `after`, which is the one before unless several epochs are taken in one.
     """
 
-    def __init__(self, sides: Sides, folds: Mapping[str, Fold], recordings: Recordings, epoch: int, after: int) -> None:
+    def __init__(
+        self, sides: Sides, folds: Mapping[str, Recorded], recordings: Recordings, epoch: int, after: int
+    ) -> None:
         self._sides, self._folds, self._recordings = sides, folds, recordings
         self._epoch, self._after = epoch, after
         self._found = dict[str, PassedEpoch]()
@@ -60,11 +62,11 @@ class RecordedEpoch:
             self._found[log.name] = self._landed(log)
         return self._found[log.name]
 
-    def _of_fold(self, fold: Fold) -> PassedEpoch:
+    def _of_fold(self, fold: Recorded) -> PassedEpoch:
         now = EpochCommit.of(fold.lease.head.properties)
         ahead = now.clock.epoch > self._epoch
         return fold.passed_on_again(
-            self._epoch, self._recordings.of(fold.lease.table).get(self._epoch) if ahead else now
+            self._epoch, self._recordings.of(fold.lease.table).get(self._epoch) if ahead else now, self._after
         )
 
     def _landed(self, log: Log) -> PassedEpoch:

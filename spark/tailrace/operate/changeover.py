@@ -42,12 +42,13 @@ from tailrace.lake.change.generations import (
 )
 from tailrace.lake.commit.epoch_properties import ONWARD, last_epoch
 from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrowed, under_borrowed_lease
-from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.runs_table import BACK, Runs
 from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.chain import before
 from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
@@ -161,7 +162,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
         raise ApplyError(f"{name} has no generation {'' if to is None else f'{to} '}to go back to: {choices}")
     started, runs = time.perf_counter(), Runs(lake, pipeline)
     properties = head_of(lake.table(table), tag_of(to)).properties
-    note = f"back to generation {to}" + (f": {reason}" if reason else "")
+    note = f"{BACK} {to}" + (f": {reason}" if reason else "")
     run = runs.start("rollback", BEGINNING, END_OF_TIME, log_epoch=int(properties["epoch"]), reason=note)
     run = runs.note(run, fingerprint=properties["fingerprint"])
     try:
@@ -191,7 +192,7 @@ class _Generation:
         beside(lake, ledger_contract(pipeline), ledger_name(self.name), first)
         beside(lake, answer_contract(pipeline), self.name, {})
         starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
-        self.folds = FoldGroup(starting, lake, [_named(pipeline, self.name)], follow_every=1)
+        self.folds = FoldGroup(starting, lake, [_named(pipeline, self.name)], follow_every=1, alone=True)
 
     @property
     def epoch(self) -> int:
@@ -309,7 +310,9 @@ def _later(runs: Runs, run: Run) -> Run | None:
 
 
 def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
-    return last_epoch(lake, pipeline.sources)
+    """Return the last epoch that all logs have, and the ledgers of the definitions that this one reads."""
+    earlier = (lake.head(ledger_name(one.name)).number("epoch") for one in before(pipeline))
+    return min([last_epoch(lake, pipeline.sources), *earlier])
 
 
 def _named(pipeline: Pipeline, name: str) -> Pipeline:

@@ -17,9 +17,11 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
+from tailrace.lake.change.generations import generation_of
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.runs_table import Runs, gone_back_to
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
@@ -74,6 +76,10 @@ class _Audit(Audited):
         self.pipeline, self.first = pipeline, pipeline.stages[0]
         self.answering = answering(session, pipeline)
         self.repaired = self.repairs()
+        if self.first is not pipeline:
+            # A generation that was built since is as if streamed, and has nothing of what backfills computed before.
+            built = built_in(lake := session.lake, pipeline, generation_of(lake.table(self.ledger)))
+            self.repaired = [run for run in self.repaired if run.generation > built]
 
     def run(self) -> Audit:
         follower = self.session.follower(self.pipeline, "audit")
@@ -270,6 +276,14 @@ class _Audit(Audited):
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
         placed = self.answering.first.placed(self.log)
         return Query(f"SELECT r.* FROM ({placed}) r LEFT ANTI JOIN ({late_}) l ON {place}")
+
+
+def built_in(lake: Lake, pipeline: Pipeline, generation: int) -> int:
+    """Return the generation in which what a generation of a pipeline holds was built; 0 where it was streamed."""
+    runs = {run.generation: run for run in Runs(lake, pipeline).all()}
+    while generation in runs and runs[generation].kind == "rollback":
+        generation = gone_back_to(runs[generation].reason)
+    return generation if generation in runs and runs[generation].kind == "apply" else 0
 
 
 def _within(end: str) -> Callable[[Run], Condition]:

@@ -18,7 +18,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import PRODUCTION
-from tailrace.lake.schema.filters import equal, every
+from tailrace.lake.schema.filters import above, at_most, equal, every
 from tailrace.model.definition.chain import Windowless
 from tailrace.model.definition.computation import Computation
 from tailrace.sql.records.stage_records import productions
@@ -37,10 +37,11 @@ class DuckProducer:
         with registered(self.connection, stepped.rows) as rows:
             return self._produced(rows)
 
-    def passed_again(self, epoch: int) -> pa.Table:
-        where = every(equal("kind", PRODUCTION), equal("epoch", epoch))
+    def passed_again(self, epoch: int, after: int | None = None) -> pa.Table:
+        after = epoch - 1 if after is None else after
+        where = every(equal("kind", PRODUCTION), above("epoch", after), at_most("epoch", epoch))
         with scanned(self.connection, self.lake, self.ledger, where) as rows:
-            return self._produced(Relation(f"(SELECT * FROM {rows} WHERE epoch = {epoch}L)"))
+            return self._produced(Relation(f"(SELECT * FROM {rows} WHERE epoch > {after}L AND epoch <= {epoch}L)"))
 
     def _produced(self, rows: Relation) -> pa.Table:
         return self.connection.execute(in_duckdb_once(productions(self.definition, rows))).to_arrow_table()

@@ -85,14 +85,15 @@ class DuckSide:
         passed, clock = self.execution.changed(stepped.rows), stepped.state.clock
         if clock is None or clock.epoch - 1 != self._restored_at:
             return passed
-        return pa.concat_tables([passed, self._read(clock.epoch, corrected_before(clock.epoch))])
+        corrected = self._read(corrected_before(clock.epoch), clock.epoch - 1, clock.epoch)
+        return pa.concat_tables([passed, corrected])
 
-    def passed_again(self, epoch: int) -> pa.Table:
-        return self._read(epoch, sent_with(epoch))
+    def passed_again(self, epoch: int, after: int | None = None) -> pa.Table:
+        return self._read(sent_with(epoch, after), epoch - 1 if after is None else after, epoch)
 
-    def _read(self, epoch: int, which: Condition) -> pa.Table:
-        """Return the records that a later stage reads of ledger rows of an epoch, or of the epoch before it."""
-        where = every(equal("kind", PANE), above("epoch", epoch - 2), at_most("epoch", epoch))
+    def _read(self, which: Condition, first: int, last: int) -> pa.Table:
+        """Return the records that a later stage reads of ledger rows of some epochs."""
+        where = every(equal("kind", PANE), above("epoch", first - 1), at_most("epoch", last))
         with scanned(self.connection, self.lake, self.ledger, where) as rows:
             found = self.connection.execute(in_duckdb(Query(f"SELECT * FROM {rows} WHERE {which}")))
             return self.execution.changed(found.to_arrow_table())

@@ -33,8 +33,9 @@ class SparkProducer:
     def passed(self, stepped: Any) -> DataFrame:
         return queried(self.spark, stepped.rows, lambda view: productions(self.definition, view))
 
-    def passed_again(self, epoch: int) -> DataFrame:
-        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE epoch = {epoch}L)")
+    def passed_again(self, epoch: int, after: int | None = None) -> DataFrame:
+        which = f"epoch > {epoch - 1 if after is None else after}L AND epoch <= {epoch}L"
+        rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE {which})")
         return self.spark.sql(productions(self.definition, rows))
 
 

@@ -94,8 +94,8 @@ class SparkSide:
         # A union that adds nothing would still be planned with every epoch's text.
         return passed if corrections.isEmpty() else passed.unionByName(corrections)
 
-    def passed_again(self, epoch: int) -> DataFrame:
-        return self._read(sent_with(epoch))
+    def passed_again(self, epoch: int, after: int | None = None) -> DataFrame:
+        return self._read(sent_with(epoch, after))
 
     def _read(self, which: Condition) -> DataFrame:
         rows = Relation(f"(SELECT * FROM {self.lake.spark_name(self.ledger)} WHERE {which})")

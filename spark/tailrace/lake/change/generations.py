@@ -51,6 +51,7 @@ from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.shapes import iceberg_schema, type_text
 from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.definition.chain import chain
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Productions
 
@@ -88,11 +89,19 @@ def refused(lake: Lake, pipeline: Pipeline) -> str | None:
     table = ledger_name(pipeline.name)
     if not lake.has(table):
         return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
-    if pipeline.earlier is not None or any(isinstance(log, Productions) for log in pipeline.log.parts):
+    if weak := [log.name for log in pipeline.log.parts if isinstance(log, Productions) and not log.kept]:
         return (
-            f"{pipeline.name} reads {pipeline.log.name}, and a generation is built from a log that a source fills: "
-            "give the changed definition another name, and stream it beside with `tailrace stream --from-log`"
+            f"{pipeline.name} reads {weak[0]}, of which nothing is kept that a generation could be built from: give "
+            "the changed definition another name, and stream it beside with `tailrace stream --from-log`"
         )
+    for earlier in chain(pipeline)[:-1]:
+        own = ledger_name(earlier.name)
+        if not lake.has(own) or lake.head(own).properties.get("fingerprint") != earlier.fingerprint:
+            return (
+                f"{pipeline.name} reads {earlier.name}, of which the lake does not hold what is declared here, so "
+                "nothing that a generation could be built from: give both other names, and stream them beside with "
+                "`tailrace stream --from-log`"
+            )
     if ONWARD in lake.head(table).properties:
         return (
             f"a later stage reads the panes of {pipeline.name}, and would have two generations of them mixed: give the "

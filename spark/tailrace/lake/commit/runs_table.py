@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,20 @@ def runs_named(lake: Tables, name: str) -> list[Run]:
     for row in sorted(rows, key=lambda row: row["at"]):
         latest[row["run"]] = _run(row)
     return sorted(latest.values(), key=lambda run: (run.generation, run.run))
+
+
+BACK = "back to generation"
+"""The words with which the reason of a run begins that made a former generation current again."""
+
+
+def gone_back_to(reason: str | None) -> int:
+    """Read the generation off the reason of a run that went back to it; 0 where it does not say.
+
+    >>> gone_back_to("back to generation 12: a fault"), gone_back_to(None)
+    (12, 0)
+    """
+    found = re.match(rf"{BACK} (\d+)", reason or "")
+    return int(found[1]) if found else 0
 
 
 @dataclass(frozen=True)

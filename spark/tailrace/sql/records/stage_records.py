@@ -24,14 +24,20 @@ def changes(pipeline: Pipeline, rows: Relation) -> Query:
     return _records(pipeline, Query(f"SELECT *, IF(retraction, -1, 1) AS {SIGN}, {read} FROM {rows} WHERE {where}"))
 
 
-def sent_with(epoch: int) -> Condition:
-    """Write the condition on a stage's ledger rows that a later stage reads with an epoch."""
-    return Condition(f"(kind = '{PANE}' AND writer = 'stream' AND epoch = {epoch}L) OR ({corrected_before(epoch)})")
+def sent_with(epoch: int, after: int | None = None) -> Condition:
+    """Write the condition on a stage's ledger rows that a later stage reads with an epoch, and since epoch `after`."""
+    after = epoch - 1 if after is None else after
+    streamed = f"writer = 'stream' AND epoch > {after}L AND epoch <= {epoch}L"
+    return Condition(f"kind = '{PANE}' AND (({streamed}) OR ({_corrected(epoch, after)}))")
 
 
 def corrected_before(epoch: int) -> Condition:
     """Write the condition on those of them that a backfill wrote between this epoch and the one before it."""
-    return Condition(f"kind = '{PANE}' AND {_OPENED} AND epoch = {epoch - 1}L")
+    return Condition(f"kind = '{PANE}' AND {_corrected(epoch, epoch - 1)}")
+
+
+def _corrected(epoch: int, after: int) -> str:
+    return f"{_OPENED} AND epoch >= {after}L AND epoch < {epoch}L"
 
 
 def sent_until(epoch: int) -> Condition:
