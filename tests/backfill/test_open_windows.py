@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,14 +14,8 @@ from tailrace import (
     RETRACTING,
     AfterCount,
     AfterWatermark,
-    Col,
-    Computation,
     Count,
-    Derive,
-    Field,
     Fixed,
-    Map,
-    Max,
     Pipeline,
     Sessions,
     Sum,
@@ -37,32 +28,14 @@ from tailrace.engines.spark import cluster
 from tailrace.lake.commit.lease import BORROWER, LENDER, Lease
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import FencedError
-from tailrace.model.base.time import BEGINNING, instant
-from tailrace.model.definition.context import Context
+from tailrace.model.base.time import BEGINNING
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import deep
-from tests.support.rides import HOURLY, RIDES, Case, within
+from tests.support.rides import HOURLY, Case, within
 
 VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
-
-
-class Fares(Computation):
-    """Produces each ride with what its rider has paid so far."""
-
-    state = {"paid": Field("bigint", 0)}
-    produces = {"cents": "bigint", "paid": "bigint"}
-
-    def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
-        context.state.paid += record["cents"]
-        context.produce({"cents": record["cents"], "paid": context.state.paid}, event_time=record["day"])
-
-
-FARES = Fares(name="fares", log=RIDES, key="who")
-TWICE = Map(name="twice", log=RIDES, each=Derive({"double": Col("cents") * 2}), what=("who", "double"))
-
-
 BILLS = Pipeline(
     name="bills", log=VISITS.panes, key="who", what={"n": Count(), "cents": Sum("cents")}, where=Fixed(minutes(240)),
     when=AfterWatermark(early=AfterCount(1), late=AfterCount(1)), how=RETRACTING,
@@ -135,35 +108,6 @@ def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
         0
     ]
     assert generation == done.run.generation, "V2: the stream goes on in the generation of the state it was handed"
-
-
-def test_X4_open_windows_over_what_others_produced_are_computed_from_their_ledgers(
-    plain: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    case = Case(plain, settings, tmp_path / "landing")
-    paid = replace(VISITS, name="paid", log=FARES.produced, what={**VISITS.what, "most": Max("paid")})
-    both = (paid, replace(HOURLY, name="doubled", log=TWICE.produced, what={"n": Count(), "cents": Sum("double")}))
-    case.land(*MORNING)
-    case.drain(*both)
-    for pipeline in both:
-        case.lose(pipeline, "ann")
-    running = case.stream(*both)
-    running.start()
-    case.land(("ann", 16, "08:45"), ("bob", 1, "08:50"))
-    within(running, lambda: running.epoch == 1 and all(fold.epoch == 1 for fold in running.folds))
-    for pipeline in both:
-        assert backfill(case.lake, pipeline, BEGINNING)[-1].changed == 1
-    case.land(("ann", 32, "08:55"))
-    case.land(("zoe", 0, "13:30"))
-    within(running, lambda: all(fold.epoch == 3 for fold in running.folds))
-    assert [backfill(case.lake, pipeline, BEGINNING)[-1].changed for pipeline in both] == [0, 0]
-    running.stop()
-    running.close()
-    for pipeline in both:
-        found = audit(case.lake, pipeline)
-        assert found.ok, found.checks
-    assert case.answers(paid)["ann", "08:05"] == (5, 61)
-    assert case.answers(both[1])["ann", "08:00"] == (5, 122)
 
 
 def test_X4_an_epoch_that_is_folded_while_the_lease_is_lent_is_folded_again(
@@ -269,38 +213,3 @@ def test_X4_later_stages_go_on_from_what_a_backfill_corrected_and_read_what_it_c
         assert not told.differences, (stage.name, told.differences)
     assert case.answers(BILLS)["ann", "08:00"] == (1, 1 + 4 + 8 + 16 + 32 + 64)
     assert case.answers(BILLS)["bob", "08:00"] == (1, 6)
-
-
-def test_V5_a_range_of_open_sessions_takes_each_that_ends_in_it_with_all_that_it_overlaps(
-    plain: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    case = Case(plain, settings, tmp_path / "landing")
-    case.land(("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"))
-    case.drain(VISITS)
-    case.lose(VISITS, "ann")
-    # What comes is a session by itself in the wrong state, and belongs to that of 08:05 in the log.
-    case.land(("ann", 8, "08:40"), ("ann", 64, "10:05"), ("bob", 2, "08:41"))
-    case.drain(VISITS)
-    case.lose(VISITS, "bob")
-    assert case.answers(VISITS)["ann", "08:05"] == (2, 5), "the answer of the window that the state has lost"
-    nine, ten = instant(datetime(2026, 1, 1, 9, tzinfo=UTC)), instant(datetime(2026, 1, 1, 10, tzinfo=UTC))
-    later = backfill(case.lake, VISITS, nine, ten)[-1]
-    assert (later.changed, later.retracted) == (2, 2), "two of ann are one, and the later one of bob is there again"
-    earlier = backfill(case.lake, VISITS, BEGINNING, nine)[-1]
-    assert (earlier.changed, earlier.retracted) == (1, 0), "the earlier one of bob"
-    assert audit(case.lake, VISITS).ok
-    case.land(("ann", 16, "08:45"), ("bob", 1, "08:50"), ("ann", 1, "10:10"))
-    case.drain(VISITS)
-    case.land(("zoe", 0, "02T08:00"))
-    case.drain(VISITS)
-    found = audit(case.lake, VISITS)
-    assert found.ok, found.checks
-    assert case.answers(VISITS)["ann", "08:05"] == (4, 29)
-    case.land(("ann", 128, "08:00"), ("zoe", 0, "03T08:00"))
-    case.drain(VISITS)
-    eight = nine - 15 * 60_000_000
-    assert [run.changed for run in backfill(case.lake, VISITS, BEGINNING, eight)] == [0], "its session ends later"
-    assert audit(case.lake, VISITS).ok, "the late record is in no answer"
-    assert sum(run.changed for run in backfill(case.lake, VISITS, BEGINNING)) == 1
-    assert audit(case.lake, VISITS).ok, "it is in one"
-    assert case.answers(VISITS)["ann", "08:00"] == (5, 157)

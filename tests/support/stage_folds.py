@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.expressions import And, EqualTo
+
 from tailrace import Pipeline
 from tailrace.engines.batch.held_answers import held
 from tailrace.fold.fold_group import FoldGroup
@@ -53,6 +55,13 @@ class StageFolds:
         head = self.lake.head(self.log.name)
         own = repeated(head.properties) if clock is None else clock_properties(clock)
         self.lake.change(self.log.name, files, own, head.snapshot)
+
+    def lose(self, pipeline: Pipeline, who: str) -> None:
+        """A fault of an older version: what the state held of a key is gone, and another process takes over."""
+        self.group.close()
+        gone = And(EqualTo("kind", "partial"), EqualTo(pipeline.key[0], who))
+        self.lake.table(f"{pipeline.name}__ledger").delete(gone)
+        self.start()
 
     def fold(self, last: int) -> None:
         """Fold the log's epochs up to one."""
