@@ -13,8 +13,21 @@ import pytest
 from hypothesis import assume, event, given, seed
 from hypothesis import strategies as st
 
-from tailrace import Col, Computation, Count, Derive, Field, Map, Max, Pipeline, Sessions, Sum, minutes
-from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
+from tailrace import (
+    EARLIEST,
+    Col,
+    Computation,
+    Count,
+    Derive,
+    Field,
+    Map,
+    Max,
+    Pipeline,
+    Sessions,
+    Sum,
+    minutes,
+)
+from tailrace.backfill.pipeline_backfill import BackfillError, backfill, backfill_stages
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.context import Context
@@ -160,4 +173,17 @@ def test_V5_a_range_of_open_sessions_takes_each_that_ends_in_it_with_all_that_it
     assert sum(run.changed for run in backfill(world.lake, VISITS, BEGINNING)) == 1
     world.clean()
     assert totals(world, VISITS)["ann", "08:00"] == (5, 157), "it is in one"
+    world.group.close()
+
+
+def test_X4_answers_that_happen_at_their_first_record_are_corrected_once_they_are_closed(tmp_path: Path) -> None:
+    begun = replace(VISITS, timestamp=EARLIEST)
+    counted = replace(HOURLY, name="counted", log=begun.panes, allowed_lateness=None)
+    world = StageFolds(tmp_path, counted)
+    ridden(world, 0, "08:10", ("ann", 1, "08:05"))
+    for stages in (counted, begun):
+        with pytest.raises(BackfillError, match="pass a --to of at most 2026-01-01T05:"):
+            backfill_stages(world.lake, stages, BEGINNING)
+    with pytest.raises(BackfillError, match="backfill all stages"):
+        backfill(world.lake, counted, BEGINNING)
     world.group.close()

@@ -7,8 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.expressions import And, EqualTo
-
 from tailrace import Pipeline
 from tailrace.engines.batch.held_answers import held
 from tailrace.fold.fold_group import FoldGroup
@@ -59,7 +57,7 @@ class StageFolds:
     def lose(self, pipeline: Pipeline, who: str) -> None:
         """A fault of an older version: what the state held of a key is gone, and another process takes over."""
         self.group.close()
-        gone = And(EqualTo("kind", "partial"), EqualTo(pipeline.key[0], who))
+        gone = f"kind = 'partial' AND {pipeline.key[0]} = '{who}'"
         self.lake.table(f"{pipeline.name}__ledger").delete(gone)
         self.start()
 
