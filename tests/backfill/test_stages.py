@@ -69,6 +69,9 @@ def test_X4_after_a_backfill_that_may_die_between_two_stages_every_stage_ends_as
         if there is not pipeline or data.draw(st.booleans()):
             world.start(pipeline)
             world.fold(made[place - 1][1].epoch)
+        if there is not pipeline:
+            # What was corrected of closed windows, it finds in no epoch.
+            backfill_stages(world.lake, pipeline, BEGINNING)
         for records, clock in made[place:]:
             world.land(records, clock.epoch, clock)
             world.fold(clock.epoch)
