@@ -10,11 +10,12 @@ import pytest
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.change.registry import registry_contracts
 from tailrace.lake.schema.contract_files import agreed, contract_text
-from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.dbt_sources import sources_text
 from tailrace.lake.schema.layouts import term
 from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.model.definition.chain import Definition
+from tailrace.model.logs.log import Log
 
 FOLDER = Path("iceberg_schemas")
 LOGS = ("ad_views", "auctions", "queries", "searches")
@@ -60,3 +61,9 @@ def test_a_contract_says_what_every_column_holds(contract: Contract) -> None:
     columns = {column["name"] for column in found["columns"]}
     assert {term(text).column for text in (*found["partition_by"], *found["sort_by"])} <= columns
     assert set(found["key"]) <= columns
+
+
+@pytest.mark.parametrize(("type", "pages"), [("bigint", "v2"), ("boolean", "v1")])
+def test_the_pages_of_a_log_are_such_as_spark_can_read(type: str, pages: str) -> None:
+    log = Log(name="seen", columns={"at": "timestamp", "what": type}, event_time="at")
+    assert log_contract(log).properties["write.parquet.page-version"] == pages
