@@ -320,9 +320,9 @@ def _targets(small: float, spark: float | None = None) -> Targets:
 
 
 CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]], Targets]] = {
-    "B1": (batch, _targets(1.5, 0.9)),
+    "B1": (batch, _targets(1.5, 1.0)),
     "B2": (stream, _targets(3.5, 1.5)),
-    "B3": (backlog, _targets(2.0, 0.8)),
+    "B3": (backlog, _targets(2.0, 1.0)),
     "B4": (intervals, _targets(15.0, 5.0)),
     "B5": (kinds, {}),
     "B6": (visits, _targets(1.5, 1.5)),
