@@ -38,7 +38,7 @@ def records(session: Session, log: Log, epoch: int, first: int | None = None, la
     Instants are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
     """
     conditions = _conditions(log, epoch, first, last)
-    if not _landed(log):
+    if not log.landed:
         rows = _relation(session, log, epoch, first, last)
     else:
         _, where = _table(session.lake, log, epoch, first, last)
@@ -77,11 +77,6 @@ def _conditions(log: Log, epoch: int, first: int | None, last: int | None) -> li
     if last is not None:
         made.append(_AtMost(log.event_time, last - 1, f"{at} < {stamp(last)}"))
     return made
-
-
-def _landed(log: Log) -> bool:
-    """Tell whether a log has a table of its own, that a source was landed in."""
-    return not isinstance(log, Arrivals | Panes | Productions | Union)
 
 
 def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tuple[int, int] | None]]:

@@ -14,6 +14,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -22,13 +23,13 @@ import pyarrow.compute as pc
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import Kind, Misfits, batches
+from tailrace.ingest.framed.column_values import Kind, Misfits, batches, halved
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
 
 _MARK = os.urandom(16)
-"""What stands behind each body: bytes that no message has, as nobody knows them."""
+"""Marks the end of each body: random bytes, which no message can have."""
 
 
 class AvroSchema:
@@ -78,35 +79,26 @@ class AvroSchema:
     def read(self, bodies: pa.Array, raw: pa.StructType) -> tuple[pa.StructArray, Misfits]:
         """Read fields of bodies as they are stored; say which bodies are no records, where they are null."""
         parts, misfits = [pa.array([], raw)], Misfits()
+
+        def misfit(place: int, body: bytes, error: Exception) -> pa.Array:
+            misfits[place] = f"the bytes are no record of the schema: {self._reason(body, raw)}"
+            return pa.nulls(1, raw)
+
         with no_search_for_cycles():
             for start, some in batches(bodies):
-                parts += self._values(some, start, raw, misfits)
+                parts += halved(some, start, partial(self._together, raw=raw), _NO_RECORD, misfit)
         return pa.concat_arrays(parts), misfits
 
-    def _values(self, bodies: pa.Array, start: int, raw: pa.StructType, misfits: Misfits) -> list[pa.Array]:
-        """Read bodies, the first of which is number `start`, halving them where one of them is no record."""
-        values = self._together(bodies, raw)
-        if values is not None:
-            return [values]
-        if len(bodies) == 1:
-            misfits[start] = f"the bytes are no record of the schema: {self._reason(bodies[0].as_py(), raw)}"
-            return [pa.nulls(1, raw)]
-        half = len(bodies) // 2
-        first, second = bodies.slice(0, half), bodies.slice(half)
-        return [*self._values(first, start, raw, misfits), *self._values(second, start + half, raw, misfits)]
-
-    def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array | None:
-        """Read all bodies in one call; None where one of them is no record."""
+    def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array:
+        """Read all bodies in one call. Raises one of `_NO_RECORD` where one of them is no record."""
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(bodies)], pa.int64()), bodies.cast(pa.large_binary()))
         joined = pc.binary_join(whole, pa.scalar(_MARK, pa.large_binary()))[0].as_buffer().to_pybytes()
         array = io.BytesIO(b"".join((_number(len(bodies)), joined, _MARK, b"\0")))
-        try:
-            rows: Any = fastavro.schemaless_reader(array, self._batch, None)
-            read = pa.array(rows["all"], pa.struct([("body", raw), ("mark", pa.binary())]))
-        except _NO_RECORD:
-            return None
-        marks = pc.all(pc.equal(read.field("mark"), pa.scalar(_MARK, pa.binary())), min_count=0).as_py()
-        return read.field("body") if marks else None
+        rows: Any = fastavro.schemaless_reader(array, self._batch, None)
+        read = pa.array(rows["all"], pa.struct([("body", raw), ("mark", pa.binary())]))
+        if not pc.all(pc.equal(read.field("mark"), pa.scalar(_MARK, pa.binary())), min_count=0).as_py():
+            raise ValueError("a record ends elsewhere than its body")
+        return read.field("body")
 
     def _reason(self, body: bytes, raw: pa.StructType) -> str:
         """Say why a body is no record."""
@@ -141,7 +133,7 @@ class AvroBodies:
 
 
 _NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, pa.ArrowException)
-"""What fastavro and Arrow raise for bytes that are no record of a schema."""
+"""Lists the errors that fastavro and Arrow raise for bytes that are no record of a schema."""
 
 
 def _number(number: int) -> bytes:
@@ -248,7 +240,7 @@ _OF_DEBEZIUM: dict[Any, Kind] = {
     "io.debezium.time.Time": kinds.TIME_MILLIS,
     "io.debezium.time.MicroTime": kinds.TIME_MICROS,
 }
-"""What numbers and texts are that Debezium names in the schema. One without a zone is UTC, as everywhere."""
+"""Maps a name that Debezium gives a field's type to what the field holds. An instant without a zone is UTC."""
 
 _STORED = {
     "null": kinds.NULL, "boolean": kinds.BOOLEAN, "int": kinds.INT, "long": kinds.LONG, "float": kinds.FLOAT,

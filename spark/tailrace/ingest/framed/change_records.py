@@ -19,7 +19,7 @@ import pyarrow.json as pj
 
 from tailrace.ingest.framed import column_values as kinds
 from tailrace.ingest.framed.avro_bodies import AvroSchema
-from tailrace.ingest.framed.column_values import INSTANTS, Kind, Misfits, batches
+from tailrace.ingest.framed.column_values import INSTANTS, Kind, Misfits, batches, halved
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.base.types import decimal_parts
@@ -62,9 +62,15 @@ class JsonChanges:
         self._line = pa.schema([pa.field("message", line), pa.field("number", pa.int64())])
 
     def read(self, bodies: pa.Array) -> ChangedRows:
-        misfits, parts = Misfits(), [pa.array([], self._line.field("message").type)]
+        message, misfits = self._line.field("message").type, Misfits()
+        parts = [pa.array([], message)]
+
+        def misfit(place: int, body: bytes, error: Exception) -> pa.Array:
+            misfits[place] = f"not one change record: {_said(error)}"
+            return pa.nulls(1, message)
+
         for start, some in batches(bodies):
-            parts += self._values(some, start, misfits)
+            parts += halved(some, start, self._together, (pa.ArrowInvalid,), misfit)
         read = pa.concat_arrays(parts)
         inner = read.field("payload")
         wrapped = inner.is_valid()
@@ -74,18 +80,6 @@ class JsonChanges:
 
     def _row(self, row: pa.StructArray) -> dict[str, pa.Array]:
         return {column: pc.coalesce(*(_of(row, name) for name in self.log.names_of(column))) for column in self._kinds}
-
-    def _values(self, bodies: pa.Array, start: int, misfits: Misfits) -> list[pa.Array]:
-        """Read messages, the first of which is number `start`, halving them where one of them is none."""
-        try:
-            return [self._together(bodies)]
-        except pa.ArrowInvalid as error:
-            if len(bodies) == 1:
-                misfits[start] = f"not one change record: {_said(error)}"
-                return [pa.nulls(1, self._line.field("message").type)]
-        half = len(bodies) // 2
-        first, second = bodies.slice(0, half), bodies.slice(half)
-        return [*self._values(first, start, misfits), *self._values(second, start + half, misfits)]
 
     def _together(self, bodies: pa.Array) -> pa.Array:
         """Read messages in one call: each is a value in a line, beside its number.

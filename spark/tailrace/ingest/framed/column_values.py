@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from tailrace.model.base.types import decimal_parts
 Misfits: TypeAlias = dict[int, str]
 """The reasons for which records do not fit, by their places in a batch."""
 
+T = TypeVar("T")
 
 TOGETHER, LARGEST = 20_000, 1 << 20
 """The number of records, and of their bytes, that are in memory as Python's objects at once; one record at least.
@@ -32,7 +33,7 @@ Few bytes, as each may be taken for an item of a list, which takes a hundred tim
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field holds: its name for people, the Arrow type that its raw values have, and a decimal's digits.
+    """Says what a field holds, by a name for people, the Arrow type of its raw values, and a decimal's digits.
 
     `spells` says that its text may be that of a decimal, as of a format that has none of its own.
     """
@@ -74,7 +75,7 @@ DATE_TEXT = Kind("text of a date", pa.string())
 INSTANTS: Mapping[str, Kind] = {
     "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
 }  # fmt: skip
-"""What whole numbers are that a log says are instants, by their unit."""
+"""Maps the unit that a log names (`instants=`) to the kind that its whole numbers are then read as."""
 
 
 def instants(kind: Kind, unit: str | None) -> Kind:
@@ -134,29 +135,38 @@ def batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         start = end
 
 
+def halved(
+    values: pa.Array, start: int, read: Callable[[pa.Array], T], errors: tuple[type[Exception], ...],
+    misfit: Callable[[int, Any, Exception], T],
+) -> list[T]:  # fmt: skip
+    """Read values, the first of which is number `start`, in one call, or in halves where one of them cannot be read.
+
+    `read` raises one of `errors` where a value cannot be read. For one that is alone, `misfit` makes the part, of its
+    number, the value, and the error.
+    """
+    try:
+        return [read(values)]
+    except errors as error:
+        if len(values) == 1:
+            return [misfit(start, values[0].as_py(), error)]
+    half = len(values) // 2
+    first, second = values.slice(0, half), values.slice(half)
+    return [*halved(first, start, read, errors, misfit), *halved(second, start + half, read, errors, misfit)]
+
+
 def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
     """Turn a field's raw values into a column's, which are of `type`; say which do not fit, where null is given."""
     if kind == NULL:
         return pa.nulls(len(values), type), {}
     misfits = Misfits()
-    parts = _converted(values, partial(_converter(kind), kind=kind, type=type), 0, misfits)
+
+    def misfit(place: int, value: object, error: Exception) -> pa.Array:
+        misfits[place] = str(value)
+        return pa.nulls(1, type)
+
+    parts = halved(values, 0, partial(_converter(kind), kind=kind, type=type), (pa.ArrowInvalid, ValueError), misfit)
     said = {place: f"{name} = {text[:100]} is not a {declared}" for place, text in misfits.items()}
-    return pa.concat_arrays([pa.array([], type), *(pa.nulls(1, type) if one is None else one for one in parts)]), said
-
-
-def _converted(
-    values: pa.Array, convert: Callable[[pa.Array], pa.Array], start: int, misfits: Misfits
-) -> list[pa.Array | None]:
-    """Turn values, the first of which is number `start`, halving them where one of them does not fit."""
-    try:
-        return [convert(values)]
-    except (pa.ArrowInvalid, ValueError):
-        if len(values) == 1:
-            misfits[start] = str(values[0].as_py())
-            return [None]
-    half = len(values) // 2
-    first, second = values.slice(0, half), values.slice(half)
-    return [*_converted(first, convert, start, misfits), *_converted(second, convert, start + half, misfits)]
+    return pa.concat_arrays([pa.array([], type), *parts]), said
 
 
 def _converter(kind: Kind) -> Callable[..., pa.Array]:

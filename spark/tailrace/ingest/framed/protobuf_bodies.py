@@ -28,7 +28,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import Kind, Misfits, batches, behind
+from tailrace.ingest.framed.column_values import Kind, Misfits, batches, behind, halved
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
@@ -150,26 +150,27 @@ class _MessageType:
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
         misfits, parts = Misfits(), list[dict[str, pa.Array]]()
+
+        def misfit(place: int, body: bytes, error: Exception) -> dict[str, pa.Array]:
+            misfits[place] = f"the bytes are no message of the schema: {error}"
+            return {name: pa.nulls(1, field.kind.raw) for name, field in self._fields.items()}
+
         with no_search_for_cycles():
             for start, some in batches(bodies):
-                parts += self._values(some, start, misfits)
+                parts += halved(some, start, self._values, _NO_MESSAGE, misfit)
         values = {name: pa.concat_arrays([pa.array([], kind.raw), *(one[name] for one in parts)])
                   for name, kind in self._kinds.items()}  # fmt: skip
         made, unlike = self._columns.columns(values, len(bodies))
         return made, {**unlike, **misfits}
 
-    def _values(self, bodies: pa.Array, start: int, misfits: Misfits) -> list[dict[str, pa.Array]]:
-        """Read the fields of bodies, the first of which is number `start`; halve them where one is no message."""
-        try:
-            messages = list(map(self._class.FromString, bodies.to_pylist()))
-            return [{name: field.values(messages) for name, field in self._fields.items()}]
-        except (DecodeError, ValueError, OverflowError, pa.ArrowException) as error:
-            if len(bodies) == 1:
-                misfits[start] = f"the bytes are no message of the schema: {error}"
-                return [{name: pa.nulls(1, field.kind.raw) for name, field in self._fields.items()}]
-        half = len(bodies) // 2
-        first, second = bodies.slice(0, half), bodies.slice(half)
-        return [*self._values(first, start, misfits), *self._values(second, start + half, misfits)]
+    def _values(self, bodies: pa.Array) -> dict[str, pa.Array]:
+        """Read the fields of bodies. Raises one of `_NO_MESSAGE` where one of them is no message."""
+        messages = list(map(self._class.FromString, bodies.to_pylist()))
+        return {name: field.values(messages) for name, field in self._fields.items()}
+
+
+_NO_MESSAGE = (DecodeError, ValueError, OverflowError, pa.ArrowException)
+"""Lists the errors that protobuf and Arrow raise for bytes that are no message of a type."""
 
 
 @dataclass(frozen=True)

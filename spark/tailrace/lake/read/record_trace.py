@@ -312,7 +312,7 @@ def _standing(join: Join, rows: Sequence[Mapping[str, Any]]) -> set[int]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a record in a definition: the state in a word or two, and what there is to say of it."""
+    """Tells what a definition did with a record: `state` in a word or two, `told` in a sentence for each thing."""
 
     state: str
     told: tuple[str, ...]
