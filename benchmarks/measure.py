@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -136,13 +137,15 @@ def serve(jobs: Mapping[str, Job]) -> None:
 
 
 def memory(home: Path) -> dict[str, float]:
-    """Peaks in MB: resident memory of the JVM and of this Python process, and the heap before and after collections.
+    """Peaks in MB: resident memory of the JVM and of Python, workers too, and the heap before and after collections.
 
     The heap after a collection is about what was needed; the resident memory is what the machine had to give.
     """
     peaks = {"python_rss_mb": _resident(os.getpid())}
-    for jvm in _jvms():
-        peaks["jvm_rss_mb"] = _resident(jvm)
+    for process in _descendants(os.getpid()):
+        with suppress(OSError):
+            which = "jvm_rss_mb" if Path(f"/proc/{process}/comm").read_text().strip() == "java" else "python_rss_mb"
+            peaks[which] = peaks.get(which, 0.0) + _resident(process)
     if (home / "gc.txt").is_file():
         pauses = re.findall(r"\b(\d+)M->(\d+)M\(\d+M\)", (home / "gc.txt").read_text())
         peaks["heap_peak_mb"] = float(max((int(before) for before, _ in pauses), default=0))
@@ -151,11 +154,12 @@ def memory(home: Path) -> dict[str, float]:
 
 
 def cpu_seconds() -> float:
-    """CPU seconds so far of this process, its JVM, and the processes that it has waited for."""
+    """CPU seconds so far of this process, its JVM, that one's Python, and the processes that these have waited for."""
     ticks = sum(os.times()[:4])
-    for jvm in _jvms():
-        fields = Path(f"/proc/{jvm}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    for process in _descendants(os.getpid()):
+        with suppress(OSError):
+            fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return ticks
 
 
@@ -169,16 +173,18 @@ def _machine_seconds() -> float:
     return sum(int(fields[place]) for place in (1, 2, 3, 6, 7, 8)) / os.sysconf("SC_CLK_TCK")
 
 
-def _jvms() -> list[int]:
-    """The JVMs that this process has started and that are still there: one, or none."""
-    found = []
+def _descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that these have, that are still there."""
+    children: dict[int, list[int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            if parent == os.getpid() and (process / "comm").read_text().strip() == "java":
-                found.append(int(process.name))
-        except OSError:
-            continue
+            children.setdefault(parent, []).append(int(process.name))
+    found, waiting = list[int](), [pid]
+    while waiting:
+        started = children.get(waiting.pop(), [])
+        found += started
+        waiting += started
     return found
 
 

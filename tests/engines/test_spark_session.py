@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as drawn
+from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.settings import Settings
@@ -87,3 +91,11 @@ def test_a_lake_whose_jars_the_process_started_without_names_them(spark: SparkSe
 
 def test_starting_spark_leaves_the_environment_as_it_was(spark: SparkSession) -> None:
     assert "SPARK_LOCAL_IP" not in os.environ
+
+
+@given(sizes=st.lists(st.integers(0, 3), max_size=5))
+@drawn(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_X6_a_frame_has_all_rows_of_an_arrow_table_whatever_its_chunks(plain: SparkSession, sizes: list[int]) -> None:
+    chunks = [pa.array([place] * size, pa.int64()) for place, size in enumerate(sizes)]
+    rows = pa.table({"n": pa.chunked_array(chunks, pa.int64())})
+    assert frame_of(plain, rows).toArrow()["n"].to_pylist() == rows["n"].to_pylist()

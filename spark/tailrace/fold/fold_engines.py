@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import duckdb
 import pyarrow as pa
@@ -30,6 +28,7 @@ from tailrace.engines.duckdb.pairs import DuckJoin
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
 from tailrace.engines.spark.declared_rows import as_declared as as_declared_frame
+from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.keys import SparkKeys
@@ -38,7 +37,7 @@ from tailrace.engines.spark.pairs import SparkJoin
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
 from tailrace.fold.fold import PassedEpoch
-from tailrace.ingest.sources import Files, Source
+from tailrace.ingest.sources import Files, Source, sizes
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.schema.filters import above, at_most, every
@@ -90,7 +89,7 @@ class Sides:
         `read` says up to which offset the epoch reads its source, `before` what the epoch before it said.
         """
         if isinstance(source, Files):
-            return self.bounds.holds(bytes=size_of(files) * (_PACKED if source.format == "parquet" else 1))
+            return self.bounds.holds(bytes=sum(sizes(files)) * (_PACKED if source.format == "parquet" else 1))
         return self.bounds.holds(bytes=_MESSAGE * between(before.get("offset", ""), read["offset"]))
 
     def logged(self, log: Log, after: int, until: int) -> Bundled:
@@ -126,7 +125,7 @@ class Sides:
             arrivals = pa.array([at[epoch] for epoch in epochs.dictionary.to_pylist()], pa.timestamp("us", "UTC"))
             bundle = bundle.append_column(log.event_time, arrivals.take(epochs.indices))
         else:
-            times = self.spark.createDataFrame(epoch_times(at)).hint("broadcast").alias("t")
+            times = frame_of(self.spark, epoch_times(at)).hint("broadcast").alias("t")
             items = [*(f"r.{quoted(name)}" for name in bundle.columns), arrival(log)]
             bundle = bundle.alias("r").join(times, F.expr("r._epoch = t._epoch"), "left").selectExpr(*items)
         return PassedEpoch(bundle, replace(passed.clock, watermark=now), now)
@@ -168,7 +167,7 @@ class Sides:
 
     def _by_spark(self, pipeline: Ranged, bundle: pa.Table) -> pa.Table:
         """Take a bundle's records through steps that are written for Spark."""
-        return prepare(self.spark.createDataFrame(bundle), pipeline).toArrow()
+        return prepare(frame_of(self.spark, bundle), pipeline).toArrow()
 
     def next(self, side: Side, definition: Definition, bundle: Bundled, state: Any) -> Side:
         """Return the side that takes a fold's next bundle: once it is Spark's, it stays so until a restart."""
@@ -206,12 +205,6 @@ _PACKED = 6
 
 _MESSAGE = 1_000
 """The number of bytes that a message of a topic is taken to have."""
-
-
-def size_of(files: Sequence[str]) -> int:
-    """Add up the bytes of files of this machine; those elsewhere, and those that are gone, count as none."""
-    found = (Path(urlparse(file).path) if file.startswith("file:") else Path(file) for file in files)
-    return sum(path.stat().st_size for path in found if path.is_file())
 
 
 def between(before: str, until: str) -> int:

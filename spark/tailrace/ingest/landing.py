@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,7 +16,6 @@ from pyspark.sql import functions as F
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import as_live
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.side import Bundled
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.restoration import go_back
@@ -52,11 +53,24 @@ class Landed:
 
 
 @dataclass(frozen=True)
+class LandedFiles:
+    """Records in data files of a log that no commit lists yet, and the rows that were rejected beside."""
+
+    files: tuple[DataFile, ...]
+    records: int
+    rejected: pa.Table | None = None
+
+
+Landable: TypeAlias = "DataFrame | pa.Table | LandedFiles"
+"""An epoch's records as they are landed: read into this process or by Spark, or in files already."""
+
+
+@dataclass(frozen=True)
 class _Written:
     """Rows that are written to a lease's branch but not published, and the properties of their commit."""
 
     lease: Lease
-    rows: Bundled
+    rows: Landable
     properties: Mapping[str, str]
 
 
@@ -91,8 +105,10 @@ class Landing:
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
 
-    def write(self, bundle: Bundled, properties: Mapping[str, str]) -> Landed:
+    def write(self, bundle: Landable, properties: Mapping[str, str]) -> Landed:
         """Write a stamped bundle, to be published in commits with `properties`, of which the epoch is one."""
+        if isinstance(bundle, LandedFiles):
+            return self._here(bundle, bundle.records, bundle.rejected, properties)
         return self._rows(bundle, properties) if isinstance(bundle, pa.Table) else self._frame(bundle, properties)
 
     def _rows(self, table: pa.Table, properties: Mapping[str, str]) -> Landed:
@@ -100,12 +116,18 @@ class Landing:
         bad = table.filter(pc.is_valid(table["_error"])) if table["_error"].null_count < table.num_rows else None
         good = table if bad is None else table.filter(pc.is_null(table["_error"]))
         own = good.select(list(log_contract(self.log_definition).columns))
-        self._written = [self._append(own, self.log, {**properties, **self.log.properties})]
+        return self._here(own, own.num_rows, bad, properties)
+
+    def _here(
+        self, records: pa.Table | LandedFiles, count: int, bad: pa.Table | None, properties: Mapping[str, str]
+    ) -> Landed:
+        """Take records, and those that were rejected, that this process publishes by itself."""
+        self._written = [self._append(records, self.log, {**properties, **self.log.properties})]
         rejected = 0 if bad is None else bad.num_rows
-        if bad is not None and self.rejected.head.number("epoch") < int(properties["epoch"]):
+        if bad is not None and rejected and self.rejected.head.number("epoch") < int(properties["epoch"]):
             rows = bad.select(_BAD).rename_columns(["raw", "error", *_BAD[2:]])
             self._written.insert(0, self._append(rows, self.rejected, {**properties, **self.rejected.properties}))
-        return Landed(own.num_rows, rejected)
+        return Landed(count, rejected)
 
     def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> Landed:
         """Write a frame to the branches by Spark."""
@@ -129,15 +151,16 @@ class Landing:
             self._written.insert(0, self._append(bad, self.rejected, properties))
         return Landed(counts["records"], counts["rejected"])
 
-    def _append(self, rows: Bundled, lease: Lease, properties: Mapping[str, str]) -> _Written:
-        direct = isinstance(rows, pa.Table)
+    def _append(self, rows: Landable, lease: Lease, properties: Mapping[str, str]) -> _Written:
+        direct = not isinstance(rows, DataFrame)
         if lease.branch.direct != direct:
             lease.branch.direct = direct
             lease.head = lease.branch.start(lease.head)
-        if direct:
-            lease.branch.hold(FileChange(tuple(self.lake.written(lease.table, rows))), properties)
-        else:
+        if isinstance(rows, DataFrame):
             self._by_spark(rows, lease, properties)
+        else:
+            files = rows.files if isinstance(rows, LandedFiles) else tuple(self.lake.written(lease.table, rows))
+            lease.branch.hold(FileChange(files), properties)
         return _Written(lease, rows, properties)
 
     def _by_spark(self, rows: DataFrame, lease: Lease, properties: Mapping[str, str]) -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.sources import NANOS, Files, Looked, look
@@ -41,7 +42,7 @@ def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
 
 def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
     """Parse lines or messages that are not plain (`ingest.plain_json`) to the log's columns."""
-    frame = spark.createDataFrame(lines.rename_columns(["value", *_PLACE]))
+    frame = frame_of(spark, lines.rename_columns(["value", *_PLACE]))
     return _json(log, frame.selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
 
 

@@ -7,7 +7,7 @@ strategy counts lags.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -36,15 +36,31 @@ def watched(
         rows = queried_arrow(connection, read, text)
     else:
         rows = [row.asDict() for row in queried(spark, read, lambda view: Query(text.format(view=view))).collect()]
+    learns = log.strategy.learns
+    return joined(
+        {row["partition"]: Seen(row["latest"], row["arrived"], {row["bucket"]: row["records"]} if learns else {})}
+        for row in rows
+    )
+
+
+def joined(parts: Iterable[Mapping[str, Seen]]) -> dict[str, Seen]:
+    """Join what parts of a bundle say of each partition.
+
+    >>> joined([{"a": Seen(3, 5, {0: 2})}, {"a": Seen(4, 4, {0: 1, 7: 1})}])
+    {'a': Seen(latest=4, arrived=5, lags={0: 3, 7: 1}, complete=None)}
+    """
     found: dict[str, Seen] = {}
-    for row in rows:
-        latest, arrived, lags = row["latest"], row["arrived"], {}
-        if (before := found.get(row["partition"])) is not None:
-            latest, arrived, lags = max(latest, before.latest), max(arrived, before.arrived), dict(before.lags)
-        if log.strategy.learns:
-            lags[row["bucket"]] = row["records"]
-        found[row["partition"]] = Seen(latest, arrived, lags)
+    for name, seen in (item for part in parts for item in part.items()):
+        before = found.get(name, Seen())
+        lags = {
+            bucket: before.lags.get(bucket, 0) + seen.lags.get(bucket, 0) for bucket in {**before.lags, **seen.lags}
+        }
+        found[name] = Seen(_later(before.latest, seen.latest), _later(before.arrived, seen.arrived), lags)
     return found
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((at for at in (one, other) if at is not None), default=None)
 
 
 def _text(source: Source, log: Log) -> str:

@@ -164,7 +164,7 @@ def look(log: Log, format: Format, paths: Sequence[str]) -> list[Looked]:
 
 def _look(log: Log, format: Format, path: str) -> Looked:
     try:
-        files, name = _place(path)
+        files, name = file_system(path)
         file = files.open_input_file(name)
     except FileNotFoundError:
         return Looked(path, broken="the file is gone")
@@ -197,7 +197,21 @@ def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> Looked:
     return Looked(path, columns, unlike=_unlike(log, columns))
 
 
-def _place(path: str) -> tuple[fs.FileSystem, str]:
+def sizes(paths: Sequence[str]) -> list[int]:
+    """Look up the sizes of files in bytes, several at a time; of one that is gone, or cannot be asked, zero."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as pool:
+        return list(pool.map(_size, paths))
+
+
+def _size(path: str) -> int:
+    try:
+        files, name = file_system(path)
+        return int(files.get_file_info(name).size or 0)
+    except (OSError, pa.ArrowException):
+        return 0
+
+
+def file_system(path: str) -> tuple[fs.FileSystem, str]:
     """Return pyarrow's file system and name of a file, by Spark's name, in which nothing is percent-encoded."""
     scheme, host, name = re.fullmatch(r"(?:(\w+):)?(?://([^/]*))?(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]
     if scheme in (None, "file"):

@@ -24,11 +24,12 @@ from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.duplicates import Remembered
-from tailrace.ingest.landing import Landing
+from tailrace.ingest.landing import Landable, Landing
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import completed, partitions, watched
 from tailrace.ingest.sources import Files, Source
+from tailrace.ingest.worker_landing import ByWorkers, WorkerLanding
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import DUPLICATES, IDLE, PROGRESS, clock_properties, progress_of, times_of
 from tailrace.lake.commit.signal_tables import Completions, Signals, names_of
@@ -55,7 +56,7 @@ class Bundle:
     clock: Clock
     properties: Mapping[str, str]
     records: Bundled
-    stamped: Bundled
+    stamped: Landable
     frame: DataFrame | None
     progress: Progress
     duplicates: int = 0
@@ -122,6 +123,7 @@ class Intake:
         self._remembered_rows: RememberedRows | None = None
         self._nothing: pa.Table | None = None
         self._database = sides.database.cursor() if sides.small else None
+        self._workers = self._by_workers()
 
     def bundle(self, batch: DataFrame, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
         """Make an epoch of a micro-batch; `read` is what its commit is to say of how far the source was read.
@@ -135,6 +137,8 @@ class Intake:
             # The epoch is of what other logs have: of this one there is nothing to read.
             nothing = self._no_records()
             return self._bundle(nothing, self._advanced(nothing, files, read), read, epoch)
+        if self._workers is not None and (landed := self._workers.land(files, epoch)) is not None:
+            return self._landed(landed, files, read, epoch)
         frame, source = self._frame(batch, files), self.source
         if self.log.id_columns and self._remembered is None:
             self._remembered, self._remembered_rows = self._restored(self.lake), None
@@ -146,6 +150,22 @@ class Intake:
         unique = self._remembered.unique(records)
         self._remembered.add(unique.ids, epoch, self.progress.now)
         return self._bundle(unique.frame, entries, read, epoch, unique.duplicates, len(files))
+
+    def _by_workers(self) -> WorkerLanding | None:
+        """Open the landing by the executors' Python, where it can read the source as the log declares it."""
+        source, log = self.source, self.log
+        if not isinstance(source, Files) or source.format == "csv" or self.framed is not None:
+            return None
+        if log.signed or log.id_columns or log.strategy.learns:
+            return None
+        return WorkerLanding(self.spark, self.lake, source, log)
+
+    def _landed(self, landed: ByWorkers, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
+        """Make the epoch of records that the executors have written already."""
+        self._blank.here += landed.blank
+        clock, properties = self._clock_and_properties(self._advanced_by(landed.seen, files, read), read, epoch, 0)
+        good = landed.frame.withColumn("_epoch", F.lit(epoch).cast("bigint"))
+        return Bundle(clock, properties, good, landed.landed, None, self.progress, files=len(files), blank=self._blank)
 
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Read a micro-batch's records by Spark."""
@@ -175,17 +195,20 @@ class Intake:
 
     def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> Entries:
         """Move the log's progress on by what a bundle has of each partition; return what the control tables say."""
-        follows, known = self.log.strategy.follows_records, self.log.arrival_time is not None
-        seen, now = dict[str, Seen](), _wall_clock()
-        if follows or known:
-            seen = watched(self.spark, self.source, self.log, records, self._database)
+        if self.log.strategy.follows_records or self.log.arrival_time is not None:
+            return self._advanced_by(watched(self.spark, self.source, self.log, records, self._database), files, read)
+        return self._advanced_by({}, files, read)
+
+    def _advanced_by(self, seen: Mapping[str, Seen], files: Sequence[str], read: Mapping[str, str]) -> Entries:
+        """Move the log's progress on by these summaries of its partitions; return what the control tables say."""
+        follows, known, now = self.log.strategy.follows_records, self.log.arrival_time is not None, _wall_clock()
         if known:
             now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
         if not follows:
             seen = {}
         entries = self._entries()
         there = (*self._there, *partitions(read["offset"]))
-        self.progress = self._after(seen | completed(self.log, files), now, entries, there)
+        self.progress = self._after({**seen, **completed(self.log, files)}, now, entries, there)
         return entries
 
     def _restored_rows(self) -> RememberedRows:

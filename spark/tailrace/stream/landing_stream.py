@@ -53,6 +53,7 @@ _POLL = 0.2
 """Seconds between two looks for a failure of the folds."""
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 RETRY = 30.0
@@ -116,6 +117,8 @@ class Stream:
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
             # This manager renames files, which a local disk does at once: it halves the time of an empty micro-batch.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
+        # Spark would look at each file of a large epoch in a task of its own.
+        self.spark.conf.set(_LISTING, str(4 * self.spark.sparkContext.defaultParallelism))
         self._begin()
 
     def _begin(self) -> None:

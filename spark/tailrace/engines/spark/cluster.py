@@ -23,6 +23,7 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import logged
+from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.executions.execution import free
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
@@ -90,7 +91,7 @@ class ClusterSession:
         return self.view(all_of(logged(self.lake, log, snapshot)))
 
     def relation_of(self, rows: pa.Table) -> Relation:
-        return self._named(self.spark.createDataFrame(rows))
+        return self._named(frame_of(self.spark, rows))
 
     def view(self, text: Query) -> Relation:
         return self._named(self.spark.sql(text))
@@ -172,7 +173,7 @@ class ClusterSession:
                 self._here.write(text, branch, properties, of)
                 return
         for name in brought:
-            self.spark.createDataFrame(self._here.fetched(all_of(name))).createOrReplaceTempView(name)
+            frame_of(self.spark, self._here.fetched(all_of(name))).createOrReplaceTempView(name)
         append(self.spark.sql(text), branch, properties)
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:

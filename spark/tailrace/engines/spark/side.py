@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
+from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, OpenWindows, Stepped
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
@@ -32,7 +33,7 @@ Bundled: TypeAlias = "DataFrame | pa.Table"
 
 def as_frame(spark: SparkSession, rows: Bundled) -> DataFrame:
     """Convert records of either engine to a Spark frame."""
-    return spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
+    return frame_of(spark, rows) if isinstance(rows, pa.Table) else rows
 
 
 class SparkSide:

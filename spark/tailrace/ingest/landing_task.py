@@ -1,0 +1,140 @@
+"""Read some of an epoch's files on an executor, and write their records to data files that no table lists yet.
+
+A task holds a part of its records at a time, and says how far they go: one pass over the source. It needs the package
+in the executor's Python, and nothing of Spark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import sanitize_column_names
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from tailrace.ingest.blank_lines import BlankLines
+from tailrace.ingest.partitions import joined
+from tailrace.ingest.plain_files import UnplainError, parquet_parts, read_json
+from tailrace.ingest.plain_json import LINES
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import log_contract
+from tailrace.model.logs.log import Log
+from tailrace.model.step.progress import ALL, Seen
+
+PART = 128 * 2**20
+"""The bytes of records that a task holds at once, and writes as one file."""
+
+LEFT = 100_000
+"""The lines of a task that are not plain which are handed back; with more, Spark reads the epoch."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a task made of its files: data files, their records, how far they go, and lines that are not plain."""
+
+    files: tuple[DataFile, ...] = ()
+    records: int = 0
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    left: pa.Table = field(default_factory=LINES.empty_table)
+    blank: int = 0
+
+
+@dataclass(frozen=True)
+class LandingTask:
+    """The task of an executor: read files of a log, and write their records beside its table.
+
+    `metadata` is the table's, without its history; `io` are the properties of its files' store. A task holds about
+    `part` bytes of records.
+    """
+
+    log: Log
+    format: str
+    epoch: int
+    metadata: str
+    location: str
+    io: Mapping[str, Any]
+    part: int
+
+    @classmethod
+    def of(cls, lake: Lake, log: Log, format: str, epoch: int) -> LandingTask | None:
+        """Describe the landing of an epoch; None where the table's columns are not just as the log declares them."""
+        table = lake.table(log.name)
+        schema = table.schema()
+        if [one.name for one in schema.fields] != [*log_contract(log).columns] or sanitize_column_names(
+            schema
+        ) != schema:
+            return None
+        history: dict[str, Any] = {
+            "snapshots": [],
+            "snapshot_log": [],
+            "metadata_log": [],
+            "refs": {},
+            "current_snapshot_id": None,
+        }
+        metadata = table.metadata.model_copy(update={**history, "statistics": [], "partition_statistics": []})
+        return cls(log, format, epoch, metadata.model_dump_json(), table.location(), dict(table.io.properties), PART)
+
+    def __call__(self, paths: Sequence[str]) -> Part | None:
+        """Land these files; None where one is not plain."""
+        # Imported here, as it brings pandas along, which the driver seldom needs.
+        from tailrace.lake.catalog.data_files import written_files
+
+        pa.set_cpu_count(1)
+        table = Table(
+            ("log",), TableMetadataUtil.parse_raw(self.metadata), "", load_file_io(dict(self.io), self.location),
+            NoopCatalog("log"),
+        )  # fmt: skip
+        schema = table.schema().as_arrow()
+        found, left, counting = Part(), [LINES.empty_table()], BlankLines()
+        try:
+            for read in together(self._read(paths, left, counting), self.part):
+                own = read.append_column("_epoch", pa.repeat(pa.scalar(self.epoch, pa.int64()), read.num_rows))
+                files = tuple(written_files(table, own.select(schema.names).cast(schema)))
+                seen = joined([found.seen, self._seen(read)])
+                found = Part((*found.files, *files), found.records + read.num_rows, seen)
+        except UnplainError:
+            for file in found.files:
+                table.io.delete(file.file_path)
+            return None
+        return Part(
+            found.files, found.records, found.seen, pa.concat_tables([LINES.empty_table(), *left]), counting.here
+        )
+
+    def _read(self, paths: Sequence[str], left: list[pa.Table], counting: BlankLines) -> Iterator[pa.Table]:
+        for path in paths:
+            if self.format == "parquet":
+                yield from parquet_parts(self.log, path, self.part)
+                continue
+            read = read_json(self.log, [path], counting)
+            if read is None:
+                raise UnplainError(path)
+            records, lines = read
+            left.append(lines)
+            if sum(one.num_rows for one in left) > LEFT:
+                raise UnplainError(path)
+            yield records
+
+    def _seen(self, rows: pa.Table) -> dict[str, Seen]:
+        if not rows.num_rows:
+            return {}
+        latest, arrived = (pc.max(rows[name].cast(pa.int64())).as_py() for name in (self.log.event_time, "_arrival"))
+        return {ALL: Seen(latest=latest, arrived=arrived)}
+
+
+def together(tables: Iterator[pa.Table], part: int) -> Iterator[pa.Table]:
+    """Put tables together to such of about `part` bytes."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(one.nbytes for one in waiting) >= part:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)

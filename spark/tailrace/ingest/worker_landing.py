@@ -1,0 +1,138 @@
+"""Land an epoch's files by the executors' Python: pyarrow reads and writes plain files at a quarter of Spark's cost.
+
+One pass over the source does all (`landing_task`), where Spark's way takes one for the progress and one for each
+reader. What is not plain (`plain_files`) is Spark's to judge: odd lines are handed back to it, and one odd Parquet file
+leaves it the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyiceberg.manifest import DataFile
+from pyspark.sql import DataFrame, SparkSession
+
+from tailrace.ingest.landing import LandedFiles
+from tailrace.ingest.landing_task import LandingTask, Part
+from tailrace.ingest.parsing import read_left
+from tailrace.ingest.partitions import joined, watched
+from tailrace.ingest.sources import Files, sizes
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import log_contract, spark_type
+from tailrace.model.logs.log import Log
+from tailrace.model.step.progress import Seen
+from tailrace.sql.terms import quoted
+
+SHARE = 64 * 2**20
+"""The bytes of files that a task is given, where there are so many for each core."""
+
+WORTH = 24 * 2**20
+"""The bytes of files from which on the executors' Python is worth its start."""
+
+LARGEST = {"json": 256 * 2**20, "parquet": 2**30}
+"""The bytes of one file that a task still takes: of lines it has the whole in memory, of columns a part."""
+
+RESTS = 16
+"""The number of epochs for which Spark reads by itself once an epoch was not plain, or its executors lack Python."""
+
+
+@dataclass(frozen=True)
+class ByWorkers:
+    """An epoch that the executors' Python has read and written: its files, its records as a frame, how far they go."""
+
+    landed: LandedFiles
+    frame: DataFrame
+    seen: Mapping[str, Seen]
+    blank: int
+
+
+class WorkerLanding:
+    """The landing of one log's epochs by the executors' Python."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, source: Files, log: Log) -> None:
+        self.spark, self.lake, self.source, self.log = spark, lake, source, log
+        self._rests = 0
+
+    def land(self, files: Sequence[str], epoch: int) -> ByWorkers | None:
+        """Read an epoch's files and write their records; None where Spark has to read them, and nothing is left."""
+        if self._rests:
+            self._rests -= 1
+            return None
+        found = sizes(files)
+        if not files or sum(found) < WORTH or max(found) > LARGEST[self.source.format]:
+            return None
+        task = LandingTask.of(self.lake, self.log, self.source.format, epoch)
+        made = (
+            None if task is None else self._made(task, shares(files, found, self.spark.sparkContext.defaultParallelism))
+        )
+        if made is None:
+            self._rests = RESTS
+            return None
+        return self._judged(made, epoch)
+
+    def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[Part] | None:
+        """Have the executors take their parts of the files; None where one could not."""
+        try:
+            made = self.spark.sparkContext.parallelize(parts, len(parts)).map(task).collect()
+        except Py4JJavaError as error:
+            # Where an executor has no Python of ours, or too little memory for it, Spark's own reader goes on.
+            if "cancelled" in str(error):
+                raise
+            return None
+        whole = [part for part in made if part is not None]
+        if len(whole) == len(made):
+            return whole
+        store = self.lake.table(self.log.name).io
+        for file in (file for part in whole for file in part.files):
+            store.delete(file.file_path)
+        return None
+
+    def _judged(self, parts: Sequence[Part], epoch: int) -> ByWorkers:
+        """Put the parts together, once Spark has judged the lines that are not plain."""
+        files, seen = tuple(file for part in parts for file in part.files), [part.seen for part in parts]
+        records, bad, left = (
+            sum(part.records for part in parts),
+            None,
+            pa.concat_tables([part.left for part in parts]),
+        )
+        if left.num_rows:
+            frame = read_left(self.spark, self.log, left)
+            rows = frame.toArrow().append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), left.num_rows))
+            good = rows.filter(pc.is_null(rows["_error"])).select([*log_contract(self.log).columns])
+            bad = rows.filter(pc.is_valid(rows["_error"]))
+            files += tuple(self.lake.written(self.log.name, good))
+            records += good.num_rows
+            seen.append(watched(self.spark, self.source, self.log, frame))
+        landed = LandedFiles(files, records, bad)
+        return ByWorkers(landed, self._frame(files), joined(seen), sum(part.blank for part in parts))
+
+    def _frame(self, files: Sequence[DataFile]) -> DataFrame:
+        columns = {name: spark_type(column.shape) for name, column in log_contract(self.log).columns.items()}
+        schema = ", ".join(f"{quoted(name)} {type}" for name, type in columns.items())
+        if not files:
+            return self.spark.createDataFrame([], schema)
+        # What Python writes has today's calendar for all times; of files of others Spark would ask.
+        reader = self.spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
+        return reader.parquet(*(file.file_path for file in files))
+
+
+def shares(files: Sequence[str], sizes: Sequence[int], cores: int) -> list[list[str]]:
+    """Share files out among tasks in their order: a few tasks a core, each of as many bytes.
+
+    >>> shares(["a", "b", "c", "d"], [SHARE, SHARE, SHARE, SHARE], 1)
+    [['a'], ['b'], ['c'], ['d']]
+    >>> shares(["a", "b", "c"], [1, 1, 1], 2)
+    [['a'], ['b'], ['c']]
+    """
+    tasks = max(1, min(len(files), max(3 * cores, sum(sizes) // SHARE)))
+    ends, done = [0], 0
+    for place, size in enumerate(sizes, 1):
+        done += size
+        if done * tasks >= sum(sizes) * len(ends) or place == len(files):
+            ends.append(place)
+    return [list(files[start:end]) for start, end in pairwise(ends)]
