@@ -22,9 +22,11 @@ from tailrace.model.step.reference import batch, fold
 from tailrace.model.windows.panes import Answers, Pane, answers
 from tailrace.model.windows.windows import Window
 from tailrace.sql.epoch.ledger_rows import Rows
-from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.epoch.partials import put_together
+from tailrace.sql.records.ways import Way, way
+from tailrace.sql.results.answers import accumulators, current, in_range, results_of
 from tailrace.sql.results.backfill_rows import BackfillVersion
-from tailrace.sql.terms import Condition, Query, Relation
+from tailrace.sql.terms import Condition, Query, Relation, bracketed
 from tests.support.correcting import GENERATION, drawn_fault
 from tests.support.depth import cases
 from tests.support.duck import said_by_rows
@@ -46,7 +48,17 @@ def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, ob
     by = answering(session, pipeline.finished)
     placed = answered(session, pipeline, by.batch(by.assigned(log)))
     same_answers(answered(session, pipeline, computed(by, log)), placed, "the same by slices of time")
+    if by.earlier is None and way(pipeline) is Way.SQL and not pipeline.where.merges and not pipeline.each:
+        same_answers(in_parts(session, pipeline, records), placed, "the same, put together of parts of the records")
     return placed
+
+
+def in_parts(session: DuckSession, pipeline: Pipeline, records: list[dict[str, object]]) -> Answers:
+    log = arrow_bundle(pipeline.log, records, 0)
+    thirds = [session.relation_of(log.take(pa.array(range(first, log.num_rows, 3), pa.int64()))) for first in range(3)]
+    texts = [accumulators(pipeline, third) for third in thirds]
+    parts = session.view(Query(" UNION ALL ".join(f"SELECT * FROM ({text})" for text in texts)))
+    return answered(session, pipeline, results_of(pipeline, bracketed(put_together(pipeline, parts))))
 
 
 def answered(session: DuckSession, pipeline: Pipeline, text: Query) -> Answers:

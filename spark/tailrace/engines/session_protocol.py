@@ -30,6 +30,10 @@ OverTables: TypeAlias = Callable[[pa.Table], pa.Table]
 """A function from a table, with all rows of some keys, to a table."""
 
 
+Together: TypeAlias = Callable[[Relation], Query]
+"""A function that writes the query that puts the answers over parts of the records together."""
+
+
 @dataclass(frozen=True)
 class Counted:
     """A computed relation, and the number of its rows that meet each condition."""
@@ -86,8 +90,11 @@ class Session(Protocol):
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         """Compute a text's rows as a relation now, and count the rows that meet each condition."""
 
-    def brought(self, text: Query) -> Relation:
-        """Name a relation of a text's rows, taken over into this process where it has room for them."""
+    def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
+        """Name a relation of a text's rows, of columns of these types, taken over into this process if they fit.
+
+        With `together` the text may be answered over parts of the records, and the answers put together by that query.
+        """
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
         """Return all rows of a text that has few."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.engines.spark.executions.worker_queries import shares
 from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import LandingTask, Part
 from tailrace.ingest.parsing import read_left
@@ -67,9 +67,8 @@ class WorkerLanding:
         if not files or sum(found) < WORTH or max(found) > LARGEST[self.source.format]:
             return None
         task = LandingTask.of(self.lake, self.log, self.source.format, epoch)
-        made = (
-            None if task is None else self._made(task, shares(files, found, self.spark.sparkContext.defaultParallelism))
-        )
+        parts = shares(files, found, self.spark.sparkContext.defaultParallelism, SHARE)
+        made = None if task is None else self._made(task, parts)
         if made is None:
             self._rests = RESTS
             return None
@@ -119,20 +118,3 @@ class WorkerLanding:
         # What Python writes has today's calendar for all times; of files of others Spark would ask.
         reader = self.spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
         return reader.parquet(*(file.file_path for file in files))
-
-
-def shares(files: Sequence[str], sizes: Sequence[int], cores: int) -> list[list[str]]:
-    """Share files out among tasks in their order: a few tasks a core, each of as many bytes.
-
-    >>> shares(["a", "b", "c", "d"], [SHARE, SHARE, SHARE, SHARE], 1)
-    [['a'], ['b'], ['c'], ['d']]
-    >>> shares(["a", "b", "c"], [1, 1, 1], 2)
-    [['a'], ['b'], ['c']]
-    """
-    tasks = max(1, min(len(files), max(3 * cores, sum(sizes) // SHARE)))
-    ends, done = [0], 0
-    for place, size in enumerate(sizes, 1):
-        done += size
-        if done * tasks >= sum(sizes) * len(ends) or place == len(files):
-            ends.append(place)
-    return [list(files[start:end]) for start, end in pairwise(ends)]

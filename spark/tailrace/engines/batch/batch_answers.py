@@ -14,6 +14,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import SIGN
+from tailrace.sql.epoch.partials import put_together
 from tailrace.sql.records import assignment
 from tailrace.sql.records.selections import FAILED, may_fail
 from tailrace.sql.records.stage_records import answered
@@ -94,7 +95,18 @@ class Answering:
 
         Of each window that is its accumulator alone, which the results are then made of here.
         """
-        taken = self.session.brought(answers.accumulators(self.pipeline, self._prepared(source), within))
+        pipeline = self.pipeline
+        types = {name: pipeline.columns[name] for name in pipeline.key} | {
+            "window_start": "bigint",
+            "window_end": "bigint",
+        }
+        types |= {name: part.type for name, part in pipeline.parts.items()}
+        # A record alone does not say which session it is in, and other steps may need Spark.
+        apart = not pipeline.where.merges and not pipeline.each
+        taken = self.session.brought(
+            answers.accumulators(pipeline, self._prepared(source), within), types,
+            partial(put_together, pipeline) if apart else None,
+        )  # fmt: skip
         return answers.results_of(self.pipeline, taken)
 
 

@@ -27,7 +27,7 @@ from tailrace.engines.duckdb.execution import Moved, Windows
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.python.each_calls import caller
-from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
+from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
@@ -120,7 +120,7 @@ class DuckSession:
     def materialized(self, text: Query) -> Relation:
         return self._named("TABLE", in_duckdb_once(text))
 
-    def brought(self, text: Query) -> Relation:
+    def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
         return self.view(text)
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:

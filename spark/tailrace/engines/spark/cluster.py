@@ -13,6 +13,8 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.engines.session_protocol import Counted, OverBatches, OverTables
+from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import logged
 from tailrace.engines.spark.executions.arrow_frames import frame_of
@@ -28,6 +30,7 @@ from tailrace.engines.spark.executions.execution import free
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
 from tailrace.engines.spark.executions.preparation import prepare
+from tailrace.engines.spark.executions.worker_queries import answered_by_workers
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.gathered_rows import Gathered
 from tailrace.engines.spark.preview import readable_rows
@@ -78,6 +81,7 @@ class ClusterSession:
         self._brought: set[Relation] = set()
         self._gathered: list[Gathered] = []
         self._views: list[str] = []
+        self._logs: dict[Relation, tuple[Log, Filter, int | None]] = {}
         self._here = DuckSession(lake, choice)
         self.cancel = cancellable(spark, str(choice))
 
@@ -88,7 +92,9 @@ class ClusterSession:
         return self.view(all_of(Relation(f"{name}{'' if snapshot is None else f' VERSION AS OF {snapshot}'}")))
 
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
-        return self.view(all_of(logged(self.lake, log, snapshot)))
+        relation = self.view(all_of(logged(self.lake, log, snapshot)))
+        self._logs[relation] = (log, where, snapshot)
+        return relation
 
     def relation_of(self, rows: pa.Table) -> Relation:
         return self._named(frame_of(self.spark, rows))
@@ -119,8 +125,31 @@ class ClusterSession:
         self.free(relation)
         return self._here.tallied(brought, counts)
 
-    def brought(self, text: Query) -> Relation:
+    def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
+        if together is not None and (parts := self._by_workers(text, types)) is not None:
+            text = together(parts)
+        if self._of_brought(text):
+            relation = self._here.view(text)
+            self._brought.add(relation)
+            return relation
         return self._bring(self.spark.sql(text)) if self.small else self.view(text)
+
+    def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
+        """Have the executors' Python answer a text that reads one log; None where Spark has to, or some fail."""
+        logs = [relation for relation in self._logs if relation in text]
+        if len(logs) != 1 or any(view in text for view in self._views if view not in logs):
+            return None
+        schema = to_arrow_schema(_schema(types))
+        try:
+            frame = answered_by_workers(self.spark, self.lake, *self._logs[logs[0]], text, logs[0], schema)
+            if frame is None:
+                return None
+            return self._bring(frame) if self.small else self._once(frame.localCheckpoint())
+        except (Py4JJavaError, PySparkException) as error:
+            # Where an executor has no Python of ours, or too little memory for it, Spark reads the log itself.
+            if "cancelled" in str(error):
+                raise
+            return None
 
     def _bring(self, frame: DataFrame) -> Relation:
         """Compute a frame, and take its rows over into this process."""

@@ -47,6 +47,12 @@ def aggregated(pipeline: Pipeline, rows: Query) -> Query:
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 
+def put_together(pipeline: Pipeline, rows: Relation) -> Query:
+    """Write the SQL of each window's accumulator from those of parts of its records; the windows stay apart."""
+    by = listed(names(pipeline), list(SPAN))
+    return Query(f"SELECT {by}, {listed(merged(pipeline))} FROM {rows} GROUP BY {by}")
+
+
 def finished(pipeline: Pipeline, source: Relation) -> Query:
     """Write the SQL of each window's accumulator, as `aggregated`, of a relation of records after the steps.
 

@@ -1,0 +1,74 @@
+"""A log's accumulators by the executors' Python: the answers are those of Spark's own reading (L1)."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.batch.log_records import records
+from tailrace.engines.choose import Engine, EngineChoice
+from tailrace.engines.duckdb import file_query
+from tailrace.engines.spark import cluster
+from tailrace.engines.spark.executions import worker_queries
+from tailrace.lake.catalog.lake import Lake
+from tailrace.settings import Settings
+from tests.support.rides import HOURLY, Case
+
+
+@pytest.fixture
+def lake(plain: SparkSession, settings: Settings, tmp_path: Path) -> Lake:
+    case = Case(plain, settings, tmp_path / "landing")
+    for number in range(3):
+        case.land(*(("ann" if one % 2 else "zoe", one, f"{8 + number:02}:{one:02}") for one in range(20)))
+    case.drain(HOURLY)
+    return case.lake
+
+
+def answered(session: cluster.ClusterSession) -> list[Any]:
+    """The answers by Spark and by the executors, without the number of records."""
+    by, rows = answering(session, HOURLY), records(session, HOURLY.log, 2)
+    taken = session.counted(by.brought(rows), {"all": "true"})  # type: ignore[dict-item]
+    assert taken.counts == {"all": 6}
+    here = session._here if taken.relation in session._brought else session
+    return sorted(here.rows(f"SELECT who, window_start, n, cents FROM {taken.relation}"), key=str)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_L1_what_the_executors_add_up_is_what_spark_adds_up(
+    plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    found, by_workers = [], list[bool]()
+
+    def watched(*given: Any) -> Any:
+        made = worker_queries.answered_by_workers(*given)
+        by_workers.append(made is not None)
+        return made
+
+    monkeypatch.setattr(cluster, "answered_by_workers", watched)
+    for worth in (0, worker_queries.WORTH):
+        monkeypatch.setattr(worker_queries, "WORTH", worth)
+        with closing(
+            cluster.ClusterSession(plain, lake, EngineChoice(Engine.SPARK, "of the test"), small=small)
+        ) as one:
+            found.append(answered(one))
+    assert found[0] == found[1]
+    assert by_workers == [True, False]
+
+
+def test_executors_without_the_package_leave_the_log_to_spark(
+    plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_queries, "WORTH", 0)
+    monkeypatch.setattr(file_query.FileQuery, "__reduce__", lambda query: (_missing, ()))
+    choice = EngineChoice(Engine.SPARK, "of the test")
+    with closing(cluster.ClusterSession(plain, lake, choice, small=True)) as session:
+        assert [row["n"] for row in answered(session)] == [10] * 6
+
+
+def _missing() -> None:
+    raise ModuleNotFoundError("No module named 'tailrace'")
