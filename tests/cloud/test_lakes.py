@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tailrace.cli.terminal.usage import ExitStatus
+from tailrace.engines.duckdb.file_query import FileQuery
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.settings import Settings
@@ -60,8 +62,18 @@ def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_not
         race.drained()
         counts = race.audited()["counts"]
         assert (counts["records"], counts["rejected"]) == (race.landing.records, race.landing.broken)
-        made = [one for one in Runs(Lake(told), race.pipeline).all() if one.kind == "backfill"]
+        lake = Lake(told)
+        made = [one for one in Runs(lake, race.pipeline).all() if one.kind == "backfill"]
         assert {one.status for one in made} == {"committed"}
+        assert counted_by_an_executor(lake, race.pipeline.log.name) == counts["records"]
+
+
+def counted_by_an_executor(lake: Lake, log: str) -> int:
+    """How many records an executor's Python finds in a log's files, on this machine or in S3."""
+    table, schema = lake.table(log), pa.schema({"n": pa.int64()})
+    asked = FileQuery("SELECT COUNT(*) AS n FROM rows", "rows", ["_epoch"], schema, dict(table.io.properties), "256MB")
+    batches = asked.over([task.file.file_path for task in table.scan().plan_files()])
+    return sum(sum(batch["n"].to_pylist()) for batch in batches)
 
 
 def test_X2_a_stream_whose_catalog_dies_ends_and_the_next_one_goes_on_where_it_was(
