@@ -34,7 +34,7 @@ CHECKOV := build/checkov-$(CHECKOV_VERSION)/.installed
 SITE_TOOLS := mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8 ruff==0.17.5
 SITE := build/site-tools/.installed
 
-.PHONY: help setup ready check lint test tests system-test test-deep coverage docs demo dbt airflow bundle bench archive format lock clean distclean FORCE
+.PHONY: help setup ready check lint test tests system-test test-deep coverage docs demo dbt airflow bundle bench plan-size archive format lock clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ build/demo/lake:
 
 bench: setup ## measure against hand-written Spark and DuckDB
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+plan-size: setup ## what 10, 100 and 1,000 cores take, simulated; ARGS=measure measures anew and writes the docs
+	$(BIN)/python -m benchmarks.planning $(ARGS)
 
 archive: setup $(ARCHIVE) ## have Spark start in less time from now on: an archive of its classes, a minute's work
 
