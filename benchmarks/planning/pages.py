@@ -16,7 +16,7 @@ from benchmarks.measure import ROOT
 from benchmarks.planning.assumptions import Assumptions
 from benchmarks.planning.measuring import MEASURED
 from benchmarks.planning.model import ENOUGH, PREDICTED, Costs, Error, Row, errors, fit, held_out, undisturbed
-from benchmarks.planning.prices import bill, told
+from benchmarks.planning.prices import bill, on_machines, told
 from benchmarks.planning.sizing import NEAR, Size, sizes
 
 DOCS = ROOT / "docs"
@@ -180,6 +180,12 @@ class Planned:
             for name, said in names.items()
         ]
         rows.append(["**together**", *(f"**{one.together:.2f}**" for _, one in bills)])
+        rows.append(
+            [
+                "the stream on EC2 and EKS in place of EMR",
+                *(f"{on_machines(size, self.assumed):.2f}" for size in self.sizes),
+            ]
+        )
         rows.append(["billion records a day", *(f"{size.day.records / 1e9:,.1f}" for size, _ in bills)])
         rows.append(["US dollars a day", *(f"{one.together * size.day.records / 1e9:,.0f}" for size, one in bills)])
         return table(["cores", *(f"{size.setting.cores:,}" for size, _ in bills)], rows)

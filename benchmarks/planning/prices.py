@@ -66,6 +66,12 @@ def bill(size: Size, assumed: Assumptions) -> Bill:
     )
 
 
+def on_machines(size: Size, assumed: Assumptions) -> float:
+    """What the stream's compute costs on EC2 in a cluster of EKS, in place of `Bill.compute`; one runs it oneself."""
+    day, cores = size.day, size.setting.cores + max(assumed.driver_cores, size.driver_memory / assumed.memory_of_core)
+    return BILLION / day.records * day.seconds / 3600 * (cores * price("machine_core_hour") + price("cluster_hour"))
+
+
 def _kafka(size: Size, assumed: Assumptions) -> float:
     """Of a day: brokers for the hour with the most records, what is written, and what is kept."""
     day = size.day

@@ -26,7 +26,7 @@ from benchmarks.planning.least_squares import nonnegative
 from benchmarks.planning.measuring import MEASURED, lower
 from benchmarks.planning.model import Costs, Load, errors, fit, held_out
 from benchmarks.planning.pages import DOCS, Planned, marks, written
-from benchmarks.planning.prices import bill, told
+from benchmarks.planning.prices import bill, on_machines, told
 from benchmarks.planning.readings import worked
 from benchmarks.planning.shapes import CLUSTER, ONE_CORE, SHAPES, Shape
 from benchmarks.planning.simulate import COMMITS, Setting, load_of, simulated, sustainable
@@ -182,6 +182,7 @@ def test_a_bill_is_of_parts_that_all_cost_something_and_of_prices_with_a_page_an
     for size in planned().sizes:
         parts = asdict(bill(size, ASSUMED))
         assert min(parts.values()) > 0
+        assert 0.3 < on_machines(size, ASSUMED) / parts["compute"] < 1, "machines cost less than what is run for one"
         assert bill(size, ASSUMED).together == pytest.approx(sum(parts.values()))
     for one in told()["prices"].values():
         assert one["price"] > 0
