@@ -98,6 +98,11 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": tempfile.gettempdir(),
         "spark.ui.enabled": "false",
+        # Without pages there is nobody to look at them, and a driver keeps some 50 kB of each task that it remembers.
+        "spark.ui.retainedTasks": "1000",
+        "spark.ui.retainedStages": "100",
+        "spark.ui.retainedJobs": "100",
+        "spark.sql.ui.retainedExecutions": "100",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
