@@ -42,8 +42,8 @@ class Assumptions:
     """Records that an epoch may have for each core: executors keep them until they are folded, at 60 bytes or so."""
     most_heap: float = 32e9
     """Bytes of a driver's heap beyond which settings are not considered."""
-    retained_stages: int = 1_000
-    """Stages that Spark's driver remembers (`spark.ui.retainedStages`), each with its tasks."""
+    retained_stages: int = 100
+    """Stages that Spark's driver remembers (`engines.spark.session`), each with its tasks."""
     stages: int = 10
     """Stages of an epoch."""
     most_snapshots: int = 500
