@@ -141,6 +141,9 @@ class Settings(BaseSettings):
     """The heap of Spark's driver, and so of all of Spark in local mode."""
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
     """The number of parts into which Spark shuffles. Few suit small epochs; by default one a core."""
+    windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
+    """The most open windows of a definition that Spark keeps in its executors' memory. Where more are open they rest in
+    files of the lake, of which an epoch reads those that it touches."""
     engine: Literal["auto", "duckdb", "spark"] = "auto"
     """The engine of epochs and runs: `auto` takes DuckDB, in the process, for what fits, and Spark for the rest."""
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import Computation, Context, RecordError
 from tailrace.engines.choose import Engine, EngineChoice
-from tailrace.engines.spark.executions.execution import schema_of
+from tailrace.engines.spark.executions.preparation import schema_of
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock

@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected
 from tailrace.engines.batch.batch_answers import Answering, PythonAnswering
-from tailrace.engines.spark.executions.execution import OpenWindows, SparkExecution
+from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.native import Native
+from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.lake.schema.contracts import answer_contract
 from tailrace.lake.schema.shapes import iceberg_schema

@@ -180,7 +180,7 @@ def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_
         state, reference = stepped.state, step(pipeline, reference, records, clock).state
         held = {(row["place"],): row["fresh"] for row in state.windows.collect()}
         assert held == {key: row["fresh"] for key, windows in reference.windows.items() for row in windows.values()}
-        assert stepped.open() == len(held)
+        assert stepped.state.open() == len(held)
         partitions.append(state.windows.rdd.getNumPartitions())
     assert seen == [0, 2, 2, 2, 2, 45]
     assert len(set(partitions[1:])) == 1

@@ -34,6 +34,7 @@ class Cluster:
     env: dict[str, str]
     options: Sequence[str]
     master: subprocess.Popen[bytes]
+    memory: str = "1g"
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _made: int = 0
 
@@ -46,7 +47,7 @@ class Cluster:
         """Start a worker, and come back when the master knows it."""
         self._made += 1
         log = self.folder / f"worker{self._made}.log"
-        words = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / "work")]
+        words = ["--cores", "1", "--memory", self.memory, "--work-dir", str(self.folder / "work")]
         self.workers.append(_started("worker.Worker", [*words, self.address], log, self.env))
         until(lambda: self.said.count("Registering worker") >= self._made, PATIENT, told=lambda: self.said)
 
@@ -67,8 +68,13 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, settings: Settings, workers: int = 2) -> Iterator[Cluster]:
-    """A running one with so many workers; `options` are the words of spark-submit that its runs need."""
+def cluster(
+    folder: Path, settings: Settings, workers: int = 2, memory: str = "1g", heap: str = "512m"
+) -> Iterator[Cluster]:
+    """A running one with so many workers, each with `memory` for its executor, whose heap is smaller.
+
+    `options` are the words of spark-submit that its runs need.
+    """
     folder.mkdir()
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -82,11 +88,11 @@ def cluster(folder: Path, settings: Settings, workers: int = 2) -> Iterator[Clus
     }
     jars = os.pathsep.join(map(str, class_path(settings.jars, ("lake",))))
     address = f"spark://127.0.0.1:{port}"
-    options = ["--master", address, "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]
+    options = ["--master", address, "--conf", "spark.driver.host=127.0.0.1", "--conf", f"spark.executor.memory={heap}"]
     options += ["--conf", f"spark.executor.extraJavaOptions={JVM}"]
     options += [word for side in ("driver", "executor") for word in ("--conf", f"spark.{side}.extraClassPath={jars}")]
     master = _started("master.Master", ["--port", str(port)], folder / "master.log", told)
-    made = Cluster(folder, address, told, options, master)
+    made = Cluster(folder, address, told, options, master, memory)
     try:
         for _ in range(workers):
             made.add()

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tailrace.engines.spark.executions.compiler import compiled
-from tailrace.engines.spark.executions.execution import OpenWindows, SparkExecution
+from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.native import Native
+from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.preparation import changed
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.shapes import iceberg_schema

@@ -13,7 +13,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.spark.executions.execution import free
+from tailrace.engines.spark.executions.open_windows import free
 from tailrace.engines.spark.executions.preparation import queried
 from tailrace.model.base.time import duration
 from tailrace.model.logs.log import Log

@@ -29,7 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engines.spark.executions.execution import lost_with_an_executor
+from tailrace.engines.spark.executions.open_windows import lost_state
 from tailrace.fold.fold import EpochResult, Fold, Phases
 from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
@@ -324,7 +324,7 @@ class Stream:
         except duckdb.Error as error:
             raise self._explained(error) from error
         except Exception as error:
-            if not lost_with_an_executor(error):
+            if not lost_state(error):
                 raise
             # The logs have the epoch, and the ledgers the state before it: the epoch is folded as after a start.
             landed = published.result()

@@ -25,16 +25,17 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.model.step.transition import Transition
-from tailrace.sql.epoch.clock_row import clock_values, times
+from tailrace.sql.epoch.clock_row import clock_values
 from tailrace.sql.epoch.holds import due_items, holds_back, next_due, oldest_held
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
 from tailrace.sql.epoch.partials import late, may_be_late, may_have_passed, partials, refused
 from tailrace.sql.epoch.state_merge import met
+from tailrace.sql.epoch.touched_windows import touched
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
 from tailrace.sql.records.stage_records import changes
 from tailrace.sql.records.ways import Way, way
-from tailrace.sql.terms import Condition, Query, Relation, Sql, quoted
+from tailrace.sql.terms import Query, Relation, Sql, quoted
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,10 @@ class DuckExecution(Stepping):
         self._types = state_types(pipeline)
         columns = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in self._types.items())
         self._made = f"CREATE OR REPLACE TABLE {self._names['state']} ({columns})"
-        row = {name: quoted(name) for name in self.rules.columns()}
-        due = self.rules.changes_without_records(row, "window_end", times(pipeline))
-        self._awake = in_duckdb(self._touched(Condition(str(due))))
+        names = self._names
+        self._awake = in_duckdb(
+            touched(pipeline, names["state"], names["clock"], names["partials"], by_key=self._by_key)
+        )
         self._changes = in_duckdb(changes(pipeline, self._names["told"]))
 
     def nothing(self, generation: int = 0) -> Windows:
@@ -139,13 +141,10 @@ class DuckExecution(Stepping):
         """Drop the table of open windows."""
         self.connection.execute(f"DROP TABLE IF EXISTS {self._names['state']}")
 
-    def _touched(self, due: Condition) -> Query:
-        """Write the query of the windows that an epoch touches: by `due`, or by the records in the bundle.
-
-        A record touches the windows that it is in. Where windows merge, or Python takes the step, it touches all of its
-        key's.
-        """
-        raise NotImplementedError
+    @property
+    def _by_key(self) -> bool:
+        """Whether a record touches all windows of its key, and not those alone that it is in."""
+        return True
 
     def _clock(self, state: Windows, clock: Clock) -> None:
         row = literal_row(clock_values(self.pipeline, state.clock, clock, state.generation))
@@ -225,13 +224,9 @@ class SqlExecution(DuckExecution):
         """Tell whether the bundle may hold late records. Partials of windows that merge do not say."""
         return bool(taken.records.num_rows) and may_be_late(self.pipeline, taken.closest, state.clock)
 
-    def _touched(self, due: Condition) -> Query:
-        names = self._names
-        same = [f"p.{quoted(name)} <=> s.{quoted(name)}" for name in self.pipeline.key]
-        if not self.pipeline.where.merges:
-            same += ["p.window_start = s.window_start", "p.window_end = s.window_end"]
-        shared = Condition(" AND ".join(same) or "true")
-        return _touched(names["state"], names["clock"], names["partials"], due, shared)
+    @property
+    def _by_key(self) -> bool:
+        return self.pipeline.where.merges
 
 
 class AssignedExecution(SqlExecution):
@@ -281,11 +276,6 @@ class PythonExecution(DuckExecution):
             self.connection.unregister(names["transitions"])
         return Moved(self._with_rejected(self._typed(rows), taken, clock), after)
 
-    def _touched(self, due: Condition) -> Query:
-        names = self._names
-        same = " AND ".join(f"p.{quoted(name)} <=> s.{quoted(name)}" for name in self.pipeline.key) or "true"
-        return _touched(names["state"], names["clock"], names["partials"], due, Condition(same))
-
 
 def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
     """Compile a definition into the execution that it takes on DuckDB."""
@@ -297,12 +287,6 @@ _EXECUTIONS: dict[Way, type[DuckExecution]] = {
     Way.ASSIGNED: AssignedExecution,
     Way.PYTHON: PythonExecution,
 }
-
-
-def _touched(state: Relation, clock: Relation, records: Relation, due: Condition, same: Condition) -> Query:
-    brought = f"EXISTS (SELECT 1 FROM {records} p WHERE {same})"
-    found = f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c"
-    return Query(f"{found} WHERE {brought} OR COALESCE({due}, true)")
 
 
 _NAMES = ("clock", "partials", "state", "awake", "transitions", "ledger", "told")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import duckdb
@@ -26,8 +26,8 @@ from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, 
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import logged
 from tailrace.engines.spark.executions.arrow_frames import frame_of
-from tailrace.engines.spark.executions.execution import free
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
+from tailrace.engines.spark.executions.open_windows import free, unconstrained
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
 from tailrace.engines.spark.executions.preparation import prepare
 from tailrace.engines.spark.executions.worker_queries import answered_by_workers
@@ -49,24 +49,6 @@ SMALL = 1_000_000
 """The most rows of a result of Spark's that this process takes over, to write them itself."""
 
 _ALL = "_all"
-
-
-_CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
-
-
-@contextmanager
-def _unconstrained(spark: SparkSession) -> Iterator[None]:
-    """Have frames that are checkpointed meanwhile know nothing of their columns but the types.
-
-    What Spark keeps of them names columns that it may have replaced, and a UNION of such frames then fails to be
-    planned: "key not found".
-    """
-    before = str(spark.conf.get(_CONSTRAINTS))
-    spark.conf.set(_CONSTRAINTS, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(_CONSTRAINTS, before)
 
 
 class ClusterSession:
@@ -103,7 +85,7 @@ class ClusterSession:
         return self._named(self.spark.sql(text))
 
     def materialized(self, text: Query) -> Relation:
-        with _unconstrained(self.spark):
+        with unconstrained(self.spark):
             return self._once(self.spark.sql(text).localCheckpoint(eager=False))
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
@@ -116,7 +98,7 @@ class ClusterSession:
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
         every = F.count(F.lit(1)).alias(_ALL)
         counted = ObservedCounts(self.spark.sql(text), *items, every)
-        with _unconstrained(self.spark):
+        with unconstrained(self.spark):
             relation = self._once(counted.rows.localCheckpoint())
         found = counted.read()
         if found.pop(_ALL) > SMALL:
@@ -186,7 +168,7 @@ class ClusterSession:
         return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
 
     def side(self, pipeline: Pipeline) -> SparkSide:
-        return SparkSide(self.spark, self.lake, pipeline, self.choice)
+        return SparkSide(self.spark, self.lake, pipeline, self.choice, streams=False)
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[DataFrame]:
         return (self.spark.sql(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L") for epoch in epochs)

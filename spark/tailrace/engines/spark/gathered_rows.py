@@ -8,7 +8,8 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from tailrace.engines.spark.executions.execution import OpenWindows, Stepped
+from tailrace.engines.spark.executions.execution import Stepped
+from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline

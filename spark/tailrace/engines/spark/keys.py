@@ -26,10 +26,10 @@ from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.cluster import ClusterSession
-from tailrace.engines.spark.executions.execution import free, schema_of
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
+from tailrace.engines.spark.executions.open_windows import free
 from tailrace.engines.spark.executions.per_key import BUCKET, as_pair, bucketed
-from tailrace.engines.spark.executions.preparation import viewed
+from tailrace.engines.spark.executions.preparation import schema_of, viewed
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.productions import SparkProducer
 from tailrace.engines.spark.side import Bundled, as_frame

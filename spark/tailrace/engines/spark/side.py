@@ -14,12 +14,15 @@ from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.executions.compiler import compiled
-from tailrace.engines.spark.executions.execution import Consumed, OpenWindows, Stepped
+from tailrace.engines.spark.executions.execution import Consumed, Stepped
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
+from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.preparation import changed
+from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
+from tailrace.lake.schema.filters import at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
@@ -41,9 +44,13 @@ class SparkSide:
 
     direct = False
 
-    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice) -> None:
+    def __init__(
+        self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice, *, streams: bool = True
+    ) -> None:
+        """Open the side; a stream's, which has the lease, removes what streams before it left behind."""
         self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
-        self.execution = compiled(spark, pipeline)
+        self.rest = RestingWindows(spark, lake, pipeline, lake.settings.windows_in_memory, streams=streams)
+        self.execution = compiled(spark, pipeline, self.rest)
         self.ledger = ledger_name(pipeline.name)
         self.holds = self.execution.holds
         self._restored_at: int | None = None
@@ -55,7 +62,10 @@ class SparkSide:
         # A backfill may have corrected the state that is restored, and later stages read that with the next epoch.
         self._restored_at = clock.epoch
         ledger = as_of_snapshot(self.spark, self.lake, self.ledger, snapshot)
-        return self.execution.restore(ledger.where(f"epoch <= {clock.epoch}L"), clock, generation)
+        where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
+        scan = self.lake.table(self.ledger).scan(row_filter=where, snapshot_id=snapshot)
+        partials = sum(task.file.record_count for task in scan.plan_files())
+        return self.execution.restore(ledger.where(f"epoch <= {clock.epoch}L"), clock, generation, partials)
 
     def consume(self, bundle: Bundled, state: OpenWindows) -> Consumed:
         return self.execution.consume(as_frame(self.spark, bundle), state)
@@ -75,7 +85,7 @@ class SparkSide:
         append(counts.rows, branch, properties)
         found = counts.read()
         timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
-        return EpochCounts(found["retractions"], found["rejected"], timings, reasons, stepped.open())
+        return EpochCounts(found["retractions"], found["rejected"], timings, reasons, stepped.state.open())
 
     def onward(self, state: OpenWindows) -> int:
         return self.execution.onward(state)
@@ -84,7 +94,7 @@ class SparkSide:
         if state.clock is None:
             return None
         now = state.clock.processing_time
-        (row,) = state.windows.selectExpr(*due_items(self.pipeline, now, delays)).collect()
+        (row,) = self.execution.every(state).selectExpr(*due_items(self.pipeline, now, delays)).collect()
         return next_due(now, periods, *row)
 
     def passed(self, stepped: Stepped) -> DataFrame:
@@ -103,4 +113,4 @@ class SparkSide:
         return self.spark.sql(changes(self.pipeline, rows))
 
     def close(self) -> None:
-        """Do nothing: the checkpoints are freed with each state (`OpenWindows.forget`)."""
+        self.execution.close()

@@ -5,6 +5,9 @@ from __future__ import annotations
 LEDGER = "__ledger"
 """The ending of the names of ledgers."""
 
+RESTING = "resting"
+"""The word in the names of tables in which a running fold has open windows rest."""
+
 
 def ledger_name(definition: str) -> str:
     """Name the ledger of a pipeline, a map or a computation.

@@ -1,4 +1,5 @@
-"""Leftovers of writers and readers that died, which nobody uses any more: branches, pins, tables of replays.
+"""Leftovers of writers and readers that died, which nobody uses any more: branches, pins, tables of replays and of
+resting windows.
 
 A stream's branch of a log or ledger has the token of its lease in its name, and with an older token nothing can be
 published (rule X1); so has a restore's. A run's branch goes once the run has ended. Of the rest only age can tell: a
@@ -18,6 +19,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.lease import LENDER, TOKEN
 from tailrace.lake.commit.pins import pinned_at
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.table_names import RESTING
 from tailrace.model.definition.pipeline import Pipeline
 
 _STREAM = re.compile(r"stream_(\d+)")
@@ -66,9 +68,12 @@ def _superseded(table: Table, branch: str) -> float:
 
 
 def leftover_tables(lake: Lake, pipeline: Pipeline, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
-    """List those of the given tables that replays of a pipeline left behind when they died."""
+    """List those of the given tables that replays and streams of a pipeline left behind when they died.
+
+    A stream that runs, but has not changed its resting windows for so long, restores them from the ledger.
+    """
     before = now - after // timedelta(milliseconds=1)
-    name = re.compile(rf"{pipeline.name}__replay_[0-9a-f]{{8}}")
+    name = re.compile(rf"{pipeline.name}__(?:replay|{RESTING}|replay_{RESTING})_[0-9a-f]{{8}}")
     return [one for one in tables if name.fullmatch(one) and lake.table(one).metadata.last_updated_ms < before]
 
 

@@ -1,4 +1,4 @@
-"""The common base of the executions on Spark: the open windows between two epochs, and the result of an epoch.
+"""The common base of the executions on Spark: what an epoch goes through, and its result.
 
 The open windows are a frame with the state columns of `model.step.transition`, whichever execution made them, so a
 ledger's partials restore the state of either.
@@ -6,53 +6,23 @@ ledger's partials restore the state of either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.engines.spark.executions.preparation import prepare, queried
+from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
+from tailrace.engines.spark.executions.preparation import prepare, queried, schema_of
+from tailrace.engines.spark.executions.resting_files import Reach, Resting
+from tailrace.engines.spark.executions.resting_windows import RestingWindows
+from tailrace.lake.schema.contracts import PARTIAL
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.holds import holds_back, oldest_held
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
 from tailrace.sql.records.selections import FAILED, may_fail
-from tailrace.sql.terms import quoted
-
-
-@dataclass(frozen=True)
-class OpenWindows:
-    """The open windows between two epochs, and the clock of the last epoch.
-
-    `held` are the checkpoints that the windows depend on. `count` returns the number of windows; None if not counted.
-    """
-
-    windows: DataFrame
-    clock: Clock | None
-    generation: int
-    held: tuple[DataFrame, ...] = ()
-    count: Callable[[], int] | None = None
-
-    def forget(self) -> None:
-        """Free the checkpoints, once the state after this one is computed.
-
-        Left to itself Spark frees them when the JVM collects garbage, by when those of many epochs have piled up.
-        """
-        for frame in self.held:
-            free(frame)
-
-
-def free(frame: DataFrame) -> None:
-    """Unpersist a checkpointed frame; PySpark has no public call for it, hence `_jdf`."""
-    frame._jdf.queryExecution().logical().rdd().unpersist(False)
-
-
-def lost_with_an_executor(error: Exception) -> bool:
-    """Tell whether a job failed because blocks of a checkpointed frame were lost with the executor that had them."""
-    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
 @dataclass(frozen=True)
@@ -69,54 +39,72 @@ class Consumed:
     """The result of an epoch's first job, on its bundle.
 
     `closest` is the end of the first window in microseconds; None in an empty bundle, or where the execution does not
-    need it.
+    need it. `reach` says which of the windows that rest the partials can meet, where some rest.
     """
 
     partials: DataFrame
     closest: int | None
     prepared: PreparedBundle
+    reach: Reach | None = None
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """The result of an epoch: the rows of the ledger, computed when they are written, and the state after it.
-
-    `open` returns the number of windows in that state, once the rows were computed.
-    """
+    """The result of an epoch: the rows of the ledger, computed when they are written, and the state after it."""
 
     rows: DataFrame
     state: OpenWindows
-    open: Callable[[], int]
-
-
-def checkpointed(frame: DataFrame, remains: Column) -> tuple[DataFrame, Callable[[], int]]:
-    """Checkpoint a frame with the first job that needs it; return it, and a count of its rows where `remains` holds.
-
-    The count comes out of that job. Spark hands out observed metrics with an action on the observed frame, but here the
-    action is on a frame that is made of the checkpoint. So the count is read from the frame's own execution, for which
-    PySpark has no public call, hence `_jdf`.
-    """
-    watched = frame.observe("remaining", F.count_if(remains).alias("windows"))
-    made = watched.localCheckpoint(eager=False)
-    return made, lambda: int(watched._jdf.queryExecution().observedMetrics().apply("remaining").getLong(0))
 
 
 class SparkExecution:
     """A definition in a Spark session: it takes bundles and open windows through epochs."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
-        self.spark, self.pipeline = spark, pipeline
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows | None = None) -> None:
+        """Take a definition in; `rest` has windows rest in files where many are open, else all stay in memory."""
+        self.spark, self.pipeline, self._rest = spark, pipeline, rest
         self.rows = Rows(pipeline)
 
     def nothing(self, generation: int = 0) -> OpenWindows:
         """Return the state before the first epoch."""
+        self.close()
         return OpenWindows(self.spark.createDataFrame([], self._state_schema()), None, generation)
 
-    def restore(self, ledger: DataFrame, clock: Clock, generation: int) -> OpenWindows:
-        """Restore the state after the epoch of `clock` from a ledger's partials."""
+    def restore(self, ledger: DataFrame, clock: Clock, generation: int, partials: int = 0) -> OpenWindows:
+        """Restore the state after the epoch of `clock` from a ledger's partials, of which there are so many at most."""
+        self.close()
         text = partial(self.rows.within_reach, watermark=clock.watermark)
-        windows = queried(self.spark, ledger, text).localCheckpoint()
-        return OpenWindows(windows, clock, generation, (windows,))
+        if self._rest is not None and partials > self._rest.most:
+            # In parts small enough for a task, each of which has all partials of its windows.
+            spread = self._rest.spread(ledger.where(f"kind = '{PARTIAL}'"), partials)
+            return self._rest.restored(queried(self.spark, spread, text), clock, generation, partials)
+        windows, count = checkpointed(queried(self.spark, ledger, text), F.lit(True), eager=True)
+        return OpenWindows(windows, clock, generation, (windows,), count)
+
+    def close(self) -> None:
+        """Remove the files of windows that rest; the other windows are freed with each state (`OpenWindows.forget`)."""
+        if self._rest is not None:
+            self._rest.close()
+
+    def _settled(self, state: OpenWindows) -> OpenWindows:
+        """Return a state whose windows rest in files where too many of them are in memory."""
+        return state if self._rest is None else self._rest.settled(state)
+
+    def _awake(
+        self, state: OpenWindows, records: DataFrame, reach: Reach | None, clock: Clock, *, by_key: bool
+    ) -> tuple[DataFrame, Resting | None]:
+        """Return the windows that an epoch takes through the rules, and those that rest after it, if any do.
+
+        Records meet the windows of their key, or those alone that they are in.
+        """
+        state = self._settled(state)
+        if self._rest is None or reach is None:
+            assert state.resting is None
+            return state.windows, None
+        return self._rest.awake(state, records, reach, clock, by_key=by_key)
+
+    def every(self, state: OpenWindows) -> DataFrame:
+        """Return all open windows of a state, those that rest included."""
+        return state.windows if self._rest is None else self._rest.every(state)
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """Prepare a bundle for the step.
@@ -154,7 +142,7 @@ class SparkExecution:
         """
         if not self.holds:
             return None
-        (row,) = state.windows.selectExpr(f"{oldest_held(self.pipeline)} AS oldest").collect()
+        (row,) = self.every(state).selectExpr(f"{oldest_held(self.pipeline)} AS oldest").collect()
         found = row["oldest"]
         return None if found is None else int(found)
 
@@ -173,10 +161,3 @@ class SparkExecution:
 
     def _state_schema(self) -> StructType:
         return schema_of(state_types(self.pipeline))
-
-
-def schema_of(types: Mapping[str, str]) -> StructType:
-    """Make the Spark schema of columns with these SQL types."""
-    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in types.items()))
-    assert isinstance(schema, StructType)
-    return schema

@@ -16,17 +16,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.engines.python.assigned import BOUNDS, placer
-from tailrace.engines.spark.executions.execution import (
-    Consumed,
-    OpenWindows,
-    PreparedBundle,
-    SparkExecution,
-    Stepped,
-    checkpointed,
-    schema_of,
-)
+from tailrace.engines.spark.executions.execution import Consumed, PreparedBundle, SparkExecution, Stepped
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
+from tailrace.engines.spark.executions.preparation import queried, schema_of
+from tailrace.engines.spark.executions.resting_files import Reach
+from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
@@ -41,8 +36,8 @@ from tailrace.sql.terms import Query, Relation
 class Native(SparkExecution):
     """A definition compiled for a Spark session."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
-        super().__init__(spark, pipeline)
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows | None = None) -> None:
+        super().__init__(spark, pipeline, rest)
         self._views = {name: Relation(f"tailrace_{pipeline.name}_{name}_{uuid.uuid4().hex[:8]}") for name in _VIEWS}
         view = self._views
         self._partials = partials(pipeline, view["bundle"], view["clock"])
@@ -54,18 +49,23 @@ class Native(SparkExecution):
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """Aggregate a bundle to partials. `bundle` has the log's columns and where each record came from."""
-        prepared = self._prepared(bundle)
+        prepared, state = self._prepared(bundle), self._settled(state)
         prepared.records.createOrReplaceTempView(self._views["bundle"])
         watermark = state.clock.watermark if state.clock else BEGINNING
         self._clock_view(state, Clock(-1, watermark, 0))
-        observed = ObservedCounts(self.spark.sql(self._partials), F.min("window_end").alias("closest"))
+        reaching = () if self._rest is None else self._rest.reaching(state, windows=True)
+        observed = ObservedCounts(self.spark.sql(self._partials), F.min("window_end").alias("closest"), *reaching)
         partials = observed.rows.localCheckpoint()
-        return Consumed(partials, **observed.read(), prepared=prepared)
+        found = observed.read()
+        return Consumed(partials, found.pop("closest"), prepared, Reach(**found) if reaching else None)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, as two texts of SQL."""
         clock.after(state.clock)
-        state.windows.createOrReplaceTempView(self._views["state"])
+        windows, resting = self._awake(
+            state, consumed.partials, consumed.reach, clock, by_key=self.pipeline.where.merges
+        )
+        windows.createOrReplaceTempView(self._views["state"])
         consumed.partials.createOrReplaceTempView(self._views["partials"])
         self._clock_view(state, clock)
         moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"))
@@ -77,7 +77,8 @@ class Native(SparkExecution):
             rows = rows.unionAll(self.spark.sql(self._refused))
         rows = self._with_rejected(rows, consumed, clock)
         held = (moved, consumed.partials, *consumed.prepared.held)
-        return Stepped(rows, OpenWindows(self.spark.sql(self._remains), clock, state.generation, held), count)
+        onward = OpenWindows(self.spark.sql(self._remains), clock, state.generation, held, count, resting)
+        return Stepped(rows, onward)
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
         frame = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))

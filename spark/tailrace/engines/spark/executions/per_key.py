@@ -18,23 +18,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tailrace.engines.python.window_step import PythonStep
-from tailrace.engines.spark.executions.execution import (
-    Consumed,
-    OpenWindows,
-    SparkExecution,
-    Stepped,
-    checkpointed,
-    schema_of,
-)
-from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.execution import Consumed, SparkExecution, Stepped
+from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
+from tailrace.engines.spark.executions.preparation import queried, schema_of
+from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
+from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
-from tailrace.model.step.transition import Transition
-from tailrace.sql.epoch.clock_row import clock_row, times
+from tailrace.sql.epoch.clock_row import clock_row
+from tailrace.sql.epoch.touched_windows import changing
 from tailrace.sql.records.assignment import keep_clause
-from tailrace.sql.terms import Condition, Query, Sql, quoted
+from tailrace.sql.terms import Query, quoted
 
 BUCKETS = 16
 """The number of buckets for keys, and of Python calls in an epoch. A bucket's windows are in memory at once."""
@@ -48,13 +44,11 @@ BUCKET = "_bucket"
 class PerKey(SparkExecution):
     """A definition run by the reference step in the session's Python workers."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
-        super().__init__(spark, pipeline)
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows | None = None) -> None:
+        super().__init__(spark, pipeline, rest)
         state, ledger = self._state_schema(), schema_of(self.rows.types)
         self._schema = StructType([StructField("state", state), StructField("ledger", ledger)])
-        rules = Transition(pipeline, Sql())
-        row = {name: quoted(name) for name in rules.columns()}
-        self._due = Condition(rules.changes_without_records(row, "window_end", times(pipeline)))
+        self._due = changing(pipeline)
 
     def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
         """Take a bundle through the definition's steps; only the step looks at its records."""
@@ -71,12 +65,17 @@ class PerKey(SparkExecution):
         schema = to_arrow_schema(self._schema)
         parts = (pa.schema(list(schema.field(part).type)) for part in ("state", "ledger"))
         bucket = _BucketOfWindows(PythonStep(self.pipeline, clock, state.clock, state.generation, *parts), schema)
-        windows = state.windows.selectExpr("*", f"{bucketed(self.pipeline.key)} AS {BUCKET}")
-        there, resting = tuple[DataFrame, ...](), None
-        if state.count is None or state.count() >= FEW:
-            there = (brought(consumed.partials, self.pipeline.key),)
+        keys, reach, there = consumed.partials, None, tuple[DataFrame, ...]()
+        state = self._settled(state)
+        many = state.resting is not None or state.count is None or state.count() >= FEW
+        if many:
+            keys, reach = self._keys(state, consumed)
+            there = (keys,)
+        awake, after_rest = self._awake(state, keys, reach, clock, by_key=True)
+        windows, resting = awake.selectExpr("*", f"{bucketed(self.pipeline.key)} AS {BUCKET}"), None
+        if many:
             now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
-            windows, resting = split_state(windows, *there, self.pipeline.key, now, self._due)
+            windows, resting = split_state(windows, keys, self.pipeline.key, now, self._due)
         both = windows.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
         stepped = both.applyInArrow(lambda left, right: bucket(left, right), self._schema)
         if resting is not None:
@@ -84,8 +83,17 @@ class PerKey(SparkExecution):
         made, count = checkpointed(stepped, F.col("state").isNotNull())
         rows, after = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
         held = (made, *there, *consumed.prepared.held)
-        onward = OpenWindows(after, clock, state.generation, held, count)
-        return Stepped(self._with_rejected(rows, consumed, clock), onward, count)
+        onward = OpenWindows(after, clock, state.generation, held, count, after_rest)
+        return Stepped(self._with_rejected(rows, consumed, clock), onward)
+
+    def _keys(self, state: OpenWindows, consumed: Consumed) -> tuple[DataFrame, Reach | None]:
+        """Return the keys that have records, and what of the windows that rest they can reach, where some rest."""
+        keys = brought(consumed.partials, self.pipeline.key)
+        reaching = () if self._rest is None else self._rest.reaching(state, windows=False)
+        if not reaching:
+            return keys, None
+        (found,) = keys.agg(*reaching).collect()
+        return keys, Reach(**found.asDict())
 
 
 @dataclass(frozen=True)

@@ -95,3 +95,10 @@ def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
         yield view
     finally:
         spark.catalog.dropTempView(view)
+
+
+def schema_of(types: Mapping[str, str]) -> StructType:
+    """Make the Spark schema of columns with these SQL types."""
+    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in types.items()))
+    assert isinstance(schema, StructType)
+    return schema

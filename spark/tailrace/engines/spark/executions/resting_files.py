@@ -1,0 +1,295 @@
+"""Keep the open windows that rest in files of the lake: an epoch reads those it touches, and no executor holds any.
+
+The files are those of an Iceberg table beside the ledger, in buckets by a hash of the key, each sorted by the windows'
+ends: an epoch reads the buckets of its keys and the row groups of its windows. A state names the snapshot that it is
+of, and the windows that were taken out of it since (`Resting`), so what is written later does not change it. As windows
+that rest return after an epoch, those that were taken out are deleted by position; buckets whose files are many or
+mostly dead are written anew, some at a time (O'Neil et al., The Log-Structured Merge-Tree, 1996). The ledger is the
+truth: the table goes with the fold that made it, and maintenance removes one whose fold died.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import reduce
+from types import MappingProxyType
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.spark.executions.preparation import viewed
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.lake.schema.contracts import MERGE_ON_READ, PROPERTIES, Contract, shape_of
+from tailrace.lake.schema.contracts import Column as ContractColumn
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.epoch.ledger_rows import state_types
+from tailrace.sql.epoch.touched_windows import changed_alone, met_by
+from tailrace.sql.query_shapes import equal_in
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.terms import ALWAYS, Condition, Relation, quoted
+
+BUCKET = "_bucket"
+
+A_BUCKET = 500_000
+"""The number of windows that a bucket is to have; a table outgrows its buckets where they have four times as many."""
+
+FEWEST, MOST = 4, 64
+"""The least and the most buckets of a table; the most is the number of bits by which an epoch says its buckets."""
+
+FEW = 500_000
+"""The most rows that are sent to every task that reads the files."""
+
+FILES = 8
+"""The number of files in a bucket from which on it is written anew when its turn comes."""
+
+_KEPT = 4
+"""The number of snapshots that stay: an epoch that is not published goes on from the one before the last return, which
+makes three."""
+
+_ROW_GROUP = 4 * 2**20
+"""The bytes of a row group, which is what is read or passed over within a file."""
+
+
+@dataclass(frozen=True)
+class Resting:
+    """The windows that rest: those of a table's snapshot, less those that epochs have taken out since.
+
+    `rows` is how many the snapshot has. `taken` are the windows taken out by each epoch, and `counts` return how many
+    they are, once they were computed.
+    """
+
+    table: str
+    buckets: int
+    snapshot: int
+    rows: int
+    taken: tuple[DataFrame, ...] = ()
+    counts: tuple[Callable[[], int], ...] = ()
+
+    def count(self) -> int:
+        """Return how many windows rest."""
+        return self.rows - self.gone()
+
+    def gone(self) -> int:
+        """Return how many windows of the snapshot were taken out."""
+        return sum(count() for count in self.counts)
+
+    def less(self, taken: DataFrame, count: Callable[[], int]) -> Resting:
+        """Return what rests once these, of which `count` returns the number, are taken out, too."""
+        return replace(self, taken=(*self.taken, taken), counts=(*self.counts, count))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What an epoch's records can meet: how many there are, the bounds of their windows, the buckets of their keys.
+
+    `buckets` has a bit for each. Bounds are None where the records have no windows yet.
+    """
+
+    records: int
+    buckets: int | None = None
+    first_start: int | None = None
+    first_end: int | None = None
+    last_end: int | None = None
+
+
+class RestingFiles:
+    """The table of one fold's windows that rest, and the making of it anew."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, kind: str) -> None:
+        """Make no table yet; `kind` is in its name, and tells the folds of streams from others."""
+        self.spark, self.lake, self.pipeline = spark, lake, pipeline
+        self._prefix = f"{pipeline.name}__{kind}_"
+        self._types = state_types(pipeline)
+        self._own = listed([quoted(name) for name in self._types])
+        self._tables: list[str] = []
+
+    def made(self, rows: DataFrame, expected: int) -> Resting:
+        """Write windows to a new table; `expected` is about how many there are."""
+        buckets = min(MOST, max(FEWEST, 1 << (expected // A_BUCKET).bit_length()))
+        table = f"{self._prefix}{uuid.uuid4().hex[:8]}"
+        self.lake.ensure(self._contract(table))
+        self._tables.append(table)
+        self._append(table, rows, buckets, tasks=buckets)
+        return self._standing(table, buckets)
+
+    def returned(self, resting: Resting, rows: DataFrame) -> Resting:
+        """Return windows to the table, those that were taken out of it among them; what is left of these is gone."""
+        total = resting.count()
+        if resting.buckets < MOST and total > 4 * A_BUCKET * resting.buckets:
+            both = self.live(resting).unionByName(rows.selectExpr(*map(quoted, self._types)))
+            return self.made(both, total)
+        self._drop(table for table in self._tables if table != resting.table)
+        name = self.lake.spark_name(resting.table)
+        if resting.taken:
+            with viewed(self.spark, self._taken(resting)) as taken:
+                self.spark.sql(f"DELETE FROM {name} t WHERE {self._among('t', resting, taken)}")
+        self._append(resting.table, rows, resting.buckets, tasks=min(resting.buckets, self._tasks))
+        self._tidied(resting)
+        settings, before = self.lake.settings, datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        self.spark.sql(
+            f"CALL `{settings.catalog}`.system.expire_snapshots(table => '{settings.namespace}.{resting.table}', "
+            f"older_than => TIMESTAMP '{before}', retain_last => {_KEPT})"
+        )
+        return self._standing(resting.table, resting.buckets)
+
+    def live(self, resting: Resting) -> DataFrame:
+        """Return the windows that rest."""
+        rows = self.read(resting)
+        return self._less(rows, resting) if resting.taken else rows
+
+    def read(self, resting: Resting, where: str = "true") -> DataFrame:
+        """Read the snapshot's windows that meet a condition on bounds and buckets, by which files are passed over."""
+        reader = self.spark.read.format("iceberg").option("versionAsOf", resting.snapshot)
+        rows = reader.load(self.lake.identifier(resting.table)).where(where)
+        return rows.selectExpr(*map(quoted, self._types))
+
+    def reach(self, resting: Resting, *, windows: bool) -> tuple[Column, ...]:
+        """List the aggregates of an epoch's records, or of their keys, that make a `Reach`."""
+        bits = f"BIT_OR(SHIFTLEFT(1L, {self._bucket(resting.buckets)}))"
+        found = [F.count(F.lit(1)).alias("records"), F.expr(bits).alias("buckets")]
+        if windows:
+            start, end = SPAN
+            found += [F.min(start).alias("first_start"), F.min(end).alias("first_end"), F.max(end).alias("last_end")]
+        return tuple(found)
+
+    def touched(
+        self, resting: Resting, records: DataFrame, reach: Reach, clock: DataFrame, until: int | None, *, by_key: bool
+    ) -> DataFrame:
+        """Return the windows of the snapshot, taken out or not, that records meet or the clock changes.
+
+        The clock changes none that ends at `until` or later; None where it may change any.
+        """
+        parts, pipeline = [], self.pipeline
+        soon = self.read(resting, "true" if until is None else f"window_end < {until}L")
+        with ExitStack() as views:
+            partials, now = (views.enter_context(viewed(self.spark, frame)) for frame in (records, clock))
+            if reach.records:
+                there = self.read(resting, f"{self._in_buckets(resting, reach)} AND {self._within(reach)}")
+                state = views.enter_context(viewed(self.spark, there))
+                few = reach.records <= FEW
+                parts.append(self.spark.sql(met_by(pipeline, state, partials, by_key=by_key, few=few)))
+            state = views.enter_context(viewed(self.spark, soon))
+            less = partials if reach.records else None
+            within = self._within(reach)
+            parts.append(self.spark.sql(changed_alone(pipeline, state, now, less, by_key=by_key, within=within)))
+        return reduce(DataFrame.unionAll, parts)
+
+    def changed(self, resting: Resting, clock: DataFrame, after: int) -> DataFrame:
+        """Return the windows of the snapshot that end at `after` or later and that the clock changes."""
+        with viewed(self.spark, self.read(resting, f"window_end >= {after}L")) as state, \
+             viewed(self.spark, clock) as now:  # fmt: skip
+            return self.spark.sql(changed_alone(self.pipeline, state, now, None, by_key=True))
+
+    def taken_out(self, resting: Resting, found: DataFrame) -> DataFrame:
+        """Return the windows found in the snapshot that were not taken out of it, partitioned as the state is."""
+        rows = self._less(found, resting) if resting.taken else found
+        by = [F.col(name) for name in [*self.pipeline.key, *SPAN]]
+        return rows.repartition(*by)
+
+    def close(self) -> None:
+        """Remove the tables."""
+        self._drop(self._tables)
+
+    def drop_others(self) -> None:
+        """Remove the tables of this definition's streams before this one, which its lease has fenced off."""
+        mine = re.compile(rf"{re.escape(self._prefix)}[0-9a-f]{{8}}")
+        for table in self.lake.tables:
+            if mine.fullmatch(table) and table not in self._tables:
+                self.lake.drop(table)
+
+    def _drop(self, tables: Iterable[str]) -> None:
+        for table in list(tables):
+            self._tables.remove(table)
+            with suppress(LakeError):
+                # Maintenance removes the table of a stream that stood still for long.
+                self.lake.drop(table)
+
+    @property
+    def _tasks(self) -> int:
+        return int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+    def _contract(self, table: str) -> Contract:
+        columns = {BUCKET: ContractColumn("int", "the bucket of the key")}
+        columns |= {name: ContractColumn(shape_of(type), "as in the state") for name, type in self._types.items()}
+        layout = PROPERTIES | MERGE_ON_READ | {
+            "write.spark.fanout.enabled": "false",
+            "write.parquet.row-group-size-bytes": str(_ROW_GROUP),
+            "write.delete.distribution-mode": "hash",
+        }  # fmt: skip
+        doc = f"open windows of {self.pipeline.name} that rest, while a fold runs"
+        return Contract(table, doc, columns, partition_by=(BUCKET,), properties=MappingProxyType(layout))
+
+    def _append(self, table: str, rows: DataFrame, buckets: int, tasks: int) -> None:
+        self._placed(rows, buckets, tasks).writeTo(self.lake.identifier(table)).append()
+
+    def _placed(self, rows: DataFrame, buckets: int, tasks: int) -> DataFrame:
+        """Add the bucket to each row, and sort those of a task so that it writes one file after another."""
+        all_ = rows.selectExpr(f"{self._bucket(buckets)} AS {BUCKET}", *map(quoted, self._types))
+        order = [BUCKET, "window_end", *names(self.pipeline)]
+        return all_.repartitionById(tasks, F.expr(f"PMOD({BUCKET}, {tasks})")).sortWithinPartitions(*order)
+
+    def _tidied(self, resting: Resting) -> None:
+        """Write some buckets anew: those of which more than half is dead, and an eighth of those with many files."""
+        found = self.spark.sql(
+            f"SELECT partition.{BUCKET} AS bucket, file_count AS files, record_count AS there, "
+            f"position_delete_record_count AS gone FROM {self.lake.spark_name(resting.table)}.partitions"
+        ).collect()
+        dead = {row["bucket"] for row in found if row["gone"] * 2 > row["there"]}
+        many = sorted((row for row in found if row["files"] > FILES), key=lambda row: -row["files"])
+        some = sorted(dead | {row["bucket"] for row in many[: max(1, resting.buckets // 8)]})
+        if not some:
+            return
+        where = f"{BUCKET} IN ({', '.join(map(str, some))})"
+        table = self.lake.identifier(resting.table)
+        rows = self.spark.table(table).where(where).selectExpr(*map(quoted, self._types))
+        self._placed(rows, resting.buckets, min(len(some), resting.buckets)).writeTo(table).overwrite(F.expr(where))
+
+    def _standing(self, table: str, buckets: int) -> Resting:
+        head = self.lake.table(table).current_snapshot()
+        assert head is not None
+        assert head.summary is not None
+        counts = head.summary.additional_properties
+        rows = int(counts["total-records"]) - int(counts["total-position-deletes"])
+        return Resting(table, buckets, head.snapshot_id, rows)
+
+    def _less(self, rows: DataFrame, resting: Resting) -> DataFrame:
+        with viewed(self.spark, rows) as there, viewed(self.spark, self._taken(resting)) as taken:
+            return self.spark.sql(f"SELECT t.* FROM {there} t WHERE NOT {self._among('t', resting, taken)}")
+
+    def _among(self, row: str, resting: Resting, taken: Relation) -> Condition:
+        """Write the condition that a row's window is among those that were taken out."""
+        hint = "/*+ BROADCAST(x) */ " if resting.gone() <= FEW else ""
+        same = equal_in(row, "x", names(self.pipeline), SPAN)
+        return Condition(f"EXISTS (SELECT {hint}1 FROM {taken} x WHERE {same})")
+
+    def _taken(self, resting: Resting) -> DataFrame:
+        key = [*names(self.pipeline), *SPAN]
+        return reduce(DataFrame.unionAll, (frame.selectExpr(*key) for frame in resting.taken))
+
+    def _within(self, reach: Reach) -> Condition:
+        """Write the condition that a window's bounds are those of one that records can meet."""
+        if reach.last_end is None:
+            return ALWAYS
+        if self.pipeline.where.merges:
+            # Held windows do not overlap, so those that records bring together overlap a record's own.
+            return Condition(f"(window_end >= {reach.first_start}L AND window_start <= {reach.last_end}L)")
+        return Condition(f"(window_end BETWEEN {reach.first_end}L AND {reach.last_end}L)")
+
+    def _in_buckets(self, resting: Resting, reach: Reach) -> Condition:
+        """Write the condition that a window is in a bucket of the records' keys."""
+        bits = -1 if reach.buckets is None else reach.buckets
+        some = [number for number in range(resting.buckets) if bits >> number & 1]
+        if len(some) == resting.buckets:
+            return ALWAYS
+        return Condition(f"{BUCKET} IN ({', '.join(map(str, some))})")
+
+    def _bucket(self, buckets: int) -> str:
+        own = ", ".join(names(self.pipeline))
+        return f"PMOD(HASH({own}), {buckets})" if own else "0"

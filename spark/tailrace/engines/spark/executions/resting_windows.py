@@ -1,0 +1,176 @@
+"""Have open windows rest in files where too many are in memory, and take those out again that an epoch touches.
+
+What an epoch touched stays in memory until there are too many windows again. So an epoch costs what it touches, what
+was touched lately, and a look through the buckets and row groups in which the touched windows may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed, free, unconstrained
+from tailrace.engines.spark.executions.preparation import schema_of
+from tailrace.engines.spark.executions.resting_files import Reach, Resting, RestingFiles
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.lake.schema.table_names import RESTING
+from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.outlook import Outlook, outlook, passed_before, stays
+from tailrace.model.step.transition import Times
+from tailrace.sql.epoch.clock_row import clock_row, clock_values
+from tailrace.sql.epoch.ledger_rows import state_types
+from tailrace.sql.epoch.touched_windows import changing
+
+FRAMES = 16
+"""The number of epochs whose windows, taken out of the files, are in a frame each before they are put into one."""
+
+A_PART = 1_000_000
+"""The number of partials that a task takes up when the windows are restored from the ledger."""
+
+
+class RestingWindows:
+    """The windows of one fold that rest: beyond `most` in memory all go into files."""
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, pipeline: Pipeline, most: int, *, streams: bool = False
+    ) -> None:
+        self.spark, self.pipeline, self.most = spark, pipeline, most
+        """`streams` says that it is a stream's fold, which has the lease: files of those before it are removed."""
+        self.files = RestingFiles(spark, lake, pipeline, RESTING if streams else f"replay_{RESTING}")
+        self._streams = streams
+        self._outlook = outlook(pipeline)
+        self._changing, self._schema = changing(pipeline), schema_of(state_types(pipeline))
+        self._settled: tuple[OpenWindows, OpenWindows] | None = None
+        self._past: tuple[DataFrame, ...] = ()
+
+    def spread(self, partials: DataFrame, number: int) -> DataFrame:
+        """Spread a ledger's partials over parts that are small enough for a task, each with all of its windows'."""
+        tasks = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        return partials.repartition(max(tasks, number // A_PART + 1), *self.pipeline.key, *SPAN)
+
+    def restored(self, rows: DataFrame, clock: Clock, generation: int, partials: int) -> OpenWindows:
+        """Write windows that are restored, of which there are at most so many, to files where they are too many."""
+        resting = self.files.made(rows, partials)
+        if resting.rows <= self.most:
+            windows, count = checkpointed(self.files.read(resting), F.lit(True), eager=True)
+            self.files.close()
+            return OpenWindows(windows, clock, generation, (windows,), count)
+        state = OpenWindows(self._none(), clock, generation, (), _nothing, resting)
+        if self._outlook is not Outlook.SAME:
+            return state
+        now, after = self._standing(state), passed_before(self.pipeline, clock.watermark)
+        windows, count = checkpointed(self.files.changed(resting, now, after), F.lit(True), eager=True)
+        return replace(state, windows=windows, count=count, resting=resting.less(windows, count))
+
+    def settled(self, state: OpenWindows) -> OpenWindows:
+        """Return the same state with its windows in files, where too many are in memory, or were taken out.
+
+        The state is one that was published, or computed at least: the files of an epoch that is dropped, or folded
+        again, would have its windows. Asked again for the same state, it returns the same.
+        """
+        if self._settled is not None and self._settled[0] is state:
+            return self._settled[1]
+        there = state.count() if state.count is not None else 0
+        gone = 0 if state.resting is None else state.resting.gone()
+        made = state
+        if max(there, gone) > self.most:
+            made = self._rest(state, there)
+        elif state.resting is not None and len(state.resting.taken) >= FRAMES:
+            made = replace(state, resting=self._in_one(state.resting))
+        self._settled = state, made
+        return made
+
+    def reaching(self, state: OpenWindows, *, windows: bool) -> tuple[Column, ...]:
+        """List the aggregates of an epoch's records that say which windows they can meet; none where none rest.
+
+        `windows` says that the records have a window each, and are not keys alone.
+        """
+        return () if state.resting is None else self.files.reach(state.resting, windows=windows)
+
+    def awake(
+        self, state: OpenWindows, records: DataFrame, reach: Reach, clock: Clock, *, by_key: bool
+    ) -> tuple[DataFrame, Resting | None]:
+        """Return the windows that an epoch takes through the rules, and those that rest after it."""
+        resting = state.resting
+        if resting is None:
+            return state.windows, None
+        now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
+        until = self._until(state, clock)
+        found = self.files.touched(resting, records, reach, now, until, by_key=by_key)
+        with unconstrained(self.spark):
+            taken, count = checkpointed(self.files.taken_out(resting, found), F.lit(True))
+        return state.windows.unionByName(taken), resting.less(taken, count)
+
+    def every(self, state: OpenWindows) -> DataFrame:
+        """Return all open windows; columns that are not asked for are not read."""
+        if state.resting is None:
+            return state.windows
+        return state.windows.unionByName(self.files.live(state.resting))
+
+    def close(self) -> None:
+        """Remove the files, and those of streams that the lease has fenced off."""
+        self.files.close()
+        if self._streams:
+            self.files.drop_others()
+        self._release()
+        self._settled = None
+
+    def _rest(self, state: OpenWindows, there: int) -> OpenWindows:
+        """Put the windows of a state into files, but for those that the next epoch changes by what they are."""
+        goes, resting, names = state.windows, state.resting, state.windows.columns
+        stay, count = self._none(), _nothing
+        if self._outlook is Outlook.SAME and state.clock is not None:
+            after = passed_before(self.pipeline, state.clock.watermark)
+            stays = F.expr(f"window_end >= {after}L AND {self._changing}").alias(_STAYS)
+            judged = goes.crossJoin(self._standing(state)).select(*names, stays)
+            goes = judged.where(f"NOT {_STAYS}").select(*names)
+            stay, count = checkpointed(judged.where(_STAYS).select(*names), F.lit(True), eager=True)
+        made = self.files.made(goes, there) if resting is None else self.files.returned(resting, goes)
+        self._release((*(() if resting is None else resting.taken), *((stay,) if count is not _nothing else ())))
+        return replace(state, windows=stay, count=count, resting=made)
+
+    def _until(self, state: OpenWindows, clock: Clock) -> int | None:
+        """Return the instant from which on windows end and the epoch changes none that rests without records."""
+        passed = passed_before(self.pipeline, clock.watermark)
+        if self._outlook is not Outlook.ANY:
+            return passed
+        at = clock_values(self.pipeline, state.clock, clock, state.generation)
+        signals = {name: bool(at[f"signal_{name}"]) for name in self.pipeline.when.signals()}
+        times = Times(at["watermark_before"], at["watermark_after"], at["before"], at["now"], signals)
+        return passed if stays(self.pipeline, times) else None
+
+    def _standing(self, state: OpenWindows) -> DataFrame:
+        """Return the row of an epoch in which no time passes after a state."""
+        assert state.clock is not None
+        again = replace(state.clock, signals=())
+        return self.spark.sql(clock_row(self.pipeline, state.clock, again, state.generation))
+
+    def _in_one(self, resting: Resting) -> Resting:
+        rows = reduce(DataFrame.unionAll, (frame.select(*self.pipeline.key, *SPAN) for frame in resting.taken))
+        frame, count = checkpointed(rows, F.lit(True), eager=True)
+        self._release(resting.taken)
+        return replace(resting, taken=(frame,), counts=(count,))
+
+    def _release(self, frames: tuple[DataFrame, ...] = ()) -> None:
+        """Free the frames that were let go of before, and keep these until the next time.
+
+        An epoch that was computed but not published may still be folded again from the state that had them.
+        """
+        for frame in self._past:
+            free(frame)
+        self._past = frames
+
+    def _none(self) -> DataFrame:
+        return self.spark.createDataFrame([], self._schema)
+
+
+def _nothing() -> int:
+    return 0
+
+
+_STAYS = "_stays"

@@ -1,0 +1,248 @@
+"""Tell what an epoch can do to windows without records by their ends alone, so that nobody has to read the others.
+
+The rules of `model.step.transition` are computed in an algebra of what is known: a truth value, the range in which a
+number lies, or nothing but whether a value is the same in every epoch. Of a window only the end is known, from an
+instant on; all else in its row may be anything, but stays while the window rests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from math import inf
+from typing import Any
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Times, Transition
+
+
+class Outlook(Enum):
+    """What epochs without records do to a window that ends after their watermarks."""
+
+    NOTHING = "nothing"
+    """No epoch changes it."""
+
+    SAME = "same"
+    """Each epoch does the same, by the window's own state: one that an epoch left as it was, every later one leaves."""
+
+    ANY = "any"
+    """It depends on the epoch, as where panes fire by processing time."""
+
+
+def outlook(pipeline: Pipeline) -> Outlook:
+    """Tell what epochs without records do to windows that end after their watermarks, and those of the percentiles."""
+    before = Range(-inf, -1 - _farthest(pipeline), moves=True, relative=True)
+    signals = dict.fromkeys(pipeline.when.signals(), _MOVES)
+    found = _changes(pipeline, Range(0, inf, relative=True), Times(before, before, _MOVES, _MOVES, signals))
+    if found is False:
+        return Outlook.NOTHING
+    return Outlook.SAME if found is True or not found.moves else Outlook.ANY
+
+
+def passed_before(pipeline: Pipeline, watermark: int) -> int:
+    """Return the instant from which on windows end after a watermark, and after those of the percentiles."""
+    return watermark + _farthest(pipeline) + 1
+
+
+def stays(pipeline: Pipeline, times: Times) -> bool:
+    """Tell whether this epoch surely changes no window without records that ends after its watermarks.
+
+    `times` are the epoch's as numbers.
+    """
+    before, after, then, now = (
+        Range(at, at, moves=True) for at in (times.watermark_before, times.watermark, times.before, times.now)
+    )
+    end = Range(passed_before(pipeline, times.watermark), inf)
+    return _changes(pipeline, end, Times(before, after, then, now, times.signals)) is False
+
+
+def _farthest(pipeline: Pipeline) -> int:
+    return max((0, *pipeline.log.ahead.values()))
+
+
+def _changes(pipeline: Pipeline, end: Range, times: Times) -> Any:
+    rules = Transition(pipeline, Known())
+    return rules.changes_without_records(dict.fromkeys(rules.columns(), _STAYS), end, times)
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number that lies between two, both included; `moves` says that it comes from an epoch's clock.
+
+    A `relative` one is an instant counted from the first after the watermarks, wherever that is, and not from 1970.
+    """
+
+    low: float
+    high: float
+    moves: bool = False
+    relative: bool = False
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A value of which no more is known than whether it `moves`: may be another in another epoch."""
+
+    moves: bool
+
+
+_STAYS, _MOVES = Unknown(False), Unknown(True)
+
+
+class Known(Algebra):
+    """The algebra of what is known of values: truth values as they are, `Range` and `Unknown`.
+
+    >>> o = Known()
+    >>> end = Range(60, inf)
+    >>> o.at_least(Range(0, 59, moves=True), end), o.at_least(end, o.literal(70, "bigint"))
+    (False, Unknown(moves=False))
+    >>> o.every(False, Unknown(True)), o.every(True, Unknown(True)), o.some(False, Unknown(False))
+    (False, Unknown(moves=True), Unknown(moves=False))
+    """
+
+    def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
+        if isinstance(value, bool):
+            return value
+        return Range(value, value) if isinstance(value, int) else _STAYS
+
+    def add(self, a: Term, b: Term, type: str) -> Term:
+        if not _ranges(a, b) or (a.relative and b.relative):
+            return _of(a, b)
+        return Range(a.low + b.low, a.high + b.high, _moves(a, b), a.relative or b.relative)
+
+    def subtract(self, a: Term, b: Term, type: str) -> Term:
+        if not _ranges(a, b) or (b.relative and not a.relative):
+            return _of(a, b)
+        return Range(a.low - b.high, a.high - b.low, _moves(a, b), a.relative and not b.relative)
+
+    def multiply(self, a: Term, b: Term, type: str) -> Term:
+        return _of(a, b)
+
+    def size(self, a: Term) -> Term:
+        return _of(a)
+
+    def at_least(self, a: Term, b: Term) -> Term:
+        if _alike(a, b) and (a.low >= b.high or a.high < b.low):
+            return a.low >= b.high
+        return _of(a, b)
+
+    def equal(self, a: Term, b: Term) -> Term:
+        apart = _alike(a, b) and (a.high < b.low or b.high < a.low)
+        return False if apart else _of(a, b)
+
+    def every(self, *terms: Term) -> Term:
+        if any(term is False for term in terms):
+            return False
+        open_ = [term for term in terms if term is not True]
+        return _of(*open_) if open_ else True
+
+    def some(self, *terms: Term) -> Term:
+        return self.no(self.every(*map(self.no, terms)))
+
+    def no(self, term: Term) -> Term:
+        return not term if isinstance(term, bool) else term
+
+    def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
+        if isinstance(condition, bool):
+            return then if condition else otherwise
+        return then if then == otherwise else _of(condition, then, otherwise)
+
+    def missing(self, term: Term) -> Term:
+        return False if isinstance(term, Range | bool) else _of(term)
+
+    def least(self, a: Term, b: Term) -> Term:
+        if _ranges(a, b) and a.relative and not b.relative and b.low == END_OF_TIME:
+            # Nothing ends later, so where that is the smaller one no window ends after the watermarks.
+            return a
+        if not _alike(a, b):
+            return _of(a, b)
+        return Range(min(a.low, b.low), min(a.high, b.high), _moves(a, b), a.relative)
+
+    def greatest(self, a: Term, b: Term) -> Term:
+        if not _alike(a, b):
+            return _of(a, b)
+        return Range(max(a.low, b.low), max(a.high, b.high), _moves(a, b), a.relative)
+
+    def ratio(self, a: Term, b: Term) -> Term:
+        return _of(a, b)
+
+    def periods(self, at: Term, period: int, offset: int) -> Term:
+        if not _ranges(at) or at.relative or at.low == -inf or at.high == inf:
+            return _of(at)
+        return Range((at.low - offset) // period, (at.high - offset) // period, at.moves)
+
+    def micros(self, a: Term) -> Term:
+        return _of(a)
+
+    def wide(self, a: Term) -> Term:
+        return _of(a)
+
+    def stamped(self, at: Term, a: Term) -> Term:
+        return _of(at, a)
+
+    def unstamped(self, a: Term) -> Term:
+        return _of(a)
+
+    def no_values(self, type: str) -> Term:
+        return _STAYS
+
+    def alone(self, a: Term, type: str) -> Term:
+        return _of(a)
+
+    def gathered(self, a: Term, b: Term, type: str) -> Term:
+        return _of(a, b)
+
+    def united(self, a: Term, b: Term) -> Term:
+        return _of(a, b)
+
+    def largest(self, a: Term, b: Term, most: int) -> Term:
+        return _of(a, b)
+
+    def field(self, a: Term, name: str) -> Term:
+        return _of(a)
+
+    def highest(self, a: Term, by: str) -> Term:
+        return _of(a)
+
+    def once(self, a: Term, type: str) -> Term:
+        return _of(a)
+
+    def counted(self, a: Term, b: Term, type: str) -> Term:
+        return _of(a, b)
+
+    def opposite(self, a: Term) -> Term:
+        return _of(a)
+
+    def distinct(self, a: Term) -> Term:
+        return _of(a)
+
+    def spread(self, a: Term) -> Term:
+        return _of(a)
+
+    def end(self, a: Term, *, last: bool) -> Term:
+        return _of(a)
+
+    def length(self, a: Term) -> Term:
+        return _of(a)
+
+    def ranked(self, a: Term, share: float) -> Term:
+        return _of(a)
+
+
+def _ranges(*terms: Term) -> bool:
+    return all(isinstance(term, Range) for term in terms)
+
+
+def _alike(a: Term, b: Term) -> bool:
+    """Tell whether two terms are ranges that can be compared: both are relative, or neither is."""
+    return _ranges(a, b) and a.relative == b.relative
+
+
+def _moves(*terms: Term) -> bool:
+    return any(isinstance(term, Range | Unknown) and term.moves for term in terms)
+
+
+def _of(*terms: Term) -> Unknown:
+    return Unknown(_moves(*terms))
