@@ -34,6 +34,18 @@ def test_every_kind_of_part_says_the_same_on_spark(plain: SparkSession, name: st
     assert run_native(plain, pipeline, made, compiled) == expected
 
 
+RESTING = {"sessions_retracting": 0, "all_time_accumulating": 2, "windows_that_code_tells": 0}
+"""Definitions whose windows merge, change by the clock alone, and stay; and how many of them are in memory."""
+
+
+@pytest.mark.parametrize("name", [n if n in RESTING else pytest.param(n, marks=deep) for n in FEW])
+def test_every_kind_of_part_says_the_same_of_windows_that_rest(plain: SparkSession, name: str) -> None:
+    pipeline, made = FEW[name], few_epochs()
+    run = fold(pipeline, made)
+    expected = said_by_reference(pipeline, run.panes, run.late, run.rejected)
+    assert run_native(plain, pipeline, made, compiled, most=RESTING.get(name, 0)) == expected
+
+
 @pytest.mark.parametrize("number", [n if n in QUICK else pytest.param(n, marks=deep) for n in range(6, 15)])
 def test_each_figure_of_the_paper_comes_out_natively(spark: SparkSession, number: int) -> None:
     pipeline = examples.figure(number)
@@ -73,7 +85,8 @@ def test_a_random_definition_over_random_epochs_says_the_same_natively(
     assume(sum(len(bundle) for bundle, _ in made) >= 6 and len(made) <= 7)
     run = fold(pipeline, made)
     assume(run.panes)
-    assert run_native(plain, pipeline, made) == said_by_reference(pipeline, run.panes, run.late)
+    most = data.draw(st.sampled_from([None, 0, 3]))
+    assert run_native(plain, pipeline, made, most=most) == said_by_reference(pipeline, run.panes, run.late)
 
 
 def test_T3_a_clock_that_goes_back_is_refused(plain: SparkSession) -> None:

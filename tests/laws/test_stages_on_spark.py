@@ -38,6 +38,11 @@ def test_every_kind_of_later_stage_says_the_same_on_spark(plain: SparkSession, n
     assert run_stages(plain, pipeline, made) == expected(pipeline, made)
 
 
+def test_T3_windows_that_rest_hold_a_later_stages_watermark_back_as_those_in_memory_do(plain: SparkSession) -> None:
+    pipeline, made = FEW_OF_STAGES["panes_at_their_earliest_record_in_sliding_windows"], few_epochs()
+    assert run_stages(plain, pipeline, made, most=0) == expected(pipeline, made)
+
+
 @deep
 @pytest.mark.parametrize("execution", [None, PerKey], ids=["natively", "in_python"])
 @pytest.mark.parametrize("transcript", staged(), ids=str)
@@ -55,7 +60,8 @@ def test_stages_say_the_same_natively(plain: SparkSession, data: st.DataObject) 
     assume(sum(len(bundle) for bundle, _ in made) >= 6)
     found = expected(pipeline, made)
     assume(found[-1])
-    assert run_stages(plain, pipeline, made) == found
+    most = data.draw(st.sampled_from([None, 0, 3]))
+    assert run_stages(plain, pipeline, made, most=most) == found
 
 
 @in_parts(1, deeper=6, of=6)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.native import Native
 from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.preparation import changed
+from tailrace.engines.spark.executions.resting_windows import RestingWindows
+from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
@@ -28,6 +31,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import Late, Pane, Rejected
+from tailrace.settings import Settings
 from tests.support.depth import cases
 from tests.support.strategies import each_time_the_same
 
@@ -82,21 +86,39 @@ def _plain(value: Any, type: str) -> Any:
     return moment(value) if type == "timestamp" and isinstance(value, int) else value
 
 
+Execution = Callable[..., SparkExecution]
+
+
+def resting_beyond(spark: SparkSession, pipeline: Pipeline, most: int | None) -> RestingWindows | None:
+    """What has windows rest in files of the session's lake beyond so many; None to keep all in memory."""
+    if most is None:
+        return None
+    place = spark.conf.get("spark.sql.catalog.lake.warehouse")
+    assert place is not None
+    return RestingWindows(spark, Lake(Settings(warehouse=Path(place.removeprefix("file://")))), pipeline, most)
+
+
 def run_native(
     spark: SparkSession,
     pipeline: Pipeline,
     epochs: Iterable[tuple[Sequence[Record], Clock]],
-    execution: Callable[[SparkSession, Pipeline], SparkExecution] = Native,
+    execution: Execution = Native,
     state: OpenWindows | None = None,
+    most: int | None = None,
 ) -> Said:
-    """What the native execution says of these epochs, or another one; from a state on, if one is given."""
-    one, said = execution(spark, pipeline), Said()
+    """What the native execution says of these epochs, or another one; from a state on, if one is given.
+
+    Beyond `most` in memory windows rest in files; by default none do.
+    """
+    rest, said = resting_beyond(spark, pipeline, most), Said()
+    one = execution(spark, pipeline) if rest is None else execution(spark, pipeline, rest)
     state = one.nothing() if state is None else state
     for records, clock in epochs:
         consumed = one.consume(bundle_frame(spark, pipeline, records, clock.epoch), state)
         stepped = one.step(state, consumed, clock)
         said += said_of(pipeline, stepped.rows)
         state = stepped.state
+    one.close()
     return said
 
 
@@ -110,9 +132,13 @@ def run_stages(
     pipeline: Pipeline,
     epochs: Iterable[tuple[Sequence[Record], Clock]],
     execution: type[SparkExecution] | None = None,
+    most: int | None = None,
 ) -> list[Said]:
-    """What each stage says, in the execution that it takes or in this one; a stage reads the rows of the one before."""
-    stages = [(execution or compiled)(spark, stage) for stage in pipeline.stages]
+    """What each stage says, in the execution that it takes or in this one; a stage reads the rows of the one before.
+
+    Beyond `most` in memory its windows rest in files; by default none do.
+    """
+    stages = [(execution or compiled)(spark, one, resting_beyond(spark, one, most)) for one in pipeline.stages]
     states, said = [one.nothing() for one in stages], [Said() for _ in stages]
     for records, clock in epochs:
         bundle, time = bundle_frame(spark, pipeline.stages[0], records, clock.epoch), clock
@@ -126,6 +152,8 @@ def run_stages(
                 before = states[place + 1].clock
                 onward = max(one.onward(stepped.state), before.watermark if before else BEGINNING)
                 time = replace(time, watermark=onward)
+    for one in stages:
+        one.close()
     return said
 
 
