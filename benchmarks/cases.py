@@ -1,10 +1,10 @@
-"""The cases B1 to B11, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
+"""The cases B1 to B12, Nexmark and Photon: which jobs are run in turn, and what of them is compared."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean, median
@@ -274,6 +274,17 @@ def growth(plan: Plan, events: int, target: float | None) -> Result:
     return Result("B9", what, 10_000_000, "s", most, fewest, plan.runs, target, facts={"open": took})
 
 
+def growth_on_workers(plan: Plan, events: int, target: float | None) -> Result:
+    """B12: an epoch that touches 10,000 windows with 30 M open, on two workers with 4 GB each; Spark's alone."""
+    bench = Bench(replace(plan, engine="spark"), "B12", VIEWS_A_FILE)
+    found = [bench.run("guarantees", "growth_on_workers", number) for number in range(plan.runs)]
+    most = median(one.seconds[0] for one in found)
+    longest = median(max(one.facts["longest"].values()) for one in found)
+    what = "an epoch with 30 M open windows on two workers, and the longest"
+    facts = {"executors": found[0].facts["executors"]}
+    return Result("B12", what, 30_000_000, "s", most, longest, plan.runs, target, facts=facts)
+
+
 def beside(plan: Plan, events: int, target: float | None) -> Result:
     """B10: the p95 of a stream's epochs with 30 backfills beside, and without."""
     bench = Bench(plan, "B10", events)
@@ -331,10 +342,14 @@ CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]
     "B9": (growth, _targets(1 / 3, 0.2)),
     "B10": (beside, _targets(1 / 1.5, 1 / 1.5)),
     "B11": (cores, {}),
+    "B12": (growth_on_workers, {}),
     "nexmark": (_of("nexmark.cases", "nexmark"), {}),
     "photon": (_of("photon", "photon"), {}),
 }
 """Each case with its targets."""
+
+LARGE = ("B12",)
+"""The cases that are only run where they are asked for: they need 12 GB of memory, and half an hour."""
 
 GROWING = ("B1", "B3")
 """The cases that are also run at other sizes."""

@@ -24,7 +24,7 @@ from rich.box import SIMPLE  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.cases import CASES, ENGINES, GROWING, Plan, Result  # noqa: E402
+from benchmarks.cases import CASES, ENGINES, GROWING, LARGE, Plan, Result  # noqa: E402
 from benchmarks.compare import DifferentError  # noqa: E402
 from benchmarks.measure import JobError  # noqa: E402
 
@@ -37,7 +37,8 @@ SIZES = (1_000_000, 5_000_000, 20_000_000)
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """What was asked for on the command line."""
     parser = argparse.ArgumentParser(prog="benchmarks/run.py", description="Tailrace beside hand-written Spark.")
-    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), help="the cases to run")
+    usual = [name for name in CASES if name not in LARGE]
+    parser.add_argument("--only", nargs="+", choices=CASES, default=usual, help="the cases to run")
     parser.add_argument("--runs", type=int, help="runs of each side, in turn (3)")
     parser.add_argument("--events", type=int, help=f"events of each case ({EVENTS:,}), in steps of 50,000")
     parser.add_argument("--sizes", action="store_true", help=f"{' and '.join(GROWING)} also with 1, 5 and 20 M events")

@@ -248,12 +248,13 @@ def test_X3_a_followers_branch_is_left_over_once_main_has_long_gone_on(lake: Lak
     assert leftover_names(lake.table(LOG), {}, milliseconds() + 1000, AT_ONCE) == ["follow_stream_1"]
 
 
-def test_X3_the_tables_of_replays_that_died_are_found(settings: Settings) -> None:
+def test_X3_the_tables_of_replays_and_of_resting_windows_whose_writers_died_are_found(settings: Settings) -> None:
     lake = make(settings)
-    names = ["hourly_rides__replay_0123abcd", "hourly_rides__ledger", "kept_for_later"]
-    for name in (names[0], names[2]):
+    left = [f"hourly_rides__{kind}_0123abcd" for kind in ("replay", "resting", "replay_resting")]
+    names = [*left, "hourly_rides__ledger", "kept_for_later"]
+    for name in (*left, "kept_for_later"):
         lake.catalog.create_table((settings.namespace, name), lake.table(LOG).schema())
-    assert leftover_tables(lake, HOURLY, names, milliseconds() + 1, AT_ONCE) == [names[0]]
+    assert leftover_tables(lake, HOURLY, names, milliseconds() + 1, AT_ONCE) == left
     assert not leftover_tables(lake, HOURLY, names, milliseconds(), NEVER)
 
 

@@ -43,7 +43,7 @@ A_BUCKET = 500_000
 FEWEST, MOST = 4, 64
 """The least and the most buckets of a table; the most is the number of bits by which an epoch says its buckets."""
 
-FEW = 500_000
+FEW = 1_000_000
 """The most rows that are sent to every task that reads the files."""
 
 FILES = 8

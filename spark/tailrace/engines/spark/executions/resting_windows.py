@@ -46,7 +46,8 @@ class RestingWindows:
         self._outlook = outlook(pipeline)
         self._changing, self._schema = changing(pipeline), schema_of(state_types(pipeline))
         self._settled: tuple[OpenWindows, OpenWindows] | None = None
-        self._past: tuple[DataFrame, ...] = ()
+        self._taken: list[DataFrame] = []
+        self._past: list[DataFrame] = []
 
     def spread(self, partials: DataFrame, number: int) -> DataFrame:
         """Spread a ledger's partials over parts that are small enough for a task, each with all of its windows'."""
@@ -65,6 +66,7 @@ class RestingWindows:
             return state
         now, after = self._standing(state), passed_before(self.pipeline, clock.watermark)
         windows, count = checkpointed(self.files.changed(resting, now, after), F.lit(True), eager=True)
+        self._taken.append(windows)
         return replace(state, windows=windows, count=count, resting=resting.less(windows, count))
 
     def settled(self, state: OpenWindows) -> OpenWindows:
@@ -104,6 +106,7 @@ class RestingWindows:
         found = self.files.touched(resting, records, reach, now, until, by_key=by_key)
         with unconstrained(self.spark):
             taken, count = checkpointed(self.files.taken_out(resting, found), F.lit(True))
+        self._taken.append(taken)
         return state.windows.unionByName(taken), resting.less(taken, count)
 
     def every(self, state: OpenWindows) -> DataFrame:
@@ -118,6 +121,7 @@ class RestingWindows:
         if self._streams:
             self.files.drop_others()
         self._release()
+        self._release()
         self._settled = None
 
     def _rest(self, state: OpenWindows, there: int) -> OpenWindows:
@@ -131,7 +135,7 @@ class RestingWindows:
             goes = judged.where(f"NOT {_STAYS}").select(*names)
             stay, count = checkpointed(judged.where(_STAYS).select(*names), F.lit(True), eager=True)
         made = self.files.made(goes, there) if resting is None else self.files.returned(resting, goes)
-        self._release((*(() if resting is None else resting.taken), *((stay,) if count is not _nothing else ())))
+        self._release(*(() if count is _nothing else (stay,)))
         return replace(state, windows=stay, count=count, resting=made)
 
     def _until(self, state: OpenWindows, clock: Clock) -> int | None:
@@ -153,17 +157,18 @@ class RestingWindows:
     def _in_one(self, resting: Resting) -> Resting:
         rows = reduce(DataFrame.unionAll, (frame.select(*self.pipeline.key, *SPAN) for frame in resting.taken))
         frame, count = checkpointed(rows, F.lit(True), eager=True)
-        self._release(resting.taken)
+        self._release()
+        self._taken.append(frame)
         return replace(resting, taken=(frame,), counts=(count,))
 
-    def _release(self, frames: tuple[DataFrame, ...] = ()) -> None:
-        """Free the frames that were let go of before, and keep these until the next time.
+    def _release(self, *more: DataFrame) -> None:
+        """Let go of the frames that were taken out so far, and of these; free those that were let go of before.
 
         An epoch that was computed but not published may still be folded again from the state that had them.
         """
         for frame in self._past:
             free(frame)
-        self._past = frames
+        self._past, self._taken = [*self._taken, *more], []
 
     def _none(self) -> DataFrame:
         return self.spark.createDataFrame([], self._schema)
