@@ -159,14 +159,11 @@ class Lake:
 
     def drop(self, table: str) -> None:
         """Remove a table with its files."""
-        place = self.table(table).location()
-        name = (self.settings.namespace, table)
-        if self.settings.on_s3:
-            self.catalog.purge_table(name)
-            return
-        self.catalog.drop_table(name)
-        # With its folder, which purging would leave, and say of each file that expired before that it is not there.
-        shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
+        name, place = (self.settings.namespace, table), self.table(table).location()
+        (self.catalog.purge_table if self.settings.on_s3 else self.catalog.drop_table)(name)
+        if not self.settings.on_s3:
+            # With its folder, which purging would leave, and complain of each file that expired before.
+            shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
 
     def head(self, table: str, branch: str = MAIN) -> Head:
         """Return the head of a branch as it stands now."""

@@ -98,6 +98,8 @@ class Known(Algebra):
     >>> end = Range(60, inf)
     >>> o.at_least(Range(0, 59, moves=True), end), o.at_least(end, o.literal(70, "bigint"))
     (False, Unknown(moves=False))
+    >>> o.at_least(Range(0, inf, relative=True), o.literal(-70, "bigint"))
+    Unknown(moves=False)
     >>> o.every(False, Unknown(True)), o.every(True, Unknown(True)), o.some(False, Unknown(False))
     (False, Unknown(moves=True), Unknown(moves=False))
     """
