@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.open_windows import OpenWindows, lost_state
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
+from tailrace.engines.spark.side import SparkSide
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.table_names import RESTING
 from tailrace.lake.upkeep.leftovers import leftover_tables, milliseconds
@@ -133,6 +135,8 @@ def test_X2_a_fold_that_loses_its_resting_windows_or_starts_again_has_them_from_
     assert reports[-1].folded["hourly"].open == 13
     stream.stop()
     # Nobody closes it, as where its process dies.
+    SparkSide(plain, case.lake, HOURLY, EngineChoice(Engine.SPARK, "reads the ledger alone")).close()
+    assert resting_tables(case.lake) == [left]
     assert leftover_tables(case.lake, HOURLY, [left], milliseconds() + 1, timedelta(0)) == [left]
     land(("c", 1, "08:30"), ("c", 1, "10:30"), ("h", 7, "10:40"))
     case.drain(HOURLY)

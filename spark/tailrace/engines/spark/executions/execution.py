@@ -66,12 +66,12 @@ class SparkExecution:
 
     def nothing(self, generation: int = 0) -> OpenWindows:
         """Return the state before the first epoch."""
-        self.close()
+        self._begin()
         return OpenWindows(self.spark.createDataFrame([], self._state_schema()), None, generation)
 
     def restore(self, ledger: DataFrame, clock: Clock, generation: int, partials: int = 0) -> OpenWindows:
         """Restore the state after the epoch of `clock` from a ledger's partials, of which there are so many at most."""
-        self.close()
+        self._begin()
         text = partial(self.rows.within_reach, watermark=clock.watermark)
         if self._rest is not None and partials > self._rest.most:
             # In parts small enough for a task, each of which has all partials of its windows.
@@ -79,6 +79,10 @@ class SparkExecution:
             return self._rest.restored(queried(self.spark, spread, text), clock, generation, partials)
         windows, count = checkpointed(queried(self.spark, ledger, text), F.lit(True), eager=True)
         return OpenWindows(windows, clock, generation, (windows,), count)
+
+    def _begin(self) -> None:
+        if self._rest is not None:
+            self._rest.begin()
 
     def close(self) -> None:
         """Remove the files of windows that rest; the other windows are freed with each state (`OpenWindows.forget`)."""

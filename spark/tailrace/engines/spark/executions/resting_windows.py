@@ -39,8 +39,8 @@ class RestingWindows:
     def __init__(
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, most: int, *, streams: bool = False
     ) -> None:
+        """Make no files yet. `streams` says that the fold has the lease: as it begins, those before it lose theirs."""
         self.spark, self.pipeline, self.most = spark, pipeline, most
-        """`streams` says that it is a stream's fold, which has the lease: files of those before it are removed."""
         self.files = RestingFiles(spark, lake, pipeline, RESTING if streams else f"replay_{RESTING}")
         self._streams = streams
         self._outlook = outlook(pipeline)
@@ -115,11 +115,15 @@ class RestingWindows:
             return state.windows
         return state.windows.unionByName(self.files.live(state.resting))
 
-    def close(self) -> None:
-        """Remove the files, and those of streams that the lease has fenced off."""
-        self.files.close()
+    def begin(self) -> None:
+        """Remove the files of the state before, and those of streams that the lease has fenced off."""
+        self.close()
         if self._streams:
             self.files.drop_others()
+
+    def close(self) -> None:
+        """Remove the files."""
+        self.files.close()
         self._release()
         self._release()
         self._settled = None
