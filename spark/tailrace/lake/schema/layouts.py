@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
@@ -24,6 +24,9 @@ _TERM = re.compile(
     r"|(?P<column>\w+))(?: (?P<direction>asc|desc))?"
 )
 
+
+SPANS = ("year", "month", "day", "hour")
+"""The transforms of instants and dates that are spans of time."""
 
 SMALL = ("__runs", "__commits", "__signals", "__complete")
 """The endings of the names of tables that are written without Spark, in a way that takes no partition transform."""
@@ -73,6 +76,21 @@ def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
             PartitionField(source, PARTITION_FIELD_ID_START + place, parse_transform(one.transform), one.name)
         )
     return PartitionSpec(*fields)
+
+
+def coarser(contract: Contract) -> Contract:
+    """Return a contract without the spans of time that it partitions by: the layout of rows that lie in too many.
+
+    >>> from tailrace.lake.schema.contracts import Column
+    >>> coarser(Contract("t", "", {"at": Column("timestamp", "")}, ("who", "day(at)"))).partition_by
+    ('who',)
+    """
+    return replace(contract, partition_by=tuple(one for one in contract.partition_by if not is_span(term(one))))
+
+
+def is_span(one: Term) -> bool:
+    """Tell whether a term is a span of time."""
+    return one.transform in SPANS
 
 
 def sort_order(contract: Contract, schema: Schema) -> SortOrder:
@@ -149,7 +167,7 @@ def _term_faults(name: str, terms: Iterable[str], schema: Schema) -> Iterator[Fa
         if parsed.name in seen:
             yield Fault(path, text, "each term once", "take it out")
         seen.add(parsed.name)
-        if name == "partition_by" and parsed.transform in ("year", "month", "day", "hour"):
+        if name == "partition_by" and is_span(parsed):
             if parsed.column in timed:
                 yield Fault(path, text, f"one span of {parsed.column}", "keep the shortest alone")
             timed.add(parsed.column)

@@ -61,7 +61,8 @@ def files_read(
     name = Relation(f"tailrace_scan_{uuid.uuid4().hex[:12]}")
     if tasks and plain(table, tasks) and all(_here(task.file.file_path) for task in tasks):
         listed = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
-        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
+        # The names of folders say the partitions, which are no columns of the table.
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}], hive_partitioning = false)")
         kind = "VIEW"
     else:
         with registered(connection, _fetched(table, scan, tasks)) as rows:
