@@ -32,8 +32,8 @@ ROWS_A_GROUP = 122_880
 WRITING = {"write.parquet.dict-size-bytes": str(128 * 1024), "write.parquet.row-group-limit": str(ROWS_A_GROUP)}
 """The rows of a row group, and the largest dictionary of a column, in bytes: one that grows past it was for nothing.
 
-A table's own properties override them. For instants and amounts, which seldom repeat, dictionaries of 2 MB took a third of
-the time of writing, and the files were larger.
+A table's own properties override them. For instants and amounts, which seldom repeat, dictionaries of 2 MB took a third
+of the time of writing, and the files were larger.
 """
 
 
@@ -45,8 +45,11 @@ all, and maintenance moves them into their partitions.
 """
 
 
-def written_files(table: Table, rows: pa.Table) -> Iterator[DataFile]:
-    """Write rows with the table's own columns, one file for each partition that has rows; yield the files."""
+def written_files(table: Table, rows: pa.Table, most: int = MOST_FILES) -> Iterator[DataFile]:
+    """Write rows with the table's own columns, one file for each partition that has rows, at most so many; yield them.
+
+    Rows that lie in more partitions are written in fewer files, where the table was ever partitioned without spans.
+    """
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
         for file in _dataframe_to_data_files(table.metadata, rows, table.io):
@@ -55,7 +58,7 @@ def written_files(table: Table, rows: pa.Table) -> Iterator[DataFile]:
             yield file
         return
     parts = partitions(spec, schema, rows)
-    if len(parts) > MOST_FILES and (wider := _without_spans(table)) is not None:
+    if len(parts) > most and (wider := _without_spans(table)) is not None:
         spec, parts = wider, partitions(wider, schema, rows)
     for values, part in parts:
         yield _file(table, part, spec, values)
@@ -110,11 +113,10 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _is(values: pa.Table, one: Mapping[str, Any]) -> pa.ChunkedArray:
     """Tell of each row whether it has the values of a partition."""
+    columns = [(values[name], value) for name, value in one.items()]
     same = [
-        pc.is_null(values[name])
-        if value is None
-        else pc.fill_null(pc.equal(values[name], pa.scalar(value, values[name].type)), False)
-        for name, value in one.items()
+        pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
+        for column, value in columns
     ]
     return reduce(pc.and_, same)
 

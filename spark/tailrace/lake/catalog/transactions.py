@@ -107,13 +107,15 @@ class _AsWritten(_SnapshotProducer[Any]):
 
 
 class Addition(_AsWritten, _MergeAppendFiles):
-    """A commit that adds files, and merges the table's manifests where there are many."""
+    """A commit that adds files, and merges the table's manifests where there are many, into some of a modest size."""
 
     @classmethod
     def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Addition:
         """Make the commit to a branch with these properties."""
         io = transaction._table.io
-        return cls(Operation.APPEND, transaction, io, snapshot_properties=dict(properties), branch=branch)
+        made = cls(Operation.APPEND, transaction, io, snapshot_properties=dict(properties), branch=branch)
+        made._target_size_bytes = _MANIFEST
+        return made
 
 
 class Exchange(_AsWritten, _OverwriteFiles):
@@ -142,8 +144,10 @@ class Exchange(_AsWritten, _OverwriteFiles):
 MANIFESTS = 8
 """The number of manifests from which on an exchange merges them."""
 
-_MANIFEST = 8 * 1024 * 1024
-"""The target size of merged manifests, in bytes."""
+_MANIFEST = 256 * 1024
+"""The target size of merged manifests, in bytes: some hundreds of files, however many the table has in all.
+
+A manifest of that size is written once and then left alone, and readers of a span of time pass over it."""
 
 
 def unmoved(loaded: Table) -> tuple[TableRequirement, ...]:

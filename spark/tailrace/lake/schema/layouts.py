@@ -115,6 +115,12 @@ def partitioned_by(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
     }
 
 
+def span_columns(spec: PartitionSpec, schema: Schema) -> list[str]:
+    """List the columns by whose spans of time a spec partitions."""
+    spans = [field for field in spec.fields if str(field.transform) in SPANS]
+    return [name for field in spans if (name := schema.find_column_name(field.source_id))]
+
+
 def sorted_by(order: SortOrder, schema: Schema) -> list[str]:
     """List the terms that a table is sorted by, in the words of contracts."""
     found = []
