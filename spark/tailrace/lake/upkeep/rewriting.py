@@ -171,12 +171,13 @@ def in_order(table: Table, rows: pa.Table) -> pa.Table:
 def exchanged(lake: Lake, table: str, change: FileChange) -> bool:
     """Commit files in the place of others, on top of whatever the table holds; return whether that was possible.
 
-    It is not where another has rewritten one of the files, or others commit all the time. The written files are then
-    left behind, and maintenance deletes them.
+    It is not where another has rewritten one of the files, or deleted rows of them, or where others commit all the
+    time. The written files are then left behind, and maintenance deletes them.
     """
     for _ in range(TRIES):
-        head = head_of(lake.table(table))
-        if not head.properties:
+        loaded = lake.table(table)
+        head = head_of(loaded)
+        if not head.properties or deletes(loaded):
             return False
         try:
             lake.change(table, change, {**repeated(head.properties), MAINTAINED: "true"}, head.snapshot)
