@@ -45,10 +45,10 @@ all, and maintenance moves them into their partitions.
 """
 
 
-def written_files(table: Table, rows: pa.Table, most: int = MOST_FILES) -> Iterator[DataFile]:
-    """Write rows with the table's own columns, one file for each partition that has rows, at most so many; yield them.
+def written_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterator[DataFile]:
+    """Write rows with the table's own columns, one file for each partition that has rows; yield the files.
 
-    Rows that lie in more partitions are written in fewer files, where the table was ever partitioned without spans.
+    Rows that lie in more than `most` partitions, by default `MOST_FILES`, are written without spans of time.
     """
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
@@ -58,7 +58,7 @@ def written_files(table: Table, rows: pa.Table, most: int = MOST_FILES) -> Itera
             yield file
         return
     parts = partitions(spec, schema, rows)
-    if len(parts) > most and (wider := _without_spans(table)) is not None:
+    if len(parts) > (MOST_FILES if most is None else most) and (wider := _without_spans(table)) is not None:
         spec, parts = wider, partitions(wider, schema, rows)
     for values, part in parts:
         yield _file(table, part, spec, values)

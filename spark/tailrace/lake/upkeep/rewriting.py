@@ -135,13 +135,13 @@ def deletes(table: Table) -> bool:
     )
 
 
-def rewritten(table: Table, lots: Sequence[Together], most_files: int | None = None) -> FileChange | None:
+def rewritten(table: Table, lots: Sequence[Together], most: int | None = None) -> FileChange | None:
     """Write the rows of each lot of files as one file for each partition of today's; None where no lot can be.
 
-    A lot with a nested column of a former type is left to Spark. `most_files` is as in `data_files.written_files`.
+    A lot with a nested column of a former type is left to Spark. `most` is as in `data_files.written_files`.
     """
     # Imported here because it imports pandas, and most commands never write.
-    from tailrace.lake.catalog.data_files import MOST_FILES, written_files
+    from tailrace.lake.catalog.data_files import written_files
 
     added, removed = list[DataFile](), list[DataFile]()
     schema = table.schema()
@@ -151,7 +151,7 @@ def rewritten(table: Table, lots: Sequence[Together], most_files: int | None = N
         if any(one is None for one in found):
             continue
         rows = pa.Table.from_batches(chain.from_iterable(one or () for one in found), arrow)
-        added += written_files(table, in_order(table, rows), MOST_FILES if most_files is None else most_files)
+        added += written_files(table, in_order(table, rows), most)
         removed += lot.files
     return FileChange(tuple(added), tuple(removed)) if removed else None
 
