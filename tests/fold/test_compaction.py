@@ -104,7 +104,7 @@ class Case:
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         scanned: pa.Table = self.lake.table(table).scan().to_arrow()
-        return sorted((tuple(map(repr, row.values())) for row in scanned.to_pylist()))
+        return sorted(tuple(map(repr, row.values())) for row in scanned.to_pylist())
 
     def parts(self, table: str) -> Counter[tuple[object, ...]]:
         return Counter(partition_of(file) for file in files_of(self.lake.table(table)))
@@ -287,7 +287,9 @@ def test_X6_a_log_that_is_compacted_as_it_is_landed_has_each_record_once(setting
     landing.close()
     found = lake.table("rides").scan().to_arrow()
     assert found.num_rows == records == sum(one.added for one in commits(lake, "rides").all)
-    assert len(set(zip(*(found[name].to_pylist() for name in ("_epoch", "_source", "_offset")), strict=True))) == records
+    assert (
+        len(set(zip(*(found[name].to_pylist() for name in ("_epoch", "_source", "_offset")), strict=True))) == records
+    )
     assert len(list(files_of(lake.table("rides")))) < 9
     assert lake.table("rides__rejected").scan().count() == 9
     assert len(list(files_of(lake.table("rides__rejected")))) < 5
@@ -310,6 +312,8 @@ def test_the_manifests_of_a_look_are_read_once(compacting: Case, tmp_path: Path)
             compacting.fold(group)
     small, table = SmallFiles(100), compacting.lake.table(LEDGER)
     small.look(table)
-    for path in (Path(one.manifest_path.removeprefix("file://")) for one in table.current_snapshot().manifests(table.io)):  # type: ignore[union-attr]
+    now = table.current_snapshot()
+    assert now is not None
+    for path in [Path(one.manifest_path.removeprefix("file://")) for one in now.manifests(table.io)]:
         path.rename(tmp_path / path.name)
     assert small.look(table)[0] == []

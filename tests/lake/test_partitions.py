@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,14 @@ from tailrace.lake.catalog import data_files
 from tailrace.lake.catalog.data_files import partitions
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.schema.contracts import Column, Contract, answer_contract, ledger_contract, log_contract, map_contract
+from tailrace.lake.schema.contracts import (
+    Column,
+    Contract,
+    answer_contract,
+    ledger_contract,
+    log_contract,
+    map_contract,
+)
 from tailrace.lake.schema.filters import after, equal, every, since, up_to
 from tailrace.lake.upkeep.rewriting import files_of, write_together
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
@@ -39,7 +47,7 @@ LOG = Log(name="rides", columns={"at": "timestamp", "who": "string"}, event_time
 RIDES = Pipeline(name="p", log=LOG, key="who", what={"n": Count()}, where=Fixed(minutes(1)))
 
 
-def table(times: list[int | None], kinds: list[str]) -> pa.Table:
+def table(times: Sequence[int | None], kinds: list[str]) -> pa.Table:
     at = pa.array([None if one is None else moment(one) for one in times], pa.timestamp("us", "UTC"))
     return pa.table({"kind": kinds, "at": at, "n": pa.array(range(len(times)), pa.int64())})
 
@@ -49,7 +57,9 @@ def table(times: list[int | None], kinds: list[str]) -> pa.Table:
     st.sampled_from(("hour", "day", "month", "year")),
     st.integers(0, 20),
 )
-def test_each_row_is_in_the_partition_that_iceberg_says(rows: list[tuple[str, int | None]], span: str, few: int) -> None:
+def test_each_row_is_in_the_partition_that_iceberg_says(
+    rows: list[tuple[str, int | None]], span: str, few: int
+) -> None:
     transform = parse_transform(span)
     spec = PartitionSpec(
         PartitionField(1, 1000, IdentityTransform(), "kind"), PartitionField(2, 1001, transform, "span")
@@ -138,6 +148,6 @@ def test_files_written_together_are_in_the_tables_order(settings: Settings) -> N
     assert write_together(lake, "days", 5, 10**9) == (10, 2)
     assert write_together(lake, "days", 5, 10**9) == (0, 0)
     for task in lake.table("days").scan().plan_files():
-        held = lake.table("days").scan(row_filter=equal("at", None) if task.file.partition[1] is None else since("at", 0))
-        numbers = held.to_arrow()["n"].to_pylist()
+        where = equal("at", None) if task.file.partition[1] is None else since("at", 0)
+        numbers = lake.table("days").scan(row_filter=where).to_arrow()["n"].to_pylist()
         assert numbers == sorted(numbers, reverse=True)

@@ -106,7 +106,9 @@ class SourceBack:
     log: str
 
 
-Notice: TypeAlias = "Publication | Followed | Compacted | NotCompacted | Noted | Dropped | WentOver | SourceLost | SourceBack"
+Notice: TypeAlias = (
+    "Publication | Followed | Compacted | NotCompacted | Noted | Dropped | WentOver | SourceLost | SourceBack"
+)
 
 
 def untold(notice: Notice) -> None:

@@ -23,9 +23,7 @@ def batches_as_written(io: FileIO, schema: Schema, file: DataFile) -> Iterator[p
     return _batches(io, file, held, arrow) if all(map(_as_it_is, held, arrow)) else None
 
 
-def _batches(
-    io: FileIO, file: DataFile, held: list[pa.Field | None], arrow: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _batches(io: FileIO, file: DataFile, held: list[pa.Field | None], arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
     with io.new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
         for batch in parquet.iter_batches(columns=[field.name for field in held if field is not None]):
             columns = [pa.nulls(len(batch)) if field is None else batch[field.name] for field in held]

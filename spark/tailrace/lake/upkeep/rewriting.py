@@ -187,5 +187,3 @@ def exchanged(lake: Lake, table: str, change: FileChange) -> bool:
         except ValidationException:
             return False
     return False
-
-

@@ -61,8 +61,7 @@ def files_read(
     name = Relation(f"tailrace_scan_{uuid.uuid4().hex[:12]}")
     if tasks and plain(table, tasks) and all(_here(task.file.file_path) for task in tasks):
         listed = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
-        # The names of folders say the partitions, which are no columns of the table.
-        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}], hive_partitioning = false)")
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet(listed)}")
         kind = "VIEW"
     else:
         with registered(connection, _fetched(table, scan, tasks)) as rows:
@@ -84,9 +83,7 @@ def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.Reco
     return pa.RecordBatchReader.from_batches(arrow, batches)
 
 
-def _batches(
-    table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _batches(table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Read the rows of one file with the columns of a scan: as it is where that can be, or else by pyiceberg."""
     found = None if task.delete_files else batches_as_written(table.io, scan.projection(), task.file)
     if found is not None:
@@ -97,6 +94,11 @@ def _batches(
 
     rows = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_record_batches([task])
     yield from pa.RecordBatchReader.from_batches(schema, rows).cast(schema)
+
+
+def parquet(listed: str) -> str:
+    """Write DuckDB's relation of listed Parquet files; what the names of folders say of partitions are no columns."""
+    return f"read_parquet([{listed}], hive_partitioning = false)"
 
 
 def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
