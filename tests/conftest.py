@@ -49,8 +49,10 @@ def _only_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Settings with an empty lake of the test's own."""
-    return Settings(warehouse=tmp_path / "lake", driver_memory="1200m", shuffle_partitions=2)
+    """Settings with an empty lake of the test's own, whose tables are as their definitions say."""
+    return Settings(
+        warehouse=tmp_path / "lake", contracts=tmp_path / "contracts", driver_memory="1200m", shuffle_partitions=2
+    )
 
 
 @pytest.fixture

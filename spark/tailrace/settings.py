@@ -192,6 +192,9 @@ class Settings(BaseSettings):
     serve_timeout: Annotated[Age, Field(ge=timedelta(seconds=1))] = timedelta(seconds=20)
     """The longest time that a page's query may take before it is given up."""
 
+    small_files: Annotated[int, Field(ge=0, le=1000)] = 20
+    """The number of small files in a partition of a table from which on a running stream writes them together. 0 or 1:
+    never, which leaves them to maintenance."""
     most_snapshots: Annotated[int, Field(ge=20)] = 500
     """The most snapshots of a table that a running stream lets accumulate before it removes the oldest."""
     keep_snapshots: Age = timedelta(days=1)

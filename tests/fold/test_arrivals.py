@@ -80,7 +80,7 @@ def now(epoch: int) -> int:
 
 
 def landed(folder: Any, seed: int, count: int = 9) -> Logs:
-    logs = Logs(Lake(Settings(warehouse=folder / "lake", memory="1GB")), now=now)
+    logs = Logs(Lake(Settings(warehouse=folder / "lake", contracts=folder, memory="1GB")), now=now)
     chance = Random(seed)
     for parts in random_epochs(chance, count):
         logs.land(parts)

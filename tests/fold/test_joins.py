@@ -146,7 +146,8 @@ def test_L1_any_cut_of_two_logs_gives_the_pairs_of_the_reference(
     tmp_path_factory: pytest.TempPathFactory, which: str, seed: int
 ) -> None:
     chance, join = Random(seed), JOINS[which]
-    logs = Logs(Lake(Settings(warehouse=tmp_path_factory.mktemp("join") / "lake", memory="1GB")))
+    folder = tmp_path_factory.mktemp("join")
+    logs = Logs(Lake(Settings(warehouse=folder / "lake", contracts=folder, memory="1GB")))
     for parts in random_epochs(chance, 8):
         logs.land(parts)
         if chance.random() < 0.4:
@@ -246,7 +247,8 @@ def test_L1_L3_any_join_of_any_sides_takes_back_the_pairs_of_what_is_corrected(
 ) -> None:
     chance = Random(seed)
     join = random_join(chance)
-    logs = Logs(Lake(Settings(warehouse=tmp_path_factory.mktemp("join") / "lake", memory="1GB")))
+    folder = tmp_path_factory.mktemp("join")
+    logs = Logs(Lake(Settings(warehouse=folder / "lake", contracts=folder, memory="1GB")))
     for parts in whole(random_epochs(chance, 8)):
         logs.land(parts)
         if chance.random() < 0.4:

@@ -84,7 +84,8 @@ def test_L1_L2_L3_any_cut_of_two_logs_gives_the_panes_of_the_reference(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     chance = Random(seed)
-    logs = Logs(Lake(Settings(warehouse=tmp_path_factory.mktemp("union") / "lake", memory="1GB")))
+    folder = tmp_path_factory.mktemp("union")
+    logs = Logs(Lake(Settings(warehouse=folder / "lake", contracts=folder, memory="1GB")))
     for parts in random_epochs(chance, 8):
         logs.land(parts)
         if chance.random() < 0.4:

@@ -192,7 +192,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         file = folder / "landing" / f"{number}.json"
         file.write_text("".join(f"{line}\n" for line in lines))
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
-    lake = Lake(Settings(warehouse=folder / "lake", driver_memory="1g", shuffle_partitions=2, engine="duckdb"))
+    settings = Settings(warehouse=folder / "lake", driver_memory="1g", shuffle_partitions=2, engine="duckdb")
+    lake = Lake(settings.model_copy(update={"contracts": folder / "contracts"}))
     stream = Stream(session(lake.settings), lake, [SALES], Files(str(folder / "landing"), "json", 1))
     stream.start(once=True)
     stream.wait()

@@ -1,32 +1,43 @@
-"""What an epoch, the answers that follow it and a backfill of a day read does not grow with the tables."""
+"""What an epoch, the answers after it, a backfill of a day and a reader of a key read does not grow with the tables."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from tailrace.backfill.pipeline_backfill import backfill
-from tailrace.ingest.sources import Files
+from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.key_history import history
+from tailrace.lake.schema.contracts import log_contract, rejected_contract
+from tailrace.lake.schema.filters import after, equal, every, up_to
+from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import moment
+from tailrace.operate import maintenance
+from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
-from tailrace.stream.landing_stream import Stream
-from tests.support.rides import HOURLY, within
+from tests.support.native import arrow_bundle
+from tests.support.recorded import land, no_spark
+from tests.support.rides import HOURLY, RIDES
 
 FIRST = 20_454
 """The first day, in days since 1970."""
 
-FEW, MANY = 3, 30
-"""Days of which there are records, a file and an epoch a day."""
+FEW, SOME, MANY = 3, 30, 300
+"""Days of which there are records."""
 
-DAY = 86_400_000_000
+AT_ONCE = 100
+"""The most days that come in one epoch, where no one looks at the days' files."""
+
+DAY, HOUR, MINUTE = 86_400_000_000, 3_600_000_000, 60_000_000
 TABLES = ("rides", "hourly__ledger", "hourly")
+SECOND_DAY = (FIRST + 1) * DAY
 
 
 def keeps_times_of_access(folder: Path) -> bool:
@@ -38,17 +49,7 @@ def keeps_times_of_access(folder: Path) -> bool:
     return file.stat().st_atime > 0
 
 
-def land(folder: Path, day: int) -> None:
-    """Two rides an hour of two people."""
-    rows = []
-    for hour in range(24):
-        for who in ("ann", "zoe"):
-            at = moment((FIRST + day) * DAY + hour * DAY // 24 + 60_000_000).isoformat()
-            rows.append({"who": who, "cents": hour, "day": at, "seen": at})
-    file = folder / f".{day:03}.json"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    os.utime(file, (1_700_000_000 + day, 1_700_000_000 + day))
-    file.rename(folder / f"{day:03}.json")
+Found = dict[str, tuple[int, int]]
 
 
 @dataclass
@@ -68,46 +69,110 @@ class Reads:
         return sorted((place / "data").rglob("*.parquet"))
 
     @property
-    def found(self) -> dict[str, tuple[int, int]]:
+    def found(self) -> Found:
         """Of each table how many files and bytes."""
         read = {table: [file for file in files if file.stat().st_atime > 0] for table, files in self.files.items()}
         return {table: (len(files), sum(file.stat().st_size for file in files)) for table, files in read.items()}
 
 
-def measured(spark: SparkSession, settings: Settings, folder: Path, size: int) -> dict[str, dict[str, tuple[int, int]]]:
-    """What is read of tables of so many days by an epoch of the next day, and by a backfill of the second day."""
-    lake, landing = Lake(settings), folder / "landing"
-    landing.mkdir(parents=True)
-    for day in range(size):
-        land(landing, day)
-    stream = Stream(spark, lake, [HOURLY], Files(str(landing), per_epoch=1), follow_every=1)
-    stream.start()
-    within(stream, lambda: stream.folds[0].epoch == size - 1 and lake.head("hourly").number("epoch") == size - 1)
-    reads, found = Reads(lake), {}
-    land(landing, size)
-    within(stream, lambda: stream.folds[0].epoch == size and lake.head("hourly").number("epoch") == size)
-    found["epoch"] = reads.found
-    stream.stop()
-    stream.close()
-    reads = Reads(lake)
-    first = (FIRST + 1) * DAY
-    (done,) = backfill(lake, HOURLY, first, first + DAY, reason="a day")
-    assert done.changed == 0
-    found["backfill"] = reads.found
+@dataclass
+class Stream:
+    """Four rides an hour of two people, as a stream lands and folds them: the second day and later ones in thirds."""
+
+    lake: Lake
+    epoch: int = -1
+    group: FoldGroup = field(init=False)
+
+    def __post_init__(self) -> None:
+        for contract in (log_contract(RIDES), rejected_contract(RIDES)):
+            self.lake.ensure(contract, {"epoch": "-1"})
+        self.group = FoldGroup(no_spark, self.lake, [HOURLY], follow_every=1)
+
+    def days(self, count: int) -> None:
+        self.hours(0, 24)
+        self.day(1)
+        for first in range(2, count - 1, AT_ONCE):
+            self.hours(24 * first, 24 * min(first + AT_ONCE, count - 1))
+        self.day(count - 1)
+
+    def day(self, number: int) -> None:
+        for third in range(3):
+            self.hours(24 * number + 8 * third, 24 * number + 8 * (third + 1))
+
+    def hours(self, first: int, last: int) -> None:
+        """An epoch of these hours since the first day began."""
+        start = FIRST * DAY
+        times = [start + hour * HOUR + minute * MINUTE for hour in range(first, last) for minute in (1, 2)]
+        rows = [
+            {"who": who, "cents": place, "day": moment(at), "seen": moment(at)}
+            for place, at in enumerate(times)
+            for who in ("ann", "zoe")
+        ]
+        self.epoch += 1
+        end = start + last * HOUR
+        land(self.lake, "rides", arrow_bundle(RIDES, rows, self.epoch), Clock(self.epoch, end - 10 * MINUTE, end))
+        self.group.catch_up(self.epoch, lambda *_: None)
+        self.group.follow()
+        self.group.settle()
+        assert self.lake.head("hourly").number("epoch") == self.epoch
+
+
+def reads(stream: Stream, next_day: int) -> Iterator[tuple[str, Found]]:
+    """What is read by an epoch of the next day with the answers after it, and of the second day by others."""
+
+    def measured(work: Callable[[], None]) -> Found:
+        seen = Reads(stream.lake)
+        work()
+        return seen.found
+
+    def again() -> None:
+        (done,) = backfill(stream.lake, HOURLY, SECOND_DAY, SECOND_DAY + DAY, reason="a day")
+        assert (done.changed, done.untouched) == (0, 48)
+
+    def asked() -> None:
+        found = history(stream.lake, HOURLY, ("ann",), SECOND_DAY + 5 * HOUR)
+        assert [(pane.timing, pane.values["n"]) for pane in found.panes if not pane.retraction] == [
+            ("early", 2), ("on_time", 2)
+        ]  # fmt: skip
+
+    def queried() -> None:
+        where = every(equal("who", "zoe"), after("window_end", SECOND_DAY), up_to("window_end", SECOND_DAY + DAY))
+        rows: pa.Table = stream.lake.table("hourly").scan(row_filter=where).to_arrow()
+        assert rows.num_rows == 24
+
+    yield "epoch", measured(lambda: stream.hours(24 * next_day, 24 * next_day + 8))
+    yield "backfill", measured(again)
+    yield "key", measured(asked)
+    yield "query", measured(queried)
+
+
+def of_days(settings: Settings, size: int) -> dict[tuple[str, str], Found]:
+    """What is read of tables of so many days, before and after maintenance."""
+    lake = Lake(settings.model_copy(update={"namespace": f"of_{size}", "engine": "duckdb", "small_files": 0}))
+    stream = Stream(lake)
+    stream.days(size)
+    found = {("before", doing): read for doing, read in reads(stream, size)}
+    done = {one.table: one.rewritten for one in maintain(no_spark, lake, HOURLY).tables}
+    assert "data files" in done["rides"]
+    assert "data files" in done["hourly__ledger"]
+    found |= {("after", doing): read for doing, read in reads(stream, size + 1)}
+    stream.group.close()
     return found
 
 
-@pytest.mark.slow
-def test_what_an_epoch_and_a_backfill_read_does_not_grow_with_the_tables(
-    plain: SparkSession, settings: Settings, tmp_path: Path
+def test_what_is_read_does_not_grow_with_the_tables(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not keeps_times_of_access(tmp_path):
         pytest.skip("this file system does not say which files were read")
-    few, many = (
-        measured(plain, settings.model_copy(update={"namespace": f"of_{size}"}), tmp_path / f"{size}", size)
-        for size in (FEW, MANY)
-    )
-    for doing, read in many.items():
-        for table, (files, size) in read.items():
-            assert files <= few[doing][table][0], (doing, table, few, many)
-            assert size <= 1.1 * few[doing][table][1], (doing, table, few, many)
+    # A day has three files here, and maintenance is to take those together.
+    monkeypatch.setattr(maintenance, "TOGETHER", 3)
+    monkeypatch.setattr("tailrace.lake.upkeep.needs.TOGETHER", 3)
+    few, *more = (of_days(settings, size) for size in (FEW, SOME, MANY))
+    for many in more:
+        for doing, read in many.items():
+            for table, (files, size) in read.items():
+                assert files <= few[doing][table][0], (doing, table, few, many)
+                assert size <= 1.1 * few[doing][table][1], (doing, table, few, many)
+    # The answers of the last window are brought up by the epoch after it.
+    assert few["after", "epoch"]["hourly"][0] == few["after", "backfill"]["rides"][0] == 1

@@ -28,6 +28,7 @@ from tailrace.lake.commit.epoch_properties import CLOCK
 from tailrace.lake.commit.lease import LANDING, Lease
 from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
+from tailrace.lake.upkeep.compaction import Compaction
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, Windowless, before, chain, keeping_answers
 from tailrace.model.definition.pipeline import Pipeline
@@ -74,6 +75,7 @@ class FoldGroup(Sequence[Fold]):
         fed = {earlier.name for stage in stages for earlier in before(stage)}
         self._with_answers = keeping_answers(definitions)
         self._following = TaskThread("following", room=1)
+        self._compacting = Compaction(lake)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         self._by_name: dict[str, Fold] = {}
         self._pace = Pace.of(follow_every, lake.settings.freshness)
@@ -174,7 +176,7 @@ class FoldGroup(Sequence[Fold]):
                 again = stage(fold)
             if again is not None:
                 anew.add(fold.definition.name)
-            self._trimming[fold.definition.name].after_commit()
+            self._tidied(fold)
             return again
 
         return self.each(published)
@@ -211,6 +213,7 @@ class FoldGroup(Sequence[Fold]):
         """Bring the answers up with the ledgers, and close the folds and their database."""
         with closing(self.sides):
             self._following.close()
+            self._compacting.close()
             for fold in self:
                 self.ask(fold, fold.close)
             for one in self._read.values():
@@ -267,8 +270,13 @@ class FoldGroup(Sequence[Fold]):
         folded = fold.stage(passed(), phases)
         while not fold.publish():
             folded = fold.stage(passed(), phases)
-        self._trimming[fold.definition.name].after_commit()
+        self._tidied(fold)
         return folded
+
+    def _tidied(self, fold: Fold) -> None:
+        """Keep a ledger's snapshots and small files few, after an epoch's commit."""
+        self._trimming[fold.definition.name].after_commit()
+        self._compacting.after_commit(fold.lease)
 
     def _drop(self, fold: Fold, lost: FencedError) -> None:
         """Drop a fold and its readers: nothing that they have staged is published."""

@@ -24,6 +24,7 @@ from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import rejected_name
+from tailrace.lake.upkeep.compaction import Compaction
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import quoted
 
@@ -88,6 +89,7 @@ class Landing:
         self.log = Lease.take(lake, log.name, first, direct=direct)
         self.rejected = Lease.take(lake, rejected_name(log.name), self.log, direct=direct)
         self._written: list[_Written] = []
+        self._compacting = Compaction(lake)
         self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
 
     @property
@@ -176,18 +178,20 @@ class Landing:
     def publish(self) -> None:
         """Make the bundle visible: the rejected records first, so that an epoch in the log is whole.
 
-        Where maintenance moved a table meanwhile, the rows are written again on top of it (rule X1). Raises
-        `FencedError` where another stream has taken the lease.
+        Where maintenance moved a table meanwhile, they are published on top of it, and what Spark wrote is written
+        again for that (rule X1). Raises `FencedError` where another stream has taken the lease.
         """
         while self._written:
             written = self._written[0]
             try:
                 written.lease.publish(written.properties)
             except MovedError:
-                self._append(written.rows, written.lease, written.properties)
+                if not written.lease.branch.holds:
+                    self._append(written.rows, written.lease, written.properties)
             else:
                 self._written.pop(0)
                 self._trimming[written.lease.table].after_commit()
+                self._compacting.after_commit(written.lease)
 
     def take_back_rejected(self) -> None:
         """Take back the rejected records of an epoch that the log itself never got, as they are to be read again."""
@@ -196,6 +200,7 @@ class Landing:
 
     def close(self) -> None:
         """Remove the branches."""
+        self._compacting.close()
         self.log.close()
         self.rejected.close()
 

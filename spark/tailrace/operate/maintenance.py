@@ -1,7 +1,8 @@
-"""Maintenance beside running streams and backfills, by Iceberg's own procedures (rule X3).
+"""Maintenance beside running streams and backfills, by this process or by Iceberg's own procedures (rule X3).
 
-The process finds out from the tables' metadata what they need. The procedures are Spark's, which is started for the
-first one that is called: where there is nothing to rewrite, to expire or to delete, Spark is never started.
+The process finds out from the tables' metadata what they need, and writes small files together where these fit it. The
+procedures are Spark's, which is started for the first one that is called: where there is nothing else to rewrite, to
+expire or to delete, Spark is never started.
 
 For each table, in this order: the remains of dead writers are removed; small files are written together, deletes are
 applied, manifests are merged; a commit on top repeats the properties of the last epoch's commit; the properties of the
@@ -28,6 +29,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tailrace.engines.choose import in_bytes
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import scratch
@@ -48,6 +50,7 @@ from tailrace.lake.upkeep.needs import (
     upkeep_tables,
 )
 from tailrace.lake.upkeep.orphans import may_have_orphans
+from tailrace.lake.upkeep.rewriting import write_together
 from tailrace.model.definition.chain import Definition
 from tailrace.sql.terms import quoted
 
@@ -149,13 +152,26 @@ class _Table:
         started = time.perf_counter()
         table = self.table.name
         self.lake.unname(table, upkeep.names)
+        here = self._together(upkeep)
+        if here[0]:
+            upkeep = need(self.lake, self.table, milliseconds())
         rewritten = dict(filter(None, (self._rewritten(*step) for step in _steps(upkeep))))
+        if here[0]:
+            own = rewritten.get("data files", (0, 0))
+            rewritten["data files"] = (here[0] + own[0], here[1] + own[1])
         carry_forward(self.lake, table)
         gone, deleted = self._expire()
         orphans = self._orphans()
         seconds = time.perf_counter() - started
         outcome = (tuple(self.overtaken), seconds, tuple(dict.fromkeys(self.called)))
         return Maintained(table, rewritten, gone, deleted, orphans, upkeep.names, *outcome)
+
+    def _together(self, upkeep: Need) -> tuple[int, int]:
+        """Write small files together in this process, where it may and they fit; return how many it took, and made."""
+        settings = self.lake.settings
+        if settings.engine == "spark" or upkeep.deletes or not upkeep.rewrites:
+            return 0, 0
+        return write_together(self.lake, self.table.name, TOGETHER, in_bytes(settings.memory))
 
     def _rewritten(self, what: str, procedure: str, arguments: str) -> tuple[str, tuple[int, int]] | None:
         row = self._tried(procedure, lambda: self._call(procedure, arguments))
@@ -229,7 +245,8 @@ def _steps(upkeep: Need) -> list[tuple[str, str, str]]:
     """Return the rewritings that a table needs: the kind of files, the procedure, and its arguments."""
     steps = []
     if upkeep.rewrites or upkeep.applies:
-        steps.append(("data files", "rewrite_data_files", f"options => MAP('min-input-files', '{TOGETHER}')"))
+        order = "strategy => 'sort', " if upkeep.sorted else ""
+        steps.append(("data files", "rewrite_data_files", f"{order}options => MAP('min-input-files', '{TOGETHER}')"))
     if upkeep.applies:
         options = f"options => MAP('min-input-files', '{TOGETHER}')"
         steps.append(("delete files", "rewrite_position_delete_files", options))

@@ -16,7 +16,7 @@ from pyiceberg.io import load_file_io
 
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
-from tailrace.engines.duckdb.database.scans import path_of
+from tailrace.engines.duckdb.database.scans import parquet, path_of
 from tailrace.settings import Settings
 
 
@@ -40,7 +40,7 @@ class FileQuery:
         with closing(connect(Settings(memory=self.memory), threads=1)) as connection, ExitStack() as held:
             if all(file.startswith(("file:", "/")) for file in files):
                 listed = ", ".join("'" + path_of(file).replace("'", "''") + "'" for file in files)
-                connection.execute(f"CREATE VIEW {self.relation} AS SELECT * FROM read_parquet([{listed}])")
+                connection.execute(f"CREATE VIEW {self.relation} AS SELECT * FROM {parquet(listed)}")
             else:
                 rows = held.enter_context(registered(connection, self._fetched(files)))
                 connection.execute(f"CREATE TABLE {self.relation} AS SELECT * FROM {rows}")

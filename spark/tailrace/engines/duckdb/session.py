@@ -33,6 +33,7 @@ from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import ledger_contract, shape_of
 from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.lake.schema.layouts import span_columns
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
@@ -191,6 +192,10 @@ class DuckSession:
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         files: list[DataFile] = []
         writing: deque[Future[Sequence[DataFile]]] = deque()
+        target = (of or self.lake).table(branch.table)
+        if spans := span_columns(target.spec(), target.schema()):
+            # Each file's worth of rows is split by partition, so rows of one time have to come together.
+            text = Query(f"SELECT * FROM ({text}) ORDER BY {', '.join(map(quoted, spans))}")
         # Files are written while the rows of the next are computed: both are native code, and run in parallel.
         with ThreadPoolExecutor(WRITERS) as pool:
             for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):

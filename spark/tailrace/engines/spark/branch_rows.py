@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str]) -> None:
     """Append rows to a branch, with `properties` among the snapshot's."""
-    writer = rows.writeTo(branch.target)
+    # Each task sorts its rows by partition, and so has one file open at a time, however many partitions they lie in.
+    writer = rows.writeTo(branch.target).option("fanout-enabled", "false")
     for name, value in properties.items():
         writer = writer.option(f"snapshot-property.{PREFIX}{name}", value)
     beside_others(writer.append)

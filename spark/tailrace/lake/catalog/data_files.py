@@ -6,79 +6,156 @@ pyiceberg's own way turns a null list of structs into an empty one, so the rows 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.fileformat import FileFormatFactory
-from pyiceberg.io.pyarrow import _dataframe_to_data_files, _determine_partitions
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionKey, PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
+from pyiceberg.types import TimestamptzType
 
-DICTIONARY = {"write.parquet.dict-size-bytes": str(128 * 1024)}
-"""The largest dictionary of a column, in bytes: a dictionary that grows past it is given up, and was made for nothing.
+from tailrace.lake.schema.layouts import SPANS
 
-A table's own property overrides it. For instants and amounts, which seldom repeat, dictionaries of 2 MB took a third of
-the time of writing, and the files were larger.
+ROWS_A_GROUP = 122_880
+"""The rows of a row group, which a reader skips by its statistics, and a core reads: as many as DuckDB's own have."""
+
+
+WRITING = {"write.parquet.dict-size-bytes": str(128 * 1024), "write.parquet.row-group-limit": str(ROWS_A_GROUP)}
+"""The rows of a row group, and the largest dictionary of a column, in bytes: one that grows past it was for nothing.
+
+A table's own properties override them. For instants and amounts, which seldom repeat, dictionaries of 2 MB took a third
+of the time of writing, and the files were larger.
 """
 
 
-def written_files(table: Table, rows: pa.Table) -> Iterator[DataFile]:
-    """Write rows with the table's own columns, one file for each partition that has rows; yield the files."""
-    for file in _written(table, rows):
-        # A commit lists the file under this partitioning (`lake.catalog.transactions`), whatever the table's is then.
-        file.spec_id = table.metadata.default_spec_id
-        yield file
+MOST_FILES = 500
+"""The most partitions that rows are split over at once, which is as many files: more than a year of days.
+
+Rows that lie in more are written under a former partitioning of the table that has no spans of time, a few files in
+all, and maintenance moves them into their partitions.
+"""
 
 
-def _written(table: Table, rows: pa.Table) -> Iterator[DataFile]:
+def written_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterator[DataFile]:
+    """Write rows with the table's own columns, one file for each partition that has rows; yield the files.
+
+    Rows that lie in more than `most` partitions, by default `MOST_FILES`, are written without spans of time.
+    """
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
-        yield from _dataframe_to_data_files(table.metadata, rows, table.io)
+        for file in _dataframe_to_data_files(table.metadata, rows, table.io):
+            # A commit lists the file under this partitioning (`lake.catalog.transactions`), whatever the table's is.
+            file.spec_id = spec.spec_id
+            yield file
         return
+    parts = partitions(spec, schema, rows)
+    if len(parts) > (MOST_FILES if most is None else most) and (wider := _without_spans(table)) is not None:
+        spec, parts = wider, partitions(wider, schema, rows)
+    for values, part in parts:
+        yield _file(table, part, spec, values)
+
+
+def _without_spans(table: Table) -> PartitionSpec | None:
+    """Find a partitioning that the table has or had and that is today's without spans of time."""
+
+    def terms(spec: PartitionSpec) -> set[tuple[int, str]]:
+        return {(field.source_id, str(field.transform)) for field in spec.fields if str(field.transform) not in SPANS}
+
+    own = terms(table.spec())
+    return next((spec for spec in table.specs().values() if terms(spec) == own and len(spec.fields) == len(own)), None)
+
+
+def partitions(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[tuple[tuple[Any, ...], pa.Table]]:
+    """Split rows by partition; return the values of each partition's fields with its rows."""
     if spec.is_unpartitioned():
-        yield _file(table, rows, None)
-        return
-    stretches = _stretches(spec, schema, rows)
-    if stretches is not None:
-        # pyiceberg would search for each partition's rows and copy them; rows that lie together are only sliced.
-        for stretch in stretches:
-            (first,) = _determine_partitions(spec=spec, schema=schema, arrow_table=stretch.slice(0, 1))
-            yield _file(table, stretch, first.partition_key)
-        return
-    for partition in _determine_partitions(spec=spec, schema=schema, arrow_table=rows):
-        yield _file(table, partition.arrow_table_partition, partition.partition_key)
+        return [((), rows)]
+    columns = [_values(field, schema, rows) for field in spec.fields]
+    values = pa.table(columns, [str(place) for place in range(len(columns))])
+    starts = _starts(columns)
+    there = values.take(starts).group_by(values.column_names).aggregate([])
+    if there.num_rows < len(starts):
+        if there.num_rows <= _FEW:
+            return [(tuple(one.values()), rows.filter(_is(values, one))) for one in there.to_pylist()]
+        order = pc.sort_indices(values, sort_keys=[(name, "ascending") for name in values.column_names])
+        rows, values = rows.take(order), values.take(order)
+        starts = _starts(values.combine_chunks().columns)
+    # Rows that lie together are only sliced.
+    ends = [*starts[1:].to_pylist(), rows.num_rows]
+    firsts = map(tuple, (one.values() for one in values.take(starts).to_pylist()))
+    return [
+        (first, rows.slice(start, end - start))
+        for first, start, end in zip(firsts, starts.to_pylist(), ends, strict=True)
+    ]
 
 
-def _stretches(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[pa.Table] | None:
-    """Slice rows by partition where each partition's rows follow one another; None where they do not.
-
-    None, too, where a transform other than identity partitions the table: the rows do not show its partitions.
-    """
-    if not all(isinstance(field.transform, IdentityTransform) for field in spec.fields):
-        return None
-    columns = [rows[schema.find_column_name(field.source_id)].combine_chunks() for field in spec.fields]
-    ends = sorted({end for column in columns for end in pc.run_end_encode(column).run_ends.to_pylist()})
-    starts = [0, *ends][:-1]
-    if len({tuple(column[start].as_py() for column in columns) for start in starts}) < len(starts):
-        return None
-    return [rows.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
+_FEW = 16
+"""The most partitions whose rows are searched for one by one; rows of more are sorted."""
 
 
-def _file(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile:
+def _starts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """Find where the rows begin to have other values than the row before."""
+    ends = pc.unique(pa.concat_arrays([pc.run_end_encode(_whole(column)).run_ends for column in columns]))
+    return pa.concat_arrays([pa.array([0], ends.type), ends.sort()[:-1]])
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _is(values: pa.Table, one: Mapping[str, Any]) -> pa.ChunkedArray:
+    """Tell of each row whether it has the values of a partition."""
+    columns = [(values[name], value) for name, value in one.items()]
+    same = [
+        pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
+        for column, value in columns
+    ]
+    return reduce(pc.and_, same)
+
+
+def _values(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.ChunkedArray:
+    """Compute a partition field's value of each row."""
+    source, column = schema.find_field(field.source_id), rows[schema.find_column_name(field.source_id)]
+    if isinstance(field.transform, IdentityTransform):
+        return column
+    if isinstance(source.field_type, TimestamptzType) and str(field.transform) in SPANS:
+        return _spans(str(field.transform), column)
+    return field.transform.pyarrow_transform(source.field_type)(column)
+
+
+def _spans(span: str, instants: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Number the spans of time since 1970 that instants lie in, as Iceberg does."""
+    if span in ("year", "month"):
+        years = pc.subtract(pc.year(instants), 1970)
+        return years if span == "year" else pc.add(pc.multiply(years, 12), pc.subtract(pc.month(instants), 1))
+    micros, length = instants.cast(pa.int64()), _MICROSECONDS[span]
+    # Division cuts towards zero, and an instant before 1970 belongs to the span before.
+    floored = pc.if_else(pc.less(micros, 0), pc.subtract(micros, length - 1), micros)
+    return pc.divide(floored, length)
+
+
+_MICROSECONDS = {"hour": 3_600_000_000, "day": 86_400_000_000}
+
+
+def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[Any]) -> DataFile:
     metadata, model = table.metadata, FileFormatFactory.get(FileFormat.PARQUET)
+    held = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, values, strict=True)]
+    key = PartitionKey(held, spec, table.schema()) if held else None
     places = load_location_provider(table_location=metadata.location, table_properties=metadata.properties)
     path = places.new_data_location(data_file_name=f"{uuid.uuid4()}.{model.file_extension()}", partition_key=key)
     output = table.io.new_output(path)
-    writer = model.create_writer(output, table.schema(), {**DICTIONARY, **metadata.properties})
+    writer = model.create_writer(output, table.schema(), {**WRITING, **metadata.properties})
     with writer:
         writer.write(rows)
-    return DataFile.from_args(
+    file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
@@ -89,3 +166,6 @@ def _file(table: Table, rows: pa.Table, key: PartitionKey | None) -> DataFile:
         key_metadata=None,
         **writer.result().to_serialized_dict(),
     )
+    # A commit lists the file under this partitioning (`lake.catalog.transactions`), whatever the table's is by then.
+    file.spec_id = spec.spec_id
+    return file

@@ -46,6 +46,23 @@ class Followed:
 
 
 @dataclass(frozen=True)
+class Compacted:
+    """A stream wrote small files of a table together: so many of them, into so many."""
+
+    table: str
+    files: int
+    into: int
+
+
+@dataclass(frozen=True)
+class NotCompacted:
+    """A stream could not write small files of a table together, and goes on without; `why` is for people."""
+
+    table: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Noted:
     """A row of a pipeline's table of runs: a run began, or ended."""
 
@@ -89,7 +106,9 @@ class SourceBack:
     log: str
 
 
-Notice: TypeAlias = "Publication | Followed | Noted | Dropped | WentOver | SourceLost | SourceBack"
+Notice: TypeAlias = (
+    "Publication | Followed | Compacted | NotCompacted | Noted | Dropped | WentOver | SourceLost | SourceBack"
+)
 
 
 def untold(notice: Notice) -> None:

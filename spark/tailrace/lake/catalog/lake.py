@@ -29,10 +29,10 @@ from tailrace.lake.catalog.backends import kind, opened
 from tailrace.lake.catalog.events import Notice, untold
 from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head
 from tailrace.lake.catalog.transactions import (
+    Addition,
     Exchange,
     added_files,
     committing,
-    list_as_written,
     made_by,
     ref_update,
     unmoved,
@@ -42,7 +42,7 @@ from tailrace.lake.schema.contract_diff import stated
 from tailrace.lake.schema.contract_files import agreed
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
-from tailrace.lake.schema.layouts import partition_spec, sort_order
+from tailrace.lake.schema.layouts import coarser, is_span, partition_spec, sort_order, term
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.settings import Settings
@@ -139,17 +139,22 @@ class Lake:
         if self.has(contract.table):
             return self.table(contract.table)
         contract = agreed(contract, self.settings.contracts)
-        schema = iceberg_schema(contract)
+        schema, first_layout = iceberg_schema(contract), coarser(contract)
         first = {PREFIX + name: value for name, value in (properties or {}).items()}
         try:
             making = self.catalog.create_table_transaction(
                 (self.settings.namespace, contract.table),
                 schema,
                 location=kind(self.settings).location(contract.table),
-                partition_spec=partition_spec(contract, schema),
+                partition_spec=partition_spec(first_layout, schema),
                 sort_order=sort_order(contract, schema),
                 properties={**stated(contract), "format-version": str(contract.format_version)},
             )
+            if contract != first_layout:
+                # Rows that lie in very many spans are written under the first (`lake.catalog.data_files`).
+                with making.update_spec() as spec:
+                    for one in (one for one in map(term, contract.partition_by) if is_span(one)):
+                        spec.add_field(one.column, one.transform, one.name)
             making.append(no_rows(making.table_metadata.schema()), snapshot_properties=first)
             making.commit_transaction()
         except (TableAlreadyExistsError, CommitFailedException):
@@ -277,13 +282,11 @@ class Lake:
         Raises `MovedError` if it stands elsewhere. A lost reply is no failure where the branch has the commit.
         """
         loaded = self._expected(table, expected, branch)
-        list_as_written(loaded, change.added)
         own = {PREFIX + name: value for name, value in properties.items()}
         made: list[int] = []
         try:
             with committing(loaded) as transaction:
-                update = transaction.update_snapshot(snapshot_properties=own, branch=branch)
-                with Exchange.of(transaction, own, branch) if change.removed else update.merge_append() as producer:
+                with (Exchange if change.removed else Addition).of(transaction, own, branch) as producer:
                     for file in change.added:
                         producer.append_data_file(file)
                     for file in change.removed:
@@ -302,10 +305,9 @@ class Lake:
         """
         loaded = self._expected(table, expected)
         files = list(added_files(loaded, staged))
-        list_as_written(loaded, files)
         with committing(loaded) as transaction:
             properties = {PREFIX + name: value for name, value in properties.items()}
-            with transaction.update_snapshot(snapshot_properties=dict(properties)).fast_append() as append:
+            with Addition.of(transaction, properties, MAIN) as append:
                 for file in files:
                     append.append_data_file(file)
             return made_by(transaction)

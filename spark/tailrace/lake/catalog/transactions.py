@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
@@ -19,7 +19,13 @@ from pyiceberg.table.update import (
     TableRequirement,
     update_table_metadata,
 )
-from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
+from pyiceberg.table.update.snapshot import (
+    _ManifestMergeManager,
+    _MergeAppendFiles,
+    _OverwriteFiles,
+    _SnapshotProducer,
+)
+from pyiceberg.typedef import EMPTY_DICT
 
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
@@ -59,7 +65,60 @@ def committing(loaded: Table) -> Iterator[Transaction]:
         raise MovedError(str(error)) from error
 
 
-class Exchange(_OverwriteFiles):
+class _AsWritten(_SnapshotProducer[Any]):
+    """A commit that lists each file under the partitioning that it was written by; pyiceberg takes the table's own."""
+
+    def _manifests(self) -> list[ManifestFile]:
+        files, own = self._added_data_files, self._transaction.table_metadata.default_spec_id
+        self._others = [file for file in files if file.spec_id != own]
+        self._added_data_files = [file for file in files if file.spec_id == own]
+        try:
+            return super()._manifests()
+        finally:
+            self._added_data_files = files
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        written = []
+        for spec in sorted({file.spec_id for file in self._others}):
+            with self.new_manifest_writer(self.spec(spec)) as writer:
+                for file in self._others:
+                    if file.spec_id == spec:
+                        entry = ManifestEntry.from_args(
+                            status=ManifestEntryStatus.ADDED,
+                            snapshot_id=self._snapshot_id,
+                            sequence_number=None,
+                            file_sequence_number=None,
+                            data_file=file,
+                        )
+                        writer.add(entry)
+            written.append(writer.to_manifest_file())
+        return super()._process_manifests([*written, *manifests])
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        metadata, collected = self._transaction.table_metadata, SnapshotSummaryCollector()
+        specs, schema = metadata.specs(), metadata.schema()
+        for file in self._added_data_files:
+            collected.add_file(file, schema, specs[file.spec_id])
+        for file in self._deleted_data_files:
+            collected.remove_file(file, schema, specs[file.spec_id])
+        parent = None if self._parent_snapshot_id is None else metadata.snapshot_by_id(self._parent_snapshot_id)
+        made = Summary(operation=self._operation, **collected.build(), **snapshot_properties)
+        return update_snapshot_summaries(made, None if parent is None else parent.summary)
+
+
+class Addition(_AsWritten, _MergeAppendFiles):
+    """A commit that adds files, and merges the table's manifests where there are many, into some of a modest size."""
+
+    @classmethod
+    def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Addition:
+        """Make the commit to a branch with these properties."""
+        io = transaction._table.io
+        made = cls(Operation.APPEND, transaction, io, snapshot_properties=dict(properties), branch=branch)
+        made._target_size_bytes = _MANIFEST
+        return made
+
+
+class Exchange(_AsWritten, _OverwriteFiles):
     """A commit that replaces files by others, and keeps the table's manifests few.
 
     pyiceberg's own such commit leaves three manifests behind, with those of removed files among them, and every scan
@@ -76,6 +135,7 @@ class Exchange(_OverwriteFiles):
         return [one for one in super()._existing_manifests() if one.has_added_files() or one.has_existing_files()]
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        manifests = super()._process_manifests(manifests)
         data = [one for one in manifests if one.content == ManifestContent.DATA]
         merging: _ManifestMergeManager[Any] = _ManifestMergeManager(_MANIFEST, MANIFESTS, True, self)
         return merging.merge_manifests(data) + [one for one in manifests if one.content != ManifestContent.DATA]
@@ -84,8 +144,10 @@ class Exchange(_OverwriteFiles):
 MANIFESTS = 8
 """The number of manifests from which on an exchange merges them."""
 
-_MANIFEST = 8 * 1024 * 1024
-"""The target size of merged manifests, in bytes."""
+_MANIFEST = 256 * 1024
+"""The target size of merged manifests, in bytes: some hundreds of files, however many the table has in all.
+
+A manifest of that size is written once and then left alone, and readers of a span of time pass over it."""
 
 
 def unmoved(loaded: Table) -> tuple[TableRequirement, ...]:
@@ -113,18 +175,6 @@ def made_by(transaction: Transaction) -> int:
     """Return the id of the snapshot that a transaction is about to commit; others may commit on top right after it."""
     (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
     return made
-
-
-def list_as_written(loaded: Table, files: Sequence[DataFile]) -> None:
-    """Have a commit list files under the partitioning they were written by; pyiceberg uses the table's current one.
-
-    Raises `LakeError` where the files are of several partitionings.
-    """
-    specs = {file.spec_id for file in files} or {loaded.metadata.default_spec_id}
-    if len(specs) > 1:
-        named = ".".join(loaded.name())
-        raise LakeError(f"a commit to {named} has files of several partitionings: run what wrote it again")
-    loaded.metadata = loaded.metadata.model_copy(update={"default_spec_id": specs.pop()})
 
 
 def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:

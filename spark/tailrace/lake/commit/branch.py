@@ -84,6 +84,11 @@ class Branch:
                     return
                 # Another branch of the table was committed to meanwhile, which does no harm: try again.
 
+    @property
+    def holds(self) -> bool:
+        """Whether written files wait to be published: they can be, whatever the table holds by then."""
+        return self._waiting is not None
+
     def staged(self) -> int:
         """Return the snapshot that the branch stands at. Raises `MovedError` where the branch was removed."""
         staged = self.lake.refs(self.table).get(self.name)

@@ -147,6 +147,8 @@ class Lease:
     def commit(self, properties: Mapping[str, str], again: Callable[[], object]) -> bool:
         """Publish an epoch that was written to the branch; `again` writes it on top where another moved the table.
 
+        Files that wait beside the table need not be written again, only listed.
+
         Returns False where the lease is lent: the epoch is to be made again from what the borrower leaves (rule X4).
         Raises `FencedError` if the lease is lost.
         """
@@ -157,7 +159,8 @@ class Lease:
             except LentError:
                 return False
             except MovedError:
-                again()
+                if not self.branch.holds:
+                    again()
 
     def regain(self, patience: float = PATIENCE) -> None:
         """Take back the lease that was borrowed from us, once it is given back or after `patience` seconds.

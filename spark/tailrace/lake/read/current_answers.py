@@ -11,6 +11,7 @@ from tailrace.lake.commit.trimming import Trimming
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
 from tailrace.lake.schema.table_names import ledger_name
+from tailrace.lake.upkeep.compaction import SmallFiles, TableCompaction
 from tailrace.model.definition.pipeline import Pipeline
 
 
@@ -26,6 +27,8 @@ class AnswersFollowing(Following):
         super().__init__(lake, pipeline.name, owner, direct=direct)
         self.pipeline = pipeline
         self.trimming = Trimming(lake, self.name, archived=False)
+        least = lake.settings.small_files
+        self.compaction = TableCompaction(lake, self.name, SmallFiles(least), room=least) if least > 1 else None
 
     def follow(self, *, fresh: int | None = None) -> int:
         if self.lake.has(self.name):
@@ -40,6 +43,9 @@ class AnswersFollowing(Following):
 
     def followed(self) -> None:
         self.trimming.after_commit()
+        # A follower has a thread of its own, and begins anew from the table's head each time.
+        if self.compaction is not None and self.compaction.due() and (change := self.compaction.prepared()):
+            self.compaction.committed(change)
 
     def begin(self) -> None:
         """Check the definition and settle the answers.

@@ -147,7 +147,7 @@ def pipeline_status(lake: Lake, name: str, pipeline: Ranged | None = None) -> Pi
 
 def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | None) -> PipelineStatus:
     answers, head, files = lake.find(name), head_of(ledger), _files(ledger)
-    counts = _by_kind(files)
+    counts = _by_kind(ledger, files)
     return PipelineStatus(
         pipeline=name,
         epoch=head.number("epoch"),
@@ -174,12 +174,17 @@ def _files(table: Table) -> list[FileScanTask]:
     return list(table.scan().plan_files())
 
 
-def _by_kind(files: Iterable[FileScanTask]) -> Counter[str]:
+def _by_kind(ledger: Table, files: Iterable[FileScanTask]) -> Counter[str]:
     """Count the rows of each kind in a ledger by its files, which are of one kind each."""
     counts: Counter[str] = Counter()
     for task in files:
-        counts[task.file.partition[0]] += task.file.record_count
+        counts[_kind(ledger, task)] += task.file.record_count
     return counts
+
+
+def _kind(ledger: Table, task: FileScanTask) -> str:
+    fields = [field.name for field in ledger.specs()[task.file.spec_id].fields]
+    return str(task.file.partition[fields.index("kind")])
 
 
 def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pipeline) -> OpenWindowSpan:
@@ -193,7 +198,7 @@ def _open(ledger: Table, files: Iterable[FileScanTask], head: Head, pipeline: Pi
     # Files whose windows all end by this floor are not read; the rule itself is applied to each window below.
     floor = watermark - pipeline.lateness - pipeline.where.reach
     ends = ledger.schema().find_field("window_end").field_id
-    partials = [task for task in files if task.file.partition[0] == PARTIAL]
+    partials = [task for task in files if _kind(ledger, task) == PARTIAL]
     reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
     # Imported here because it imports pandas where that is not kept out.
     from pyiceberg.io.pyarrow import ArrowScan

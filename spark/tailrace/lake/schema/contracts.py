@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from tailrace.lake.schema.table_names import complete_name, ledger_name, rejected_name, runs_name, signals_name
+from tailrace.lake.schema.time_spans import reach_of_log, reach_of_windows, spanned
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Definition, Ranged, Windowless
 from tailrace.model.definition.computation import Computation
@@ -42,7 +43,7 @@ CLAIMED = "claimed"
 PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
     "write.distribution-mode": "none",
-    "write.spark.fanout.enabled": "true",
+    "write.spark.fanout.enabled": "false",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "history.expire.max-snapshot-age-ms": str(30 * 24 * 3600 * 1000),
@@ -97,7 +98,8 @@ def log_contract(log: Log) -> Contract:
     pages = "v1" if any("boolean" in type for type in log.columns.values()) else "v2"
     properties = PROPERTIES | {"write.parquet.page-version": pages}
     doc = f"every record of log {log.name}, once"
-    return Contract(log.name, doc, declared | _provenance(), properties=properties, key=key)
+    spans = spanned(log.event_time, reach_of_log(log))
+    return Contract(log.name, doc, declared | _provenance(), spans, properties, key=key, sort_by=(log.event_time,))
 
 
 def rejected_contract(log: Log) -> Contract:
@@ -218,7 +220,8 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         shape = predecessor_shape(pipeline)
         columns["predecessors"] = Column([shape], "partial: windows merged into this one that are to be taken back")
     doc = f"what pipeline {pipeline.name} consumed and produced, one commit an epoch"
-    return Contract(ledger_name(pipeline.name), doc, columns, partition_by=("kind",))
+    spans = spanned("window_end", reach_of_windows(pipeline.where))
+    return Contract(ledger_name(pipeline.name), doc, columns, ("kind", *spans), sort_by=(*keys, "window_end"))
 
 
 def answer_contract(pipeline: Pipeline) -> Contract:
@@ -237,7 +240,10 @@ def answer_contract(pipeline: Pipeline) -> Contract:
     layout = MappingProxyType(PROPERTIES | MERGE_ON_READ)
     key = (*key_columns(pipeline), "window_start", "window_end")
     retention = "every answer until it is taken back; one that another took the place of is in the ledger"
-    return Contract(pipeline.name, doc, columns, properties=layout, key=key, retention=retention)
+    spans = spanned("window_end", reach_of_windows(pipeline.where))
+    # Who follows the ledger rewrites the files of windows that changed: few, where a file holds windows of few ends.
+    order = ("window_end", *key_columns(pipeline))
+    return Contract(pipeline.name, doc, columns, spans, layout, key=key, sort_by=order, retention=retention)
 
 
 def runs_contract(pipeline: Ranged) -> Contract:
@@ -279,7 +285,8 @@ def map_contract(definition: Map) -> Contract:
         "source_offset": Column("bigint", "the record's _offset in the log"),
     }
     doc = f"what map {definition.name} made of the records of log {definition.log.name}, one commit an epoch"
-    return Contract(ledger_name(definition.name), doc, columns, partition_by=("kind",))
+    spans = spanned(PANE_TIME, reach_of_log(definition.log))
+    return Contract(ledger_name(definition.name), doc, columns, ("kind", *spans), sort_by=(PANE_TIME,))
 
 
 def join_contract(join: Join) -> Contract:
@@ -309,7 +316,8 @@ def join_contract(join: Join) -> Contract:
         },
     }
     doc = f"what join {join.name} gave of logs {join.left.name} and {join.right.name}, one commit an epoch"
-    return Contract(ledger_name(join.name), doc, columns, partition_by=("kind",))
+    spans = spanned(PANE_TIME, reach_of_log(join.log))
+    return Contract(ledger_name(join.name), doc, columns, ("kind", *spans), sort_by=(PANE_TIME,))
 
 
 def ledger_of(definition: Definition) -> Contract:
@@ -364,7 +372,8 @@ def computation_contract(computation: Computation) -> Contract:
         }
         columns["waiting"] = Column([record], "partial: records that the watermark has not passed yet, in order")
     doc = f"what computation {computation.name} keeps and produced, one commit an epoch"
-    return Contract(ledger_name(computation.name), doc, columns, partition_by=("kind",))
+    spans = spanned(PANE_TIME, reach_of_log(computation.log))
+    return Contract(ledger_name(computation.name), doc, columns, ("kind", *spans), sort_by=(*keys, PANE_TIME))
 
 
 def _computed(computation: Computation) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
@@ -24,6 +24,9 @@ _TERM = re.compile(
     r"|(?P<column>\w+))(?: (?P<direction>asc|desc))?"
 )
 
+
+SPANS = ("year", "month", "day", "hour")
+"""The transforms of instants and dates that are spans of time."""
 
 SMALL = ("__runs", "__commits", "__signals", "__complete")
 """The endings of the names of tables that are written without Spark, in a way that takes no partition transform."""
@@ -75,6 +78,21 @@ def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
     return PartitionSpec(*fields)
 
 
+def coarser(contract: Contract) -> Contract:
+    """Return a contract without the spans of time that it partitions by: the layout of rows that lie in too many.
+
+    >>> from tailrace.lake.schema.contracts import Column
+    >>> coarser(Contract("t", "", {"at": Column("timestamp", "")}, ("who", "day(at)"))).partition_by
+    ('who',)
+    """
+    return replace(contract, partition_by=tuple(one for one in contract.partition_by if not is_span(term(one))))
+
+
+def is_span(one: Term) -> bool:
+    """Tell whether a term is a span of time."""
+    return one.transform in SPANS
+
+
 def sort_order(contract: Contract, schema: Schema) -> SortOrder:
     """Build the sort order that a contract says, over the columns of a schema; nulls come last."""
     if not contract.sort_by:
@@ -95,6 +113,12 @@ def partitioned_by(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
         _term_text(schema.find_column_name(field.source_id) or "?", str(field.transform)): field.name
         for field in fields
     }
+
+
+def span_columns(spec: PartitionSpec, schema: Schema) -> list[str]:
+    """List the columns by whose spans of time a spec partitions."""
+    spans = [field for field in spec.fields if str(field.transform) in SPANS]
+    return [name for field in spans if (name := schema.find_column_name(field.source_id))]
 
 
 def sorted_by(order: SortOrder, schema: Schema) -> list[str]:
@@ -149,7 +173,7 @@ def _term_faults(name: str, terms: Iterable[str], schema: Schema) -> Iterator[Fa
         if parsed.name in seen:
             yield Fault(path, text, "each term once", "take it out")
         seen.add(parsed.name)
-        if name == "partition_by" and parsed.transform in ("year", "month", "day", "hour"):
+        if name == "partition_by" and is_span(parsed):
             if parsed.column in timed:
                 yield Fault(path, text, f"one span of {parsed.column}", "keep the shortest alone")
             timed.add(parsed.column)

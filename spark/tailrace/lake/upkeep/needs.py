@@ -21,6 +21,7 @@ from tailrace.lake.schema.contracts import Contract, complete_contract, signals_
 from tailrace.lake.schema.owned_tables import archives, contracts
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables, runs_of
+from tailrace.lake.upkeep.rewriting import partition_of
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -69,7 +70,8 @@ class UpkeepTable:
 class Need:
     """The maintenance that a table needs as it stands; `names` are the branches and tags that nobody uses any more.
 
-    `files` counts its data files, of which `small` are worth writing together, and `deletes` its delete files.
+    `files` counts its data files, of which `small` are worth writing together and `former` lie in partitions of a
+    former partitioning, and `deletes` its delete files; `sorted` says that the table has an order.
     """
 
     table: UpkeepTable
@@ -80,10 +82,12 @@ class Need:
     snapshots: int
     going: Going
     names: tuple[str, ...]
+    former: int = 0
+    sorted: bool = False
 
     @property
     def rewrites(self) -> bool:
-        return self.small >= TOGETHER
+        return self.small >= TOGETHER or self.former > 0
 
     @property
     def applies(self) -> bool:
@@ -145,7 +149,7 @@ def need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     # The readers' places are read before the table: readers only go forward meanwhile.
     needed = needed_snapshots(lake, table)
     loaded = lake.table(table.name)
-    small, files, deletes, manifests = _files(loaded)
+    small, files, deletes, manifests, former = _files(loaded)
     settings = lake.settings
     return Need(
         table,
@@ -156,6 +160,8 @@ def need(lake: Lake, table: UpkeepTable, now: int) -> Need:
         len(loaded.metadata.snapshots),
         expired(loaded, now, settings.keep_snapshots, needed),
         tuple(leftover_names(loaded, runs, now, settings.keep_leftovers)),
+        former,
+        bool(loaded.sort_order().fields),
     )
 
 
@@ -164,15 +170,18 @@ def needed_snapshots(lake: Lake, one: UpkeepTable) -> list[int]:
     return [snapshot for reader, named in one.readers for snapshot in needed_of(lake, reader, named)]
 
 
-def _files(table: Table) -> tuple[int, int, int, int]:
-    """Count the small data files worth writing together, data files, delete files and manifests of a table."""
+def _files(table: Table) -> tuple[int, int, int, int, int]:
+    """Count the small data files worth writing together, data files, delete files and manifests of a table.
+
+    And the small files that lie in partitions of a former partitioning.
+    """
     current = table.metadata.snapshot_by_id(ref_of(table, MAIN) or -1)
     if current is None:
-        return 0, 0, 0, 0
+        return 0, 0, 0, 0, 0
     manifests = current.manifests(table.io)
     limit = _SMALL * int(table.properties.get("write.target-file-size-bytes", _TARGET))
     small: Counter[object] = Counter()
-    files = deletes = 0
+    files = deletes = former = 0
     for manifest in manifests:
         for entry in manifest.fetch_manifest_entry(table.io):
             file = entry.data_file
@@ -181,6 +190,7 @@ def _files(table: Table) -> tuple[int, int, int, int]:
                 continue
             files += 1
             if file.file_size_in_bytes < limit:
-                small[repr(file.partition)] += 1
+                small[partition_of(file)] += 1
+                former += file.spec_id != table.metadata.default_spec_id
     # Small files that are alone in a partition, or with a few others, are left as they are.
-    return sum(count for count in small.values() if count >= TOGETHER), files, deletes, len(manifests)
+    return sum(count for count in small.values() if count >= TOGETHER), files, deletes, len(manifests), former

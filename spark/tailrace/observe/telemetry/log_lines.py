@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tailrace.lake.catalog.events import Dropped, Noted, Outcome, Publication, WentOver
+from tailrace.lake.catalog.events import Compacted, Dropped, NotCompacted, Noted, Outcome, Publication, WentOver
 from tailrace.model.base.time import text
 from tailrace.observe.telemetry.run_events import (
     HELD_BACK,
@@ -71,6 +71,10 @@ class Logs:
                 self._say(logging.WARNING, "dropped", definition=definition, reason=reason)
             case WentOver(definition, engine, why):
                 self._say(logging.WARNING, "went_over", definition=definition, engine=engine, reason=why)
+            case Compacted(table, files, into):
+                self._say(logging.INFO, "compacted", table=table, files=files, into=into)
+            case NotCompacted(table, why):
+                self._say(logging.WARNING, "not_compacted", table=table, reason=why)
             case Noted():
                 self._run(happening)
             case Ended(None, stopped):

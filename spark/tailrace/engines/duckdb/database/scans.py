@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
@@ -24,6 +23,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import known_as, schema_at
 from tailrace.lake.schema.contracts import log_contract, spark_type
 from tailrace.lake.schema.filters import EVERYTHING
+from tailrace.lake.upkeep.file_rows import batches_as_written
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Relation
 
@@ -61,7 +61,7 @@ def files_read(
     name = Relation(f"tailrace_scan_{uuid.uuid4().hex[:12]}")
     if tasks and plain(table, tasks) and all(_here(task.file.file_path) for task in tasks):
         listed = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
-        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet(listed)}")
         kind = "VIEW"
     else:
         with registered(connection, _fetched(table, scan, tasks)) as rows:
@@ -79,44 +79,26 @@ def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.Reco
     arrow: pa.Schema = schema.as_arrow()
     if not tasks:
         return arrow.empty_table()
-    ids = [field.field_id for field in schema.fields]
-    batches = (batch for task in tasks for batch in _batches(table, scan, task, arrow, ids))
+    batches = (batch for task in tasks for batch in _batches(table, scan, task, arrow))
     return pa.RecordBatchReader.from_batches(arrow, batches)
 
 
-def _batches(
-    table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema, ids: Sequence[int]
-) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one file in a schema whose fields have these ids.
-
-    The file is read as it is where that can be: pyiceberg's reader makes an empty list of a null list of structs.
-    """
-    with table.io.new_input(task.file.file_path).open() as opened, pq.ParquetFile(opened) as file:
-        own = {field_id_of(field): field for field in file.schema_arrow}
-        held = [own.get(number) for number in ids]
-        if not task.delete_files and all(map(_as_it_is, held, schema)):
-            for batch in file.iter_batches(columns=[field.name for field in held if field is not None]):
-                columns = [pa.nulls(len(batch)) if one is None else batch[one.name] for one in held]
-                yield from pa.table(columns, schema.names).cast(schema).to_batches()
-            return
+def _batches(table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Read the rows of one file with the columns of a scan: as it is where that can be, or else by pyiceberg."""
+    found = None if task.delete_files else batches_as_written(table.io, scan.projection(), task.file)
+    if found is not None:
+        yield from found
+        return
     # Imported here, as it brings pandas along.
     from pyiceberg.io.pyarrow import ArrowScan
 
-    found = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_record_batches([task])
-    yield from pa.RecordBatchReader.from_batches(schema, found).cast(schema)
+    rows = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_record_batches([task])
+    yield from pa.RecordBatchReader.from_batches(schema, rows).cast(schema)
 
 
-def field_id_of(field: pa.Field) -> int | None:
-    """Return the number by which Iceberg knows a column of a file, whatever its name; None where it has none."""
-    number = (field.metadata or {}).get(b"PARQUET:field_id")
-    return None if number is None else int(number)
-
-
-def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:
-    """Tell whether a file's column needs only a cast: it is missing, or not nested, or has the table's type."""
-    if held is None or not pa.types.is_nested(wanted.type):
-        return True
-    return bool(held.type.equals(wanted.type))
+def parquet(listed: str) -> str:
+    """Write DuckDB's relation of listed Parquet files; what the names of folders say of partitions are no columns."""
+    return f"read_parquet([{listed}], hive_partitioning = false)"
 
 
 def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:

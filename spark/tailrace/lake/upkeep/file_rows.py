@@ -1,0 +1,43 @@
+"""Read the rows of a data file with the columns that its table has now, found by Iceberg's numbers.
+
+The file is read as it is where that can be: pyiceberg's own reader makes an empty list of a null list of structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+
+
+def batches_as_written(io: FileIO, schema: Schema, file: DataFile) -> Iterator[pa.RecordBatch] | None:
+    """Read a file's rows with these columns, null where it lacks one; None where a nested column has another type."""
+    arrow: pa.Schema = schema.as_arrow()
+    with io.new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
+        own = {field_id_of(field): field for field in parquet.schema_arrow}
+    held = [own.get(field.field_id) for field in schema.fields]
+    return _batches(io, file, held, arrow) if all(map(_as_it_is, held, arrow)) else None
+
+
+def _batches(io: FileIO, file: DataFile, held: list[pa.Field | None], arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with io.new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
+        for batch in parquet.iter_batches(columns=[field.name for field in held if field is not None]):
+            columns = [pa.nulls(len(batch)) if field is None else batch[field.name] for field in held]
+            yield from pa.table(columns, arrow.names).cast(arrow).to_batches()
+
+
+def field_id_of(field: pa.Field) -> int | None:
+    """Return the number by which Iceberg knows a column of a file, whatever its name; None where it has none."""
+    number = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if number is None else int(number)
+
+
+def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:
+    """Tell whether a file's column needs only a cast: it is missing, or not nested, or has the table's type."""
+    if held is None or not pa.types.is_nested(wanted.type):
+        return True
+    return bool(held.type.equals(wanted.type))
