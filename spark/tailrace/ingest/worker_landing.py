@@ -117,4 +117,5 @@ class WorkerLanding:
             return self.spark.createDataFrame([], schema)
         # What Python writes has today's calendar for all times; of files of others Spark would ask.
         reader = self.spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
-        return reader.parquet(*(file.file_path for file in files))
+        # The names of folders say the partitions, which are no columns of the log.
+        return reader.parquet(*(file.file_path for file in files)).select(*map(quoted, columns))
