@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import Lake
@@ -44,6 +46,6 @@ def test_a_registry_is_planned_and_evolved_once_for_all_the_namespaces_that_shar
 
 
 def test_who_comes_first_makes_the_registry_as_its_file_says(settings: Settings) -> None:
-    eu, us = regions(settings)
+    eu, us = regions(settings.model_copy(update={"contracts": Path("iceberg_schemas")}))
     shared(us).ensure(REGISTRY)
     assert shared(eu).table(REGISTRY.table).properties["owner"] == registered(eu).owner == "ad operations"

@@ -71,8 +71,8 @@ def shares(files: Sequence[str], sizes: Sequence[int], cores: int, share: int) -
 
     >>> shares(["a", "b", "c", "d"], [5, 5, 5, 5], cores=1, share=5)
     [['a'], ['b'], ['c'], ['d']]
-    >>> shares(["a", "b", "c", "d"], [1, 1, 1, 9], cores=1, share=100)
-    [['a', 'b', 'c'], ['d']]
+    >>> shares(["a", "b", "c", "d"], [4, 1, 1, 6], cores=1, share=100)
+    [['a'], ['b', 'c', 'd']]
     """
     tasks = max(1, min(len(files), max(3 * cores, sum(sizes) // share)))
     ends, done = [0], 0
