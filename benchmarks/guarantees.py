@@ -191,7 +191,10 @@ def growth(task: Task) -> Outcome:
 
 
 def growth_on_workers(task: Task) -> Outcome:
-    """The same on a cluster: two workers with a core and 4 GB, 3 of them an executor's heap, and a driver with 2."""
+    """Measure epochs beside many open windows on a cluster: two workers with a core and 4 GB, and a driver with 2.
+
+    Of a worker's memory 3 GB are its executor's heap.
+    """
     with cluster(task.home / "cluster", task.settings, memory="4g", heap=(heap := "3g")) as place:
         settings = task.settings.model_copy(update={"spark_master": place.address, "driver_memory": "2g"})
         with patch.dict(os.environ, {name: value for name, value in place.env.items() if name != "JAVA_HOME"}):

@@ -1,1 +1,1 @@
-"""What a stream takes on larger clusters: measured small, fitted, and simulated at 10, 100 and 1,000 cores."""
+"""Simulate a stream at 10, 100 and 1,000 cores, by a model of its costs that is fitted to small streams."""

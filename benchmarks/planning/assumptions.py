@@ -1,4 +1,4 @@
-"""What the simulation takes for granted and nobody here has measured. Each is a number that can be changed."""
+"""Declare the numbers that the simulation assumes, as nobody here has measured them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Of the place and of the work, in seconds, bytes and counts."""
+    """Holds the assumed numbers of the place and of the work, in seconds, bytes and counts."""
 
     round_trip: float = 0.05
     """Seconds of a request to S3 or to Glue that a commit waits for."""

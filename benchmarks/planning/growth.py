@@ -1,4 +1,4 @@
-"""What grows with the age of tables: the cost of a commit with their snapshots, and what maintenance takes."""
+"""Measure what grows with the age of tables: a commit by their snapshots, and maintenance by their files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks.planning.readings import kept, spent
+from benchmarks.planning.readings import jvm_of, kept, spent
 from benchmarks.planning.shapes import Shape
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.session import open_session
@@ -35,8 +35,7 @@ def grown(settings: Settings, spark: SparkSession) -> list[dict[str, Any]]:
     properties = {"epoch": "0", "batch": "0", "progress": "x" * 300}
     lake.ensure(log_contract(log), properties)
     rows = spark.sql("SELECT current_timestamp() AS at, 1L AS n").selectExpr("at", "n", *_placed(lake, log.name))
-    jvm: Any = spark.sparkContext._jvm
-    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    pid = jvm_of(spark)
     branch = Branch(lake, log.name, "stream_aged")
     branch.start()
     for _ in range(EACH):
@@ -63,8 +62,7 @@ def grown(settings: Settings, spark: SparkSession) -> list[dict[str, Any]]:
 def maintained(settings: Settings, pipeline: Pipeline, shape: Shape) -> dict[str, Any]:
     """CPU seconds of maintaining the tables of a stream, and the data files that there were before and after."""
     spark, lake = open_session(settings), Lake(settings)
-    jvm: Any = spark.sparkContext._jvm
-    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    pid = jvm_of(spark)
     tables = (pipeline.log.name, f"{pipeline.name}__ledger", pipeline.name)
 
     def there() -> tuple[int, int]:

@@ -243,7 +243,7 @@ def predicted(costs: Costs, row: Row) -> dict[str, float]:
 
 
 def found(row: Row) -> dict[str, float]:
-    """What was measured; data, metadata and `heap` are what a whole stream adds, in bytes."""
+    """Return what was measured of a stream: bytes of data, metadata and heap by all of it, the rest by an epoch."""
     both = [row["tables"][table] for table in ("log", "ledger")]
     files = sum(row["tables"][table]["files"] for table in ("log", "ledger")) / row["shape"]["epochs"]
     return {
@@ -276,7 +276,7 @@ def _grown(row: Row) -> float:
 
 
 def _keeps(row: Row, tasks: float) -> tuple[float, float, float]:
-    """What a stream's driver keeps: epochs, tasks, and on one machine the executors' open windows."""
+    """Return the numbers that a driver's heap grows with: epochs, tasks and, on one machine, open windows."""
     shape = row["shape"]
     return shape["epochs"], tasks * shape["epochs"], shape["open"] if row["kind"] == "local" else 0
 

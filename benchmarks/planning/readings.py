@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 
 _COMPILER = ("C1 CompilerThre", "C2 CompilerThre")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -43,6 +44,12 @@ def spent(jvm: int, executors: Sequence[int] = ()) -> Spent:
             else:
                 ran, waited = ran + on_core, waited + for_core
     return Spent(sum(os.times()[:2]), _cpu(jvm), compiler, ran, waited)
+
+
+def jvm_of(spark: SparkSession) -> int:
+    """Return the process id of a session's JVM."""
+    jvm: Any = spark.sparkContext._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def executors_of(application: str) -> list[int]:

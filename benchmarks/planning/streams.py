@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.planning.growth import grown, maintained
-from benchmarks.planning.readings import Spent, executors_of, kept, machine_seconds, spent, worked
+from benchmarks.planning.readings import Spent, executors_of, jvm_of, kept, machine_seconds, spent, worked
 from benchmarks.planning.shapes import (
     CLUSTER,
     COLUMNS,
@@ -79,8 +79,7 @@ def streamed(settings: Settings, shape: Shape, home: Path, events: Path) -> dict
     settled = {"spark.sql.files.maxPartitionBytes": _A_FILE, "spark.sql.files.openCostInBytes": _A_FILE}
     spark, lake, pipeline = open_session(settings, extra=settled), Lake(settings), pipeline_of(shape)
     folder = landed(shape, home / shape.name)
-    jvm: Any = spark.sparkContext._jvm
-    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    pid = jvm_of(spark)
     heap_before, watched = _heap(spark), Watched(pid, executors_of(spark.sparkContext.applicationId))
     stream = Stream(
         spark, lake, [pipeline], Files(str(folder), "json", shape.sources), follow_every=shape.follow, watch=watched

@@ -71,7 +71,8 @@ def test_X4_a_stream_a_backfill_and_a_stream_that_takes_over_lose_and_double_not
 def counted_by_an_executor(lake: Lake, log: str) -> int:
     """How many records an executor's Python finds in a log's files, on this machine or in S3."""
     table, schema = lake.table(log), pa.schema({"n": pa.int64()})
-    asked = FileQuery("SELECT COUNT(*) AS n FROM rows", "rows", ["_epoch"], schema, dict(table.io.properties), "256MB")
+    columns = pa.schema({"_epoch": pa.int64()})
+    asked = FileQuery("SELECT COUNT(*) AS n FROM rows", "rows", columns, schema, dict(table.io.properties), "256MB")
     batches = asked.over([task.file.file_path for task in table.scan().plan_files()])
     return sum(sum(batch["n"].to_pylist()) for batch in batches)
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.engines.spark.executions.worker_queries import WORTH
 from tailrace.ingest import landing_task, worker_landing
 from tailrace.ingest.sources import Files, Format
 from tailrace.lake.catalog.lake import Lake
@@ -97,7 +98,7 @@ def test_X6_what_the_executors_land_is_what_spark_lands(
         os.utime(file, (1_700_000_000 + number,) * 2)
     monkeypatch.setattr(landing_task, "PART", 600)
     found = []
-    for name, worth in (("workers", 0), ("spark", worker_landing.WORTH)):
+    for name, worth in (("workers", 0), ("spark", WORTH)):
         monkeypatch.setattr(worker_landing, "WORTH", worth)
         lake = Lake(engine.model_copy(update={"namespace": name}))
         landed = list[bool]()

@@ -7,26 +7,24 @@ in the executor's Python, and nothing of Spark's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.partitions import joined
+from tailrace.ingest.partitions import joined, latest_in
 from tailrace.ingest.plain_files import UnplainError, parquet_parts, read_json
 from tailrace.ingest.plain_json import LINES
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import log_contract
+from tailrace.lake.schema.column_names import has_just
 from tailrace.model.logs.log import Log
-from tailrace.model.step.progress import ALL, Seen
+from tailrace.model.step.progress import Seen
 
 PART = 128 * 2**20
 """The bytes of records that a task holds at once, and writes as one file."""
@@ -66,10 +64,7 @@ class LandingTask:
     def of(cls, lake: Lake, log: Log, format: str, epoch: int) -> LandingTask | None:
         """Describe the landing of an epoch; None where the table's columns are not just as the log declares them."""
         table = lake.table(log.name)
-        schema = table.schema()
-        if [one.name for one in schema.fields] != [*log_contract(log).columns] or sanitize_column_names(
-            schema
-        ) != schema:
+        if not has_just(table, log):
             return None
         history: dict[str, Any] = {
             "snapshots": [],
@@ -97,15 +92,13 @@ class LandingTask:
             for read in together(self._read(paths, left, counting), self.part):
                 own = read.append_column("_epoch", pa.repeat(pa.scalar(self.epoch, pa.int64()), read.num_rows))
                 files = tuple(written_files(table, own.select(schema.names).cast(schema)))
-                seen = joined([found.seen, self._seen(read)])
+                seen = joined([found.seen, latest_in(self.log, read)])
                 found = Part((*found.files, *files), found.records + read.num_rows, seen)
         except UnplainError:
             for file in found.files:
                 table.io.delete(file.file_path)
             return None
-        return Part(
-            found.files, found.records, found.seen, pa.concat_tables([LINES.empty_table(), *left]), counting.here
-        )
+        return replace(found, left=pa.concat_tables(left), blank=counting.here)
 
     def _read(self, paths: Sequence[str], left: list[pa.Table], counting: BlankLines) -> Iterator[pa.Table]:
         for path in paths:
@@ -120,12 +113,6 @@ class LandingTask:
             if sum(one.num_rows for one in left) > LEFT:
                 raise UnplainError(path)
             yield records
-
-    def _seen(self, rows: pa.Table) -> dict[str, Seen]:
-        if not rows.num_rows:
-            return {}
-        latest, arrived = (pc.max(rows[name].cast(pa.int64())).as_py() for name in (self.log.event_time, "_arrival"))
-        return {ALL: Seen(latest=latest, arrived=arrived)}
 
 
 def together(tables: Iterator[pa.Table], part: int) -> Iterator[pa.Table]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.database.bundles import queried_arrow
@@ -41,6 +42,14 @@ def watched(
         {row["partition"]: Seen(row["latest"], row["arrived"], {row["bucket"]: row["records"]} if learns else {})}
         for row in rows
     )
+
+
+def latest_in(log: Log, records: pa.Table) -> dict[str, Seen]:
+    """Find the latest times in records of files, of which none was rejected: what `watched` says without lags."""
+    if not records.num_rows:
+        return {}
+    latest, arrived = (pc.max(records[name].cast(pa.int64())).as_py() for name in (log.event_time, "_arrival"))
+    return {ALL: Seen(latest, arrived)}
 
 
 def joined(parts: Iterable[Mapping[str, Seen]]) -> dict[str, Seen]:

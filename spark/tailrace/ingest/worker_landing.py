@@ -12,27 +12,25 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError
 from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.engines.spark.executions.worker_queries import shares
+from tailrace.engines.spark.executions.preparation import schema_of
+from tailrace.engines.spark.executions.worker_queries import WORTH, shares, tried
 from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import LandingTask, Part
 from tailrace.ingest.parsing import read_left
-from tailrace.ingest.partitions import joined, watched
+from tailrace.ingest.partitions import joined, latest_in
 from tailrace.ingest.sources import Files, sizes
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import log_contract, spark_type
+from tailrace.lake.schema.column_names import declared_types
+from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Seen
 from tailrace.sql.terms import quoted
 
 SHARE = 64 * 2**20
 """The bytes of files that a task is given, where there are so many for each core."""
-
-WORTH = 24 * 2**20
-"""The bytes of files from which on the executors' Python is worth its start."""
 
 LARGEST = {"json": 256 * 2**20, "parquet": 2**30}
 """The bytes of one file that a task still takes: of lines it has the whole in memory, of columns a part."""
@@ -59,7 +57,10 @@ class WorkerLanding:
         self._rests = 0
 
     def land(self, files: Sequence[str], epoch: int) -> ByWorkers | None:
-        """Read an epoch's files and write their records; None where Spark has to read them, and nothing is left."""
+        """Read an epoch's files and write their records; None where Spark has to read them.
+
+        What tasks wrote beside one that failed no commit lists, and maintenance deletes it.
+        """
         if self._rests:
             self._rests -= 1
             return None
@@ -76,12 +77,8 @@ class WorkerLanding:
 
     def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[Part] | None:
         """Have the executors take their parts of the files; None where one could not."""
-        try:
-            made = self.spark.sparkContext.parallelize(parts, len(parts)).map(task).collect()
-        except Py4JJavaError as error:
-            # Where an executor has no Python of ours, or too little memory for it, Spark's own reader goes on.
-            if "cancelled" in str(error):
-                raise
+        made = tried(lambda: self.spark.sparkContext.parallelize(parts, len(parts)).map(task).collect())
+        if made is None:
             return None
         whole = [part for part in made if part is not None]
         if len(whole) == len(made):
@@ -94,25 +91,22 @@ class WorkerLanding:
     def _judged(self, parts: Sequence[Part], epoch: int) -> ByWorkers:
         """Put the parts together, once Spark has judged the lines that are not plain."""
         files, seen = tuple(file for part in parts for file in part.files), [part.seen for part in parts]
-        records, bad, left = (
-            sum(part.records for part in parts),
-            None,
-            pa.concat_tables([part.left for part in parts]),
-        )
+        records, bad = sum(part.records for part in parts), None
+        left = pa.concat_tables([part.left for part in parts])
         if left.num_rows:
-            frame = read_left(self.spark, self.log, left)
-            rows = frame.toArrow().append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), left.num_rows))
+            rows = read_left(self.spark, self.log, left).toArrow()
+            rows = rows.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
             good = rows.filter(pc.is_null(rows["_error"])).select([*log_contract(self.log).columns])
             bad = rows.filter(pc.is_valid(rows["_error"]))
             files += tuple(self.lake.written(self.log.name, good))
             records += good.num_rows
-            seen.append(watched(self.spark, self.source, self.log, frame))
+            seen.append(latest_in(self.log, good))
         landed = LandedFiles(files, records, bad)
         return ByWorkers(landed, self._frame(files), joined(seen), sum(part.blank for part in parts))
 
     def _frame(self, files: Sequence[DataFile]) -> DataFrame:
-        columns = {name: spark_type(column.shape) for name, column in log_contract(self.log).columns.items()}
-        schema = ", ".join(f"{quoted(name)} {type}" for name, type in columns.items())
+        columns = declared_types(self.log)
+        schema = schema_of(columns)
         if not files:
             return self.spark.createDataFrame([], schema)
         # What Python writes has today's calendar for all times; of files of others Spark would ask.

@@ -11,6 +11,8 @@ from functools import partial
 from tailrace.engines.python.assigned import BOUNDS, placer
 from tailrace.engines.python.finished_windows import answerer, assigner
 from tailrace.engines.session_protocol import Session
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.lake.schema.contracts import key_columns
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import SIGN
@@ -96,11 +98,7 @@ class Answering:
         Of each window that is its accumulator alone, which the results are then made of here.
         """
         pipeline = self.pipeline
-        types = {name: pipeline.columns[name] for name in pipeline.key} | {
-            "window_start": "bigint",
-            "window_end": "bigint",
-        }
-        types |= {name: part.type for name, part in pipeline.parts.items()}
+        types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}
         # A record alone does not say which session it is in, and other steps may need Spark.
         apart = not pipeline.where.merges and not pipeline.each
         taken = self.session.brought(
@@ -125,17 +123,14 @@ class PythonAnswering(Answering):
 
     def placed(self, source: Relation) -> Query:
         record = ",".join(f"{name}:{type}" for name, type in self._types.items())
-        columns = {name: self.pipeline.columns[name] for name in self.pipeline.key}
-        columns |= {"window_start": "bigint", "window_end": "bigint", "record": f"struct<{record}>"}
-        columns |= PLACED
+        columns = {**_windows(self.pipeline), "record": f"struct<{record}>", **PLACED}
         text = Query(f"SELECT * FROM {self._prepared(source)}{assignment.keep_clause(self.pipeline)}")
         return all_of(self.session.mapped(text, partial(assigner, self.pipeline), columns))
 
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
         pipeline = self.pipeline
-        keys = {name: pipeline.columns[name] for name in pipeline.key}
         parts = {name: part.type for name, part in pipeline.parts.items()}
-        columns = {**keys, "window_start": "bigint", "window_end": "bigint", **pipeline.results, **parts}
+        columns = {**_windows(pipeline), **pipeline.results, **parts}
         columns["_arrived"] = "bigint"
         made = self.session.by_key(rows, pipeline.key, partial(answerer, pipeline), columns)
         return Query(f"SELECT * FROM {made} WHERE {within}")
@@ -145,6 +140,11 @@ class PythonAnswering(Answering):
 
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
         return self.computed(source, within)
+
+
+def _windows(pipeline: Pipeline) -> dict[str, str]:
+    """Return the columns that say a window, with their types: its keys and its span in microseconds."""
+    return key_columns(pipeline) | dict.fromkeys(SPAN, "bigint")
 
 
 def answering(session: Session, pipeline: Pipeline) -> Answering:

@@ -16,7 +16,7 @@ from pyiceberg.io import load_file_io
 
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
-from tailrace.engines.duckdb.database.scans import parquet, path_of
+from tailrace.engines.duckdb.database.scans import here, parquet
 from tailrace.settings import Settings
 
 
@@ -30,7 +30,7 @@ class FileQuery:
 
     text: str
     relation: str
-    columns: Sequence[str]
+    columns: pa.Schema
     schema: pa.Schema
     io: Mapping[str, Any]
     memory: str
@@ -38,28 +38,21 @@ class FileQuery:
     def over(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Answer the query over the rows of these files, on one thread."""
         with closing(connect(Settings(memory=self.memory), threads=1)) as connection, ExitStack() as held:
-            if all(file.startswith(("file:", "/")) for file in files):
-                listed = ", ".join("'" + path_of(file).replace("'", "''") + "'" for file in files)
-                connection.execute(f"CREATE VIEW {self.relation} AS SELECT * FROM {parquet(listed)}")
+            if all(map(here, files)):
+                connection.execute(f"CREATE VIEW {self.relation} AS SELECT * FROM {parquet(files)}")
             else:
-                rows = held.enter_context(registered(connection, self._fetched(files)))
+                fetched = (batch for file in files for batch in self._batches(file))
+                reader = pa.RecordBatchReader.from_batches(self.columns, fetched)
+                rows = held.enter_context(registered(connection, reader))
                 connection.execute(f"CREATE TABLE {self.relation} AS SELECT * FROM {rows}")
             for batch in connection.execute(self.text).to_arrow_reader(_ROWS):
                 yield from pa.Table.from_batches([batch]).cast(self.schema).to_batches()
 
-    def _fetched(self, files: Sequence[str]) -> pa.RecordBatchReader:
-        batches = (batch for file in files for batch in self._batches(file))
-        first = next(batches)
-        return pa.RecordBatchReader.from_batches(first.schema, _chain(first, batches))
-
     def _batches(self, file: str) -> Iterator[pa.RecordBatch]:
         with load_file_io(dict(self.io), file).new_input(file).open() as opened, pq.ParquetFile(opened) as read:
-            yield from read.iter_batches(columns=list(self.columns))
-
-
-def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from (other.cast(first.schema) for other in others)
+            for batch in read.iter_batches(columns=self.columns.names):
+                yield batch.cast(self.columns)
 
 
 _ROWS = 100_000
+"""The rows of a batch of the answer."""

@@ -13,8 +13,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -30,7 +28,7 @@ from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free, unconstrained
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
 from tailrace.engines.spark.executions.preparation import prepare
-from tailrace.engines.spark.executions.worker_queries import answered_by_workers
+from tailrace.engines.spark.executions.worker_queries import answered_by_workers, tried
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.gathered_rows import Gathered
 from tailrace.engines.spark.preview import readable_rows
@@ -90,9 +88,7 @@ class ClusterSession:
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self._of_brought(text):
-            relation = self._here.view(text)
-            self._brought.add(relation)
-            return self._here.tallied(relation, counts)
+            return self._here.tallied(self._view_here(text), counts)
         if self.small:
             return self._here.tallied(self._bring(self.spark.sql(text)), counts)
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
@@ -111,9 +107,7 @@ class ClusterSession:
         if together is not None and (parts := self._by_workers(text, types)) is not None:
             text = together(parts)
         if self._of_brought(text):
-            relation = self._here.view(text)
-            self._brought.add(relation)
-            return relation
+            return self._view_here(text)
         return self._bring(self.spark.sql(text)) if self.small else self.view(text)
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
@@ -122,16 +116,16 @@ class ClusterSession:
         if len(logs) != 1 or any(view in text for view in self._views if view not in logs):
             return None
         schema = to_arrow_schema(_schema(types))
-        try:
-            frame = answered_by_workers(self.spark, self.lake, *self._logs[logs[0]], text, logs[0], schema)
-            if frame is None:
-                return None
-            return self._bring(frame) if self.small else self._once(frame.localCheckpoint())
-        except (Py4JJavaError, PySparkException) as error:
-            # Where an executor has no Python of ours, or too little memory for it, Spark reads the log itself.
-            if "cancelled" in str(error):
-                raise
+        frame = answered_by_workers(self.spark, self.lake, *self._logs[logs[0]], text, logs[0], schema)
+        if frame is None:
             return None
+        return tried(lambda: self._bring(frame) if self.small else self._once(frame.localCheckpoint()))
+
+    def _view_here(self, text: Query) -> Relation:
+        """Name a view of relations that this process has taken over."""
+        relation = self._here.view(text)
+        self._brought.add(relation)
+        return relation
 
     def _bring(self, frame: DataFrame) -> Relation:
         """Compute a frame, and take its rows over into this process."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.column_names import known_as, schema_at
-from tailrace.lake.schema.contracts import log_contract, spark_type
+from tailrace.lake.schema.column_names import declared_types, known_as, schema_at
 from tailrace.lake.schema.shapes import type_text
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Relation, quoted
@@ -31,7 +30,7 @@ def as_declared(lake: Lake, log: Log, rows: DataFrame) -> DataFrame:
 
 def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None:
     """Write the items that select the declared columns from those present; None where all are as declared."""
-    declared = {name: spark_type(column.shape) for name, column in log_contract(log).columns.items()}
+    declared = declared_types(log)
     if all(present.get(name) == type for name, type in declared.items()):
         return None
     names = known_as(lake.table(log.name), declared, present)

@@ -10,16 +10,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 import pyarrow as pa
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table
 
+from tailrace.lake.schema.contracts import log_contract, spark_type
 from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.model.logs.log import Log
 
 
 def schema_at(table: Table, snapshot: int | None) -> Schema:
     """Return the columns that a loaded table had as of a snapshot; its present ones where none is named."""
     at = None if snapshot is None else table.snapshot_by_id(snapshot)
     return table.schema() if at is None or at.schema_id is None else table.schemas()[at.schema_id]
+
+
+def declared_types(log: Log) -> dict[str, str]:
+    """Return the Spark SQL types of the columns that a log's table has by its definition."""
+    return {name: spark_type(column.shape) for name, column in log_contract(log).columns.items()}
+
+
+def has_just(table: Table, log: Log) -> bool:
+    """Tell whether a log's table has just the declared columns, in their order, under names that its files have too."""
+    schema = table.schema()
+    declared = [field.name for field in schema.fields] == [*log_contract(log).columns]
+    return declared and sanitize_column_names(schema) == schema
 
 
 def known_as(table: Table, columns: Iterable[str], present: Collection[str]) -> dict[str, str | None]:

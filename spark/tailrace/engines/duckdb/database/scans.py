@@ -8,7 +8,7 @@ numbers. Where rows were deleted from a file, or a nested column has another typ
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -20,8 +20,7 @@ from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import column_type, name_of
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.column_names import known_as, schema_at
-from tailrace.lake.schema.contracts import log_contract, spark_type
+from tailrace.lake.schema.column_names import declared_types, known_as, schema_at
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.upkeep.file_rows import batches_as_written
 from tailrace.model.logs.log import Log
@@ -59,9 +58,9 @@ def files_read(
 ) -> Iterator[Relation]:
     """Name a relation of the rows of some of a scan's files, for as long as the block lasts."""
     name = Relation(f"tailrace_scan_{uuid.uuid4().hex[:12]}")
-    if tasks and plain(table, tasks) and all(_here(task.file.file_path) for task in tasks):
-        listed = ", ".join("'" + path_of(task.file.file_path).replace("'", "''") + "'" for task in tasks)
-        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet(listed)}")
+    addresses = [task.file.file_path for task in tasks]
+    if tasks and plain(table, tasks) and all(map(here, addresses)):
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet(addresses)}")
         kind = "VIEW"
     else:
         with registered(connection, _fetched(table, scan, tasks)) as rows:
@@ -96,8 +95,9 @@ def _batches(table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema) ->
     yield from pa.RecordBatchReader.from_batches(schema, rows).cast(schema)
 
 
-def parquet(listed: str) -> str:
-    """Write DuckDB's relation of listed Parquet files; what the names of folders say of partitions are no columns."""
+def parquet(addresses: Iterable[str]) -> str:
+    """Write DuckDB's relation of Parquet files here; what the names of folders say of partitions are no columns."""
+    listed = ", ".join("'" + path_of(address).replace("'", "''") + "'" for address in addresses)
     return f"read_parquet([{listed}], hive_partitioning = false)"
 
 
@@ -106,7 +106,7 @@ def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
     return len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
 
 
-def _here(address: str) -> bool:
+def here(address: str) -> bool:
     """Tell whether a file is on this machine."""
     return address.startswith(("file:", "/"))
 
@@ -121,7 +121,7 @@ def as_declared(lake: Lake, log: Log, rows: Relation, snapshot: int | None = Non
 
     `rows` have the names of `snapshot` of the table, or today's if it is None.
     """
-    declared = {name: spark_type(column.shape) for name, column in log_contract(log).columns.items()}
+    declared = declared_types(log)
     loaded = lake.table(log.name)
     names = known_as(loaded, declared, {field.name for field in schema_at(loaded, snapshot).fields})
     items = (

@@ -124,6 +124,7 @@ class RestingWindows:
     def close(self) -> None:
         """Remove the files."""
         self.files.close()
+        # Once for what is past, and once for what becomes so by that.
         self._release()
         self._release()
         self._settled = None

@@ -5,22 +5,26 @@ Each task answers it over some of the files; whoever asks puts the answers toget
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import pyarrow as pa
-from pyiceberg.schema import sanitize_column_names
+from py4j.protocol import Py4JJavaError
 from pyiceberg.table import FileScanTask, Table
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.file_query import FileQuery
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import log_contract
+from tailrace.lake.schema.column_names import has_just
 from tailrace.lake.schema.filters import Filter
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, Relation
+
+Found = TypeVar("Found")
 
 SHARE = 32 * 2**20
 """The bytes of files that a task is given, where there are so many for each core."""
@@ -44,7 +48,7 @@ def answered_by_workers(
     tasks = list(table.scan(row_filter=where, snapshot_id=snapshot).plan_files())
     if sum(task.file.file_size_in_bytes for task in tasks) < WORTH or not _plain(table, log, tasks):
         return None
-    columns = [name for name in log_contract(log).columns if name in text]
+    columns = pa.schema([field for field in table.schema().as_arrow() if field.name in text])
     asked = FileQuery(in_duckdb_once(text), relation, columns, schema, dict(table.io.properties), MEMORY)
     cores = spark.sparkContext.defaultParallelism
     parts = shares([t.file.file_path for t in tasks], [t.file.file_size_in_bytes for t in tasks], cores, SHARE)
@@ -60,10 +64,20 @@ def answered_by_workers(
 
 def _plain(table: Table, log: Log, tasks: Sequence[FileScanTask]) -> bool:
     """Tell whether files hold just the rows and columns that the log declares, under these names."""
-    schema = table.schema()
-    as_declared = [field.name for field in schema.fields] == [*log_contract(log).columns]
-    named = as_declared and sanitize_column_names(schema) == schema
-    return named and len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
+    return has_just(table, log) and len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
+
+
+def tried(job: Callable[[], Found]) -> Found | None:
+    """Have the executors' Python do a job; None where one of them lacks the package, or memory: Spark goes on itself.
+
+    Raises the error of a job that was cancelled.
+    """
+    try:
+        return job()
+    except (Py4JJavaError, PySparkException) as error:
+        if "cancelled" in str(error):
+            raise
+        return None
 
 
 def shares(files: Sequence[str], sizes: Sequence[int], cores: int, share: int) -> list[list[str]]:
