@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Computation, Context, Count, Field, Fixed, Pipeline, days
+from tailrace.engines.spark.side import SparkSide
+from tailrace.fold.fold_group import StreamError
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
@@ -64,3 +67,20 @@ def test_X2_a_stream_whose_state_is_lost_has_it_from_the_ledgers_and_goes_on(
     assert audit_computation(case.lake, NUMBERED).ok
     numbers = plain.sql("SELECT who, number FROM numbered__ledger WHERE kind = 'production' ORDER BY who, number")
     assert [tuple(row) for row in numbers.collect()] == [("ann", 1), ("ann", 2), ("ann", 3), ("zoe", 1), ("zoe", 2)]
+
+
+def test_X2_what_spark_fails_at_while_it_folds_is_said_in_a_line_and_nothing_is_lost(
+    plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(plain, settings.model_copy(update={"engine": "spark"}), tmp_path / "landing")
+    case.land(("ann", 1, "08:05"), ("ann", 2, "08:15"))
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkSide, "write", lambda *_: plain.sql("SELECT RAISE_ERROR('no room')").collect())
+        stream = case.stream(HOURLY)
+        stream.start(once=True)
+        with pytest.raises(StreamError, match=r"the stream of log rides .* failed: .*no room.*nothing .* is lost"):
+            stream.wait()
+    case.drain(HOURLY)
+    found = audit(case.lake, HOURLY)
+    assert found.ok, found.checks
+    assert case.answers(HOURLY) == {("ann", "08:00"): (2, 3)}

@@ -321,10 +321,10 @@ class Stream:
             landed = published.result()
             phases.end("wait")
             folded |= self.folds.publish(stage)
-        except duckdb.Error as error:
-            raise self._explained(error) from error
         except Exception as error:
             if not lost_state(error):
+                if isinstance(error, duckdb.Error | PySparkException | Py4JJavaError):
+                    raise self._explained(error) from error
                 raise
             # The logs have the epoch, and the ledgers the state before it: the epoch is folded as after a start.
             landed = published.result()
