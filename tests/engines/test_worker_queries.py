@@ -44,12 +44,14 @@ def test_L1_what_the_executors_add_up_is_what_spark_adds_up(
 ) -> None:
     found, by_workers = [], list[bool]()
 
+    answer = worker_queries.LogFiles.answer
+
     def watched(*given: Any) -> Any:
-        made = worker_queries.answered_by_workers(*given)
+        made = answer(*given)
         by_workers.append(made is not None)
         return made
 
-    monkeypatch.setattr(cluster, "answered_by_workers", watched)
+    monkeypatch.setattr(worker_queries.LogFiles, "answer", watched)
     for worth in (0, worker_queries.WORTH):
         monkeypatch.setattr(worker_queries, "WORTH", worth)
         with closing(

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.engines.spark import side
+from tailrace.engines.spark.executions import open_windows, worker_queries
 from tailrace.engines.spark.executions.worker_queries import WORTH
 from tailrace.ingest import landing_task, worker_landing
 from tailrace.ingest.sources import Files, Format
@@ -76,6 +78,19 @@ def orphans(lake: Lake) -> int:
     return len([*place.rglob("*.parquet")]) - len([*table.scan().plan_files()])
 
 
+def watched(patch: pytest.MonkeyPatch, owner: type, call: str) -> list[bool]:
+    """Whether each call from now on gives something, or yes."""
+    own, gave = getattr(owner, call), list[bool]()
+
+    def called(*given: Any) -> Any:
+        made = own(*given)
+        gave.append(made is not None and made is not False)
+        return made
+
+    patch.setattr(owner, call, called)
+    return gave
+
+
 @pytest.fixture
 def engine(settings: Settings) -> Settings:
     return settings.model_copy(update={"engine": "spark"})
@@ -99,20 +114,21 @@ def test_X6_what_the_executors_land_is_what_spark_lands(
     monkeypatch.setattr(landing_task, "PART", 600)
     found = []
     for name, worth in (("workers", 0), ("spark", WORTH)):
-        monkeypatch.setattr(worker_landing, "WORTH", worth)
         lake = Lake(engine.model_copy(update={"namespace": name}))
-        landed = list[bool]()
-        own = worker_landing.WorkerLanding.land
-
-        def land(*given: Any, own: Any = own, landed: list[bool] = landed) -> Any:
-            made = own(*given)
-            landed.append(made is not None)
-            return made
-
         with monkeypatch.context() as patch:
-            patch.setattr(worker_landing.WorkerLanding, "land", land)
+            for module in (worker_landing, worker_queries):
+                patch.setattr(module, "WORTH", worth)
+            if name == "workers":
+                # As an epoch of many windows is kept and written.
+                patch.setattr(open_windows, "MANY", 1)
+                patch.setattr(side, "MANY", 1)
+            together = watched(patch, side.SparkSide, "_lie_together")
+            landed = watched(patch, worker_landing.WorkerLanding, "land")
+            folded = watched(patch, worker_queries.LogFiles, "answer")
             reports = drained(plain, lake, folder, format)
         assert landed == [name == "workers"] * 2
+        assert folded == landed * (name == "workers")
+        assert any(together) is (name == "workers")
         found.append(told(lake, reports))
         assert orphans(lake) == 0
     for by_workers, by_spark in zip(*found, strict=True):

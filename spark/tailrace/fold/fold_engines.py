@@ -128,8 +128,9 @@ class Sides:
             bundle = bundle.append_column(log.event_time, arrivals.take(epochs.indices))
         else:
             times = frame_of(self.spark, epoch_times(at)).hint("broadcast").alias("t")
-            items = [*(f"r.{quoted(name)}" for name in bundle.columns), arrival(log)]
-            bundle = bundle.alias("r").join(times, F.expr("r._epoch = t._epoch"), "left").selectExpr(*items)
+            frame = as_frame(self.spark, bundle)
+            items = [*(f"r.{quoted(name)}" for name in frame.columns), arrival(log)]
+            bundle = frame.alias("r").join(times, F.expr("r._epoch = t._epoch"), "left").selectExpr(*items)
         return PassedEpoch(bundle, replace(passed.clock, watermark=now), now)
 
     def _united(self, union: Union, bundles: Mapping[str, Bundled]) -> Bundled:

@@ -6,6 +6,7 @@ in the executor's Python, and nothing of Spark's.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,7 @@ from tailrace.lake.schema.column_names import has_just
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Seen
 
-PART = 128 * 2**20
+PART = 64 * 2**20
 """The bytes of records that a task holds at once, and writes as one file."""
 
 LEFT = 100_000
@@ -42,6 +43,10 @@ class Part:
     seen: Mapping[str, Seen] = field(default_factory=dict)
     left: pa.Table = field(default_factory=LINES.empty_table)
     blank: int = 0
+
+
+PARTS = pa.schema({"part": pa.binary()})
+"""The column in which parts, or None where there is none, go from an executor to the driver: pickled, for a moment."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,11 @@ class LandingTask:
         metadata = table.metadata.model_copy(update={**history, "statistics": [], "partition_statistics": []})
         return cls(log, format, epoch, metadata.model_dump_json(), table.location(), dict(table.io.properties), PART)
 
-    def __call__(self, paths: Sequence[str]) -> Part | None:
+    def batches(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Land these files, and give the part to the driver."""
+        yield pa.record_batch([pa.array([pickle.dumps(self.land(paths))])], PARTS)
+
+    def land(self, paths: Sequence[str]) -> Part | None:
         """Land these files; None where one is not plain."""
         # Imported here, as it brings pandas along, which the driver seldom needs.
         from tailrace.lake.catalog.data_files import written_files

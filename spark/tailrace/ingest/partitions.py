@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.database.bundles import queried_arrow
 from tailrace.engines.spark.executions.preparation import queried
-from tailrace.engines.spark.side import Bundled
+from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.ingest.sources import Kafka, Source
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import LAG_STEPS
@@ -36,7 +36,8 @@ def watched(
         assert connection is not None
         rows = queried_arrow(connection, read, text)
     else:
-        rows = [row.asDict() for row in queried(spark, read, lambda view: Query(text.format(view=view))).collect()]
+        frame = as_frame(spark, read)
+        rows = [row.asDict() for row in queried(spark, frame, lambda view: Query(text.format(view=view))).collect()]
     learns = log.strategy.learns
     return joined(
         {row["partition"]: Seen(row["latest"], row["arrived"], {row["bucket"]: row["records"]} if learns else {})}

@@ -7,6 +7,7 @@ leaves it the epoch.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,9 +17,10 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.spark.executions.preparation import schema_of
-from tailrace.engines.spark.executions.worker_queries import WORTH, shares, tried
+from tailrace.engines.spark.executions.worker_queries import WORTH, LogFiles, for_each, shares, tried
+from tailrace.engines.spark.side import FiledRecords
 from tailrace.ingest.landing import LandedFiles
-from tailrace.ingest.landing_task import LandingTask, Part
+from tailrace.ingest.landing_task import PARTS, LandingTask, Part
 from tailrace.ingest.parsing import read_left
 from tailrace.ingest.partitions import joined, latest_in
 from tailrace.ingest.sources import Files, sizes
@@ -41,10 +43,10 @@ RESTS = 16
 
 @dataclass(frozen=True)
 class ByWorkers:
-    """An epoch that the executors' Python has read and written: its files, its records as a frame, how far they go."""
+    """An epoch that the executors' Python has read and written: its files, its records in them, how far they go."""
 
     landed: LandedFiles
-    frame: DataFrame
+    records: FiledRecords
     seen: Mapping[str, Seen]
     blank: int
 
@@ -77,9 +79,11 @@ class WorkerLanding:
 
     def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[Part] | None:
         """Have the executors take their parts of the files; None where one could not."""
-        made = tried(lambda: self.spark.sparkContext.parallelize(parts, len(parts)).map(task).collect())
-        if made is None:
+        frame = for_each(self.spark, parts, task.batches, PARTS)
+        answers = tried(lambda: frame.toArrow())
+        if answers is None:
             return None
+        made = [pickle.loads(part) for part in answers["part"].to_pylist()]
         whole = [part for part in made if part is not None]
         if len(whole) == len(made):
             return whole
@@ -102,7 +106,8 @@ class WorkerLanding:
             records += good.num_rows
             seen.append(latest_in(self.log, good))
         landed = LandedFiles(files, records, bad)
-        return ByWorkers(landed, self._frame(files), joined(seen), sum(part.blank for part in parts))
+        filed = FiledRecords(self._frame(files), LogFiles.of(self.lake.table(self.log.name), files))
+        return ByWorkers(landed, filed, joined(seen), sum(part.blank for part in parts))
 
     def _frame(self, files: Sequence[DataFile]) -> DataFrame:
         columns = declared_types(self.log)

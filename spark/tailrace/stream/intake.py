@@ -164,7 +164,8 @@ class Intake:
         """Make the epoch of records that the executors have written already."""
         self._blank.here += landed.blank
         clock, properties = self._clock_and_properties(self._advanced_by(landed.seen, files, read), read, epoch, 0)
-        good = landed.frame.withColumn("_epoch", F.lit(epoch).cast("bigint"))
+        good = landed.records
+        good = replace(good, frame=good.frame.withColumn("_epoch", F.lit(epoch).cast("bigint")))
         return Bundle(clock, properties, good, landed.landed, None, self.progress, files=len(files), blank=self._blank)
 
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:

@@ -28,7 +28,7 @@ from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free, unconstrained
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
 from tailrace.engines.spark.executions.preparation import prepare
-from tailrace.engines.spark.executions.worker_queries import answered_by_workers, tried
+from tailrace.engines.spark.executions.worker_queries import LogFiles, tried
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.gathered_rows import Gathered
 from tailrace.engines.spark.preview import readable_rows
@@ -116,7 +116,8 @@ class ClusterSession:
         if len(logs) != 1 or any(view in text for view in self._views if view not in logs):
             return None
         schema = to_arrow_schema(_schema(types))
-        frame = answered_by_workers(self.spark, self.lake, *self._logs[logs[0]], text, logs[0], schema)
+        files = LogFiles.scanned(self.lake, *self._logs[logs[0]])
+        frame = None if files is None else files.answer(self.spark, text, logs[0], schema)
         if frame is None:
             return None
         return tried(lambda: self._bring(frame) if self.small else self._once(frame.localCheckpoint()))

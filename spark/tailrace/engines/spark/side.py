@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -16,26 +17,46 @@ from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, Stepped
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.open_windows import OpenWindows
+from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows
 from tailrace.engines.spark.executions.preparation import changed
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
+from tailrace.engines.spark.executions.worker_queries import LogFiles
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.lake.schema.filters import at_most, equal, every
+from tailrace.lake.schema.layouts import is_span, partitioned_by, term
 from tailrace.lake.schema.table_names import ledger_name
+from tailrace.lake.schema.time_spans import spans_between
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.holds import due_items, next_due
 from tailrace.sql.records.stage_records import changes, corrected_before, sent_with
 from tailrace.sql.terms import Condition, Relation
 
-Bundled: TypeAlias = "DataFrame | pa.Table"
-"""A bundle's records as either engine has them: a Spark frame, or an Arrow table."""
+
+@dataclass(frozen=True)
+class FiledRecords:
+    """A bundle's records in files of a log, which executors' Python may read, and as a Spark frame."""
+
+    frame: DataFrame
+    files: LogFiles
+
+
+_KINDS = 2
+"""The kinds of rows of which an epoch has many: panes and partials."""
+
+_OPEN_FILES = 24
+"""The most files that a task has open at once."""
+
+Bundled: TypeAlias = "DataFrame | FiledRecords | pa.Table"
+"""A bundle's records as either engine has them: a Spark frame, files beside it, or an Arrow table."""
 
 
 def as_frame(spark: SparkSession, rows: Bundled) -> DataFrame:
     """Convert records of either engine to a Spark frame."""
+    if isinstance(rows, FiledRecords):
+        return rows.frame
     return frame_of(spark, rows) if isinstance(rows, pa.Table) else rows
 
 
@@ -68,7 +89,8 @@ class SparkSide:
         return self.execution.restore(ledger.where(f"epoch <= {clock.epoch}L"), clock, generation, partials)
 
     def consume(self, bundle: Bundled, state: OpenWindows) -> Consumed:
-        return self.execution.consume(as_frame(self.spark, bundle), state)
+        files = bundle.files if isinstance(bundle, FiledRecords) else None
+        return self.execution.consume(as_frame(self.spark, bundle), state, files)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         return self.execution.step(state, consumed, clock)
@@ -82,10 +104,22 @@ class SparkSide:
             *(F.count_if(late & (F.col("reason") == reason)).alias(reason) for reason in REASONS),
             F.count_if(F.col("kind") == REJECTED).alias("rejected"),
         )
-        append(counts.rows, branch, properties)
+        append(counts.rows, branch, properties, at_once=self._lie_together(stepped))
         found = counts.read()
         timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
         return EpochCounts(found["retractions"], found["rejected"], timings, reasons, stepped.state.open())
+
+    def _lie_together(self, stepped: Stepped) -> bool:
+        """Tell whether an epoch's rows are many, and in so few partitions that a task can have a file open for each."""
+        if stepped.partials < MANY or stepped.ends is None:
+            return False
+        live, most = self.lake.table(self.ledger), _KINDS
+        for one in map(term, partitioned_by(live.spec(), live.schema())):
+            if one.column == "window_end" and is_span(one):
+                most *= spans_between(one.transform, *stepped.ends)
+            elif one.column != "kind":
+                return False
+        return most <= _OPEN_FILES
 
     def onward(self, state: OpenWindows) -> int:
         return self.execution.onward(state)

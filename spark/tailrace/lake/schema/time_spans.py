@@ -20,6 +20,10 @@ _SPANS = (("day", duration(days(1))), ("month", duration(days(31))), ("year", du
 """The spans that a partition may hold, in microseconds: each is for times that lie less than so far apart."""
 
 
+_SHORTEST = {"hour": 1 / 24, "day": 1, "month": 28, "year": 365}
+"""The days that a span has at least."""
+
+
 def spanned(column: str, reach: int | None) -> tuple[str, ...]:
     """Return the partitioning by a column whose values in one epoch lie up to `reach` microseconds apart.
 
@@ -29,6 +33,15 @@ def spanned(column: str, reach: int | None) -> tuple[str, ...]:
     (('day(at)',), ('month(at)',), (), ())
     """
     return next(((f"{span}({column})",) for span, most in _SPANS if reach is not None and reach < most), ())
+
+
+def spans_between(span: str, first: int, last: int) -> int:
+    """Return the most spans of a kind that instants lie in, from the first to the last, in microseconds.
+
+    >>> spans_between("day", 0, 1), spans_between("day", 0, duration(days(2))), spans_between("month", 0, 1)
+    (2, 3, 2)
+    """
+    return 2 + (last - first - 1) // duration(days(_SHORTEST[span]))
 
 
 def reach_of_windows(where: Windowing) -> int | None:

@@ -47,10 +47,13 @@ def aggregated(pipeline: Pipeline, rows: Query) -> Query:
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 
-def put_together(pipeline: Pipeline, rows: Relation) -> Query:
-    """Write the SQL of each window's accumulator from those of parts of its records; the windows stay apart."""
-    by = listed(names(pipeline), list(SPAN))
-    return Query(f"SELECT {by}, {listed(merged(pipeline))} FROM {rows} GROUP BY {by}")
+def put_together(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
+    """Write the SQL of each window's accumulator from those of parts of its records; the windows stay apart.
+
+    With `counted` the parts say how many records `arrived`, and so does the answer.
+    """
+    by, arrived = listed(names(pipeline), list(SPAN)), ["CAST(SUM(arrived) AS bigint) AS arrived"] if counted else []
+    return Query(f"SELECT {by}, {listed(arrived, merged(pipeline))} FROM {rows} GROUP BY {by}")
 
 
 def finished(pipeline: Pipeline, source: Relation) -> Query:

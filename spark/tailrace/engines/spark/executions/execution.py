@@ -17,6 +17,7 @@ from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpoi
 from tailrace.engines.spark.executions.preparation import prepare, queried, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach, Resting
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
+from tailrace.engines.spark.executions.worker_queries import LogFiles
 from tailrace.lake.schema.contracts import PARTIAL
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
@@ -39,21 +40,31 @@ class Consumed:
     """The result of an epoch's first job, on its bundle.
 
     `closest` is the end of the first window in microseconds; None in an empty bundle, or where the execution does not
-    need it. `reach` says which of the windows that rest the partials can meet, where some rest.
+    need it. `furthest` is that of the last. `reach` says which of the windows that rest the partials can meet, where
+    some rest. `count` is how many partials there are, 0 where nobody has counted.
     """
 
     partials: DataFrame
     closest: int | None
+    furthest: int | None
     prepared: PreparedBundle
     reach: Reach | None = None
+    count: int = 0
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """The result of an epoch: the rows of the ledger, computed when they are written, and the state after it."""
+    """The result of an epoch: the rows of the ledger, computed when they are written, and the state after it.
+
+    `partials` is how many partials the rows come of, at most as many as there are rows; 0 where nobody has counted.
+    `ends` is when the first and the last of the windows that they are of end, in microseconds; None where that is not
+    known.
+    """
 
     rows: DataFrame
     state: OpenWindows
+    partials: int = 0
+    ends: tuple[int, int] | None = None
 
 
 class SparkExecution:
@@ -78,7 +89,7 @@ class SparkExecution:
             spread = self._rest.spread(ledger.where(f"kind = '{PARTIAL}'"), partials)
             return self._rest.restored(queried(self.spark, spread, text), clock, generation, partials)
         windows, count = checkpointed(queried(self.spark, ledger, text), F.lit(True), eager=True)
-        return OpenWindows(windows, clock, generation, (windows,), count)
+        return OpenWindows(windows, clock, generation, (windows,), count, ends=count.ends)
 
     def _begin(self) -> None:
         if self._rest is not None:
@@ -110,8 +121,8 @@ class SparkExecution:
         """Return all open windows of a state, those that rest included."""
         return state.windows if self._rest is None else self._rest.every(state)
 
-    def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
-        """Prepare a bundle for the step.
+    def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> Consumed:
+        """Prepare a bundle for the step; `files` hold the same records, where a log's files hold just these.
 
         It has the log's columns and where each record came from; a later stage's also has each record's sign.
         """

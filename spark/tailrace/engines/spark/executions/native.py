@@ -8,9 +8,11 @@ never grows with the number of epochs.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -18,15 +20,16 @@ from pyspark.sql.types import StructType
 from tailrace.engines.python.assigned import BOUNDS, placer
 from tailrace.engines.spark.executions.execution import Consumed, PreparedBundle, SparkExecution, Stepped
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
+from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows, checkpointed, kept
 from tailrace.engines.spark.executions.preparation import queried, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
+from tailrace.engines.spark.executions.worker_queries import LogFiles, tried
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.clock_row import clock_row
-from tailrace.sql.epoch.partials import late, may_be_late, partials, refused
+from tailrace.sql.epoch.partials import late, may_be_late, partials, put_together, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
@@ -47,17 +50,37 @@ class Native(SparkExecution):
         self._refused = self.rows.of_late(refused(pipeline, view["bundle"], view["clock"], view["transitions"]))
         self._remains = self.rows.state(view["transitions"])
 
-    def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
+    def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> Consumed:
         """Aggregate a bundle to partials. `bundle` has the log's columns and where each record came from."""
         prepared, state = self._prepared(bundle), self._settled(state)
         prepared.records.createOrReplaceTempView(self._views["bundle"])
         watermark = state.clock.watermark if state.clock else BEGINNING
         self._clock_view(state, Clock(-1, watermark, 0))
         reaching = () if self._rest is None else self._rest.reaching(state, windows=True)
-        observed = ObservedCounts(self.spark.sql(self._partials), F.min("window_end").alias("closest"), *reaching)
-        partials = observed.rows.localCheckpoint()
-        found = observed.read()
-        return Consumed(partials, found.pop("closest"), prepared, Reach(**found) if reaching else None)
+        ends = F.min("window_end").alias("closest"), F.max("window_end").alias("furthest")
+        aggregates = *ends, F.count(F.lit(1)).alias("count"), *reaching
+        partials, found = self._computed(self.spark.sql(self._partials), files, aggregates)
+        closest, furthest, count = (found.pop(name) for name in ("closest", "furthest", "count"))
+        return Consumed(partials, closest, furthest, prepared, Reach(**found) if reaching else None, count)
+
+    def _computed(
+        self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]
+    ) -> tuple[DataFrame, dict[str, Any]]:
+        """Compute a bundle's partials, by the executors' Python where it can, and aggregates over them."""
+
+        def once(frame: DataFrame, rows: int = 0) -> tuple[DataFrame, dict[str, Any]]:
+            observed = ObservedCounts(frame, *aggregates)
+            return observed.rows.localCheckpoint(storageLevel=kept(rows)), observed.read()
+
+        # What steps made, and windows that the watermark judges before they merge, is in no file.
+        if files is not None and not self.pipeline.each and not self.pipeline.where.merges:
+            bundle = self._views["bundle"]
+            parts = files.answer(self.spark, self._partials, bundle, to_arrow_schema(by_spark.schema))
+            if parts is not None:
+                frame = queried(self.spark, parts, lambda view: put_together(self.pipeline, view, counted=True))
+                if (made := tried(lambda: once(frame, MANY))) is not None:
+                    return made
+        return once(by_spark)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, as two texts of SQL."""
@@ -68,21 +91,32 @@ class Native(SparkExecution):
         windows.createOrReplaceTempView(self._views["state"])
         consumed.partials.createOrReplaceTempView(self._views["partials"])
         self._clock_view(state, clock)
-        moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"))
+        moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"), rows=consumed.count)
         moved.createOrReplaceTempView(self._views["transitions"])
-        rows = self.spark.sql(self._ledger_rows)
+        rows, ends = self.spark.sql(self._ledger_rows), _ends(state, consumed)
         if may_be_late(self.pipeline, consumed.closest, state.clock):
-            rows = rows.unionAll(self.spark.sql(self._late))
+            rows, ends = rows.unionAll(self.spark.sql(self._late)), None
         if self.pipeline.finishing == "close":
             rows = rows.unionAll(self.spark.sql(self._refused))
         rows = self._with_rejected(rows, consumed, clock)
         held = (moved, consumed.partials, *consumed.prepared.held)
-        onward = OpenWindows(self.spark.sql(self._remains), clock, state.generation, held, count, resting)
-        return Stepped(rows, onward)
+        remain = self.spark.sql(self._remains)
+        onward = OpenWindows(remain, clock, state.generation, held, count, resting, count.ends)
+        return Stepped(rows, onward, consumed.count, ends)
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
         frame = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
         frame.createOrReplaceTempView(self._views["clock"])
+
+
+def _ends(state: OpenWindows, consumed: Consumed) -> tuple[int, int] | None:
+    """Return when the first and the last window end that an epoch can be about; None where that is not known."""
+    if state.resting is not None or (state.clock is not None and state.ends is None) or consumed.furthest is None:
+        return None
+    there = None if state.ends is None else state.ends()
+    assert consumed.closest is not None
+    every = [consumed.closest, consumed.furthest, *(there or ())]
+    return min(every), max(every)
 
 
 class Assigned(Native):
@@ -90,6 +124,11 @@ class Assigned(Native):
 
     Windows that merge do not take this execution: they may merge by a rule of their own.
     """
+
+    def _computed(
+        self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]
+    ) -> tuple[DataFrame, dict[str, Any]]:
+        return super()._computed(by_spark, None, aggregates)
 
     def _prepared(self, bundle: DataFrame) -> PreparedBundle:
         prepared, pipeline = super()._prepared(bundle), self.pipeline

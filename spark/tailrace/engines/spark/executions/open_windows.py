@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,7 +23,8 @@ class OpenWindows:
     """The open windows between two epochs, and the clock of the last epoch.
 
     `held` are the checkpoints that the windows depend on. `count` returns the number of windows; None if not counted.
-    Where some rest in files, those are in `resting` and not among `windows`.
+    Where some rest in files, those are in `resting` and not among `windows`. `ends` returns when the first and the last
+    of `windows` end, in microseconds, or None where there are none; it is None where nobody looked.
     """
 
     windows: DataFrame
@@ -30,6 +33,7 @@ class OpenWindows:
     held: tuple[DataFrame, ...] = ()
     count: Callable[[], int] | None = None
     resting: Resting | None = None
+    ends: Callable[[], tuple[int, int] | None] | None = None
 
     def open(self) -> int:
         """Return the number of open windows, those that rest included, once they were computed."""
@@ -79,16 +83,48 @@ _lock = Lock()
 """By session how many ask for it, and what the setting was before; and what is held while that changes."""
 
 
-def checkpointed(frame: DataFrame, remains: Column, *, eager: bool = False) -> tuple[DataFrame, Callable[[], int]]:
-    """Checkpoint a frame with the first job that needs it; return it, and a count of its rows where `remains` holds.
+@dataclass(frozen=True)
+class Remaining:
+    """The windows that remain in a frame, once it was computed: a call returns their number.
 
-    The count comes out of that job. Spark hands out observed metrics with an action on the observed frame, but here the
-    action is on a frame that is made of the checkpoint. So the count is read from the frame's own execution, for which
-    PySpark has no public call, hence `_jdf`. `eager` computes the frame at once.
+    Spark hands out observed metrics with an action on the observed frame, but here the action is on a frame that is
+    made of its checkpoint. So they are read from the frame's own execution, for which PySpark has no public call, hence
+    `_jdf`.
     """
-    watched = frame.observe("remaining", F.count_if(remains).alias("windows"))
-    made = watched.localCheckpoint(eager=eager)
-    return made, lambda: int(watched._jdf.queryExecution().observedMetrics().apply("remaining").getLong(0))
+
+    watched: DataFrame
+
+    def __call__(self) -> int:
+        return int(self._metrics().getLong(0))
+
+    def ends(self) -> tuple[int, int] | None:
+        """Return when the first and the last of them end, in microseconds; None where there are none."""
+        found = self._metrics()
+        return (int(found.getLong(1)), int(found.getLong(2))) if found.getLong(0) else None
+
+    def _metrics(self) -> Any:
+        return self.watched._jdf.queryExecution().observedMetrics().apply("remaining")
+
+
+MANY = 200_000
+"""The rows of an epoch from which on they are worth other ways than those of a few."""
+
+
+def kept(rows: int) -> StorageLevel:
+    """Return where a checkpoint of so many rows is kept: many in files, which takes no longer and leaves the heap."""
+    return StorageLevel.DISK_ONLY if rows >= MANY else StorageLevel.MEMORY_AND_DISK
+
+
+def checkpointed(
+    frame: DataFrame, remains: Column, *, eager: bool = False, end: str = "window_end", rows: int = 0
+) -> tuple[DataFrame, Remaining]:
+    """Checkpoint a frame with the first job that needs it; return it, and what remains: its rows where `remains` holds.
+
+    `end` is the column of a window's end. `eager` computes the frame at once. `rows` is how many it has at least.
+    """
+    ends = F.when(remains, F.col(end))
+    watched = frame.observe("remaining", F.count_if(remains).alias("windows"), F.min(ends), F.max(ends))
+    return watched.localCheckpoint(eager=eager, storageLevel=kept(rows)), Remaining(watched)
 
 
 def lost_state(error: Exception) -> bool:

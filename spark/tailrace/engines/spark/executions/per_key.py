@@ -24,6 +24,7 @@ from tailrace.engines.spark.executions.preparation import queried, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
+from tailrace.engines.spark.executions.worker_queries import LogFiles
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
@@ -50,14 +51,14 @@ class PerKey(SparkExecution):
         self._schema = StructType([StructField("state", state), StructField("ledger", ledger)])
         self._due = changing(pipeline)
 
-    def consume(self, bundle: DataFrame, state: OpenWindows) -> Consumed:
+    def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> Consumed:
         """Take a bundle through the definition's steps; only the step looks at its records."""
         prepared = self._prepared(bundle)
         columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline.key)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.takes_back else []
         items, where = ", ".join(columns), keep_clause(self.pipeline)
         records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT {items} FROM {view}{where}"))
-        return Consumed(records, None, prepared)
+        return Consumed(records, None, None, prepared)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""
@@ -80,7 +81,7 @@ class PerKey(SparkExecution):
         stepped = both.applyInArrow(lambda left, right: bucket(left, right), self._schema)
         if resting is not None:
             stepped = with_resting(self.spark, stepped, resting, self._schema)
-        made, count = checkpointed(stepped, F.col("state").isNotNull())
+        made, count = checkpointed(stepped, F.col("state").isNotNull(), end="state.window_end")
         rows, after = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
         held = (made, *there, *consumed.prepared.held)
         onward = OpenWindows(after, clock, state.generation, held, count, after_rest)

@@ -5,13 +5,15 @@ Each task answers it over some of the files; whoever asks puts the answers toget
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -32,39 +34,66 @@ SHARE = 32 * 2**20
 WORTH = 24 * 2**20
 """The bytes of files from which on the executors' Python is worth its start."""
 
-MEMORY = "512MB"
+MEMORY = "256MB"
 """The memory that DuckDB may take in a task; beyond it, it spills."""
 
 
-def answered_by_workers(
-    spark: SparkSession, lake: Lake, log: Log, where: Filter, snapshot: int | None, text: Query, relation: Relation,
-    schema: pa.Schema,
-) -> DataFrame | None:  # fmt: skip
-    """Return the frame of a text's answers over parts of a landed log's files; None where Spark has to read these.
+@dataclass(frozen=True)
+class LogFiles:
+    """Files of a log that hold just the rows and columns that it declares, by their paths and sizes in bytes.
 
-    `where` says which files, and `relation` how the text calls the log.
+    `schema` is the table's, and `io` are the properties of its files' store.
     """
-    table = lake.table(log.name)
-    tasks = list(table.scan(row_filter=where, snapshot_id=snapshot).plan_files())
-    if sum(task.file.file_size_in_bytes for task in tasks) < WORTH or not _plain(table, log, tasks):
-        return None
-    columns = pa.schema([field for field in table.schema().as_arrow() if field.name in text])
-    asked = FileQuery(in_duckdb_once(text), relation, columns, schema, dict(table.io.properties), MEMORY)
-    cores = spark.sparkContext.defaultParallelism
-    parts = shares([t.file.file_path for t in tasks], [t.file.file_size_in_bytes for t in tasks], cores, SHARE)
 
-    def answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+    schema: pa.Schema
+    io: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, table: Table, files: Iterable[DataFile]) -> LogFiles:
+        """Describe files of a table that are known to be such."""
+        each = list(files)
+        paths, sizes = (tuple(getattr(file, name) for file in each) for name in ("file_path", "file_size_in_bytes"))
+        return cls(paths, sizes, table.schema().as_arrow(), dict(table.io.properties))
+
+    @classmethod
+    def scanned(cls, lake: Lake, log: Log, where: Filter, snapshot: int | None) -> LogFiles | None:
+        """Find the files of a log that `where` asks for; None where some hold other rows or columns."""
+        table = lake.table(log.name)
+        tasks = list(table.scan(row_filter=where, snapshot_id=snapshot).plan_files())
+        if not has_just(table, log) or len(table.schemas()) > 1 or any(task.delete_files for task in tasks):
+            return None
+        return cls.of(table, (task.file for task in tasks))
+
+    def answer(self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema) -> DataFrame | None:
+        """Return the frame of a text's answers over parts of the files; None where these are too small for it.
+
+        `relation` is how the text calls the log.
+        """
+        if sum(self.sizes) < WORTH:
+            return None
+        columns = pa.schema([field for field in self.schema if field.name in text])
+        asked = FileQuery(in_duckdb_once(text), relation, columns, schema, self.io, MEMORY)
+        parts = shares(self.paths, self.sizes, spark.sparkContext.defaultParallelism, SHARE)
+        return for_each(spark, parts, asked.over, schema)
+
+
+def for_each(
+    spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:  # fmt: skip
+    """Return the frame of what a call makes of each part, in a task of the executors' Python for each.
+
+    All such work goes this way, as Spark keeps Python processes of their own for each way to ask for some.
+    """
+
+    def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for files in batch["files"].to_pylist():
-                yield from asked.over(files)
+            for place in batch["id"].to_pylist():
+                yield from call(parts[place])
 
-    listed = spark.sparkContext.parallelize([(part,) for part in parts], len(parts))
-    return spark.createDataFrame(listed, "files array<string>").mapInArrow(answer, from_arrow_schema(schema))
-
-
-def _plain(table: Table, log: Log, tasks: Sequence[FileScanTask]) -> bool:
-    """Tell whether files hold just the rows and columns that the log declares, under these names."""
-    return has_just(table, log) and len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(made, from_arrow_schema(schema))
 
 
 def tried(job: Callable[[], Found]) -> Found | None:
