@@ -16,8 +16,9 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.compiler import compiled
-from tailrace.engines.spark.executions.execution import SparkExecution
+from tailrace.engines.spark.executions.execution import Consumed, SparkExecution
 from tailrace.engines.spark.executions.native import Native
 from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.preparation import changed
@@ -86,6 +87,27 @@ def _plain(value: Any, type: str) -> Any:
     return moment(value) if type == "timestamp" and isinstance(value, int) else value
 
 
+class Feeding:
+    """Feed an execution the records of epochs: of every second one partials that were added up in this process (L1)."""
+
+    def __init__(self, spark: SparkSession, one: SparkExecution) -> None:
+        self.spark, self.one, self._fed = spark, one, 0
+        self._here: BroughtPartials | None = None
+
+    def __call__(self, records: Sequence[Record], epoch: int, state: OpenWindows) -> Consumed:
+        one, self._fed = self.one, self._fed + 1
+        if self._fed % 2 == 0 and isinstance(one, Native) and one.takes_brought(state):
+            if self._here is None:
+                self._here = BroughtPartials(one.pipeline, Settings())
+            return one.consume_brought(arrow_bundle(one.pipeline.log, records, epoch), state, self._here)
+        return one.consume(bundle_frame(self.spark, one.pipeline, records, epoch), state)
+
+    def close(self) -> None:
+        if self._here is not None:
+            self._here.close()
+        self.one.close()
+
+
 Execution = Callable[..., SparkExecution]
 
 
@@ -112,13 +134,12 @@ def run_native(
     """
     rest, said = resting_beyond(spark, pipeline, most), Said()
     one = execution(spark, pipeline) if rest is None else execution(spark, pipeline, rest)
-    state = one.nothing() if state is None else state
+    state, feed = one.nothing() if state is None else state, Feeding(spark, one)
     for records, clock in epochs:
-        consumed = one.consume(bundle_frame(spark, pipeline, records, clock.epoch), state)
-        stepped = one.step(state, consumed, clock)
+        stepped = one.step(state, feed(records, clock.epoch, state), clock)
         said += said_of(pipeline, stepped.rows)
         state = stepped.state
-    one.close()
+    feed.close()
     return said
 
 
@@ -140,19 +161,22 @@ def run_stages(
     """
     stages = [(execution or compiled)(spark, one, resting_beyond(spark, one, most)) for one in pipeline.stages]
     states, said = [one.nothing() for one in stages], [Said() for _ in stages]
+    feed = Feeding(spark, stages[0])
     for records, clock in epochs:
-        bundle, time = bundle_frame(spark, pipeline.stages[0], records, clock.epoch), clock
+        consumed, time = feed(records, clock.epoch, states[0]), clock
         for place, one in enumerate(stages):
-            stepped = one.step(states[place], one.consume(bundle, states[place]), time)
+            stepped = one.step(states[place], consumed, time)
             for row in in_micros(stepped.rows.where("kind <> 'partial'")).collect():
                 said[place][_row(one.pipeline, row)] += 1
             states[place] = stepped.state
             if place + 1 < len(stages):
                 bundle = changed(spark, one.pipeline, stepped.rows)
+                consumed = stages[place + 1].consume(bundle, states[place + 1])
                 before = states[place + 1].clock
                 onward = max(one.onward(stepped.state), before.watermark if before else BEGINNING)
                 time = replace(time, watermark=onward)
-    for one in stages:
+    feed.close()
+    for one in stages[1:]:
         one.close()
     return said
 

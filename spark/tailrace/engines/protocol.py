@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from tailrace.engines.choose import EngineChoice
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PRODUCTION, REJECTED
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PANE, PRODUCTION, REJECTED
 from tailrace.model.base.clock import Clock
 
 FIRED = ("early", "on_time", "late")
@@ -35,6 +37,20 @@ class EpochCounts:
     claimed: int = 0
     fed_back: int = 0
     late: int = 0
+
+    @classmethod
+    def of_rows(cls, rows: pa.Table, open: int) -> EpochCounts:
+        """Count the rows of an epoch of windows, in the columns of its ledger."""
+        counts: dict[tuple[str, bool | None, str | None, str | None], int] = {}
+        for row in rows.group_by(["kind", "retraction", "timing", "reason"]).aggregate([([], "count_all")]).to_pylist():
+            counts[row["kind"], row["retraction"], row["timing"], row["reason"]] = row["count_all"]
+        return cls(
+            sum(n for (kind, taken, *_), n in counts.items() if kind == PANE and taken),
+            sum(n for (kind, *_), n in counts.items() if kind == REJECTED),
+            {each: counts.get((PANE, False, each, None), 0) for each in FIRED},
+            {each: sum(n for (kind, _, _, r), n in counts.items() if (kind, r) == (LATE, each)) for each in REASONS},
+            open,
+        )
 
     @classmethod
     def of_kinds(cls, kinds: Mapping[str, int]) -> EpochCounts:

@@ -55,6 +55,16 @@ from tailrace.sql.records.selections import needs_spark
 from tailrace.sql.records.unions import united
 from tailrace.sql.terms import Relation, quoted
 
+BROUGHT = 16 * 2**20
+"""The bytes that this process reads of an epoch for Spark."""
+
+
+def _to_read(source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> int:
+    """Estimate the bytes of an epoch's records in memory."""
+    if isinstance(source, Files):
+        return sum(sizes(files)) * (_PACKED if source.format == "parquet" else 1)
+    return _MESSAGE * between(before.get("offset", ""), read["offset"])
+
 
 class Sides:
     """The engines of one stream. All of its folds on DuckDB share one database."""
@@ -90,9 +100,14 @@ class Sides:
         """
         if self.bounds.engine is not None:
             return self.small
-        if isinstance(source, Files):
-            return self.bounds.holds(bytes=sum(sizes(files)) * (_PACKED if source.format == "parquet" else 1))
-        return self.bounds.holds(bytes=_MESSAGE * between(before.get("offset", ""), read["offset"]))
+        return self.bounds.holds(bytes=_to_read(source, files, read, before))
+
+    def brings(self, source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> bool:
+        """Tell whether this process reads an epoch where Spark is named, since it is small; what is asked is as of `takes`.
+
+        To plan Spark's reading and landing of a few records takes longer than doing both here.
+        """
+        return self.bounds.engine is Engine.SPARK and _to_read(source, files, read, before) <= BROUGHT
 
     def logged(self, log: Log, after: int, until: int) -> Bundled:
         """Read the log's records of the epochs after one up to another, on the engine that takes so many."""

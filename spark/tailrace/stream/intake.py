@@ -122,7 +122,7 @@ class Intake:
         self._remembered: Remembered | None = None
         self._remembered_rows: RememberedRows | None = None
         self._nothing: pa.Table | None = None
-        self._database = sides.database.cursor() if sides.small else None
+        self._database = sides.database.cursor()
         self._workers = self._by_workers()
 
     def bundle(self, batch: DataFrame, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
@@ -131,7 +131,9 @@ class Intake:
         `files` are those of a source of files, and `batch` has the messages of a topic.
         """
         self._blank = BlankLines()
-        if self.sides.takes(self.source, files, read, self.landing.log.head.properties):
+        given = self.source, files, read, self.landing.log.head.properties
+        # The ids that are remembered on Spark may be too many for this process.
+        if self.sides.takes(*given) or (not self.log.id_columns and self.sides.brings(*given)):
             return self._in_process(self._rows(batch, files), files, read, epoch)
         if isinstance(self.source, Files) and not files:
             # The epoch is of what other logs have: of this one there is nothing to read.
@@ -214,7 +216,6 @@ class Intake:
 
     def _restored_rows(self) -> RememberedRows:
         """Read the ids that the log has, as of its last epoch, by DuckDB."""
-        assert self._database is not None
         epoch, times = self.landing.epoch, times_of(self.lake, self.log.name)
         with scanned(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
             declared = as_declared(self.lake, self.log, Relation(f"{rows} WHERE _epoch <= {epoch}"))

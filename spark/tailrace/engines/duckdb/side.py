@@ -12,11 +12,11 @@ from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.execution import Moved, Windows, executed
 from tailrace.engines.duckdb.preparation import Steps, Taken
-from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
+from tailrace.engines.protocol import EpochCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
+from tailrace.lake.schema.contracts import PANE, PARTIAL
 from tailrace.lake.schema.filters import above, at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
@@ -63,17 +63,7 @@ class DuckSide:
 
     def write(self, stepped: Moved, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         branch.hold(FileChange(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
-        counts: dict[tuple[str, bool | None, str | None, str | None], int] = {}
-        grouped = stepped.rows.group_by(["kind", "retraction", "timing", "reason"]).aggregate([([], "count_all")])
-        for row in grouped.to_pylist():
-            counts[row["kind"], row["retraction"], row["timing"], row["reason"]] = row["count_all"]
-        return EpochCounts(
-            sum(n for (kind, taken, *_), n in counts.items() if kind == PANE and taken),
-            sum(n for (kind, *_), n in counts.items() if kind == REJECTED),
-            {each: counts.get((PANE, False, each, None), 0) for each in FIRED},
-            {each: sum(n for (kind, _, _, r), n in counts.items() if (kind, r) == (LATE, each)) for each in REASONS},
-            stepped.state.count,
-        )
+        return EpochCounts.of_rows(stepped.rows, stepped.state.count)
 
     def onward(self, state: Windows) -> int:
         return self.execution.onward(state)

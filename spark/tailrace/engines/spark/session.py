@@ -70,6 +70,10 @@ def session_conf(settings: Settings) -> dict[str, str]:
     return {
         **catalog_conf(settings),
         "spark.sql.session.timeZone": "UTC",
+        # The records of an epoch that is read here are no constants: the optimizer would compute with them, row by row.
+        "spark.sql.execution.arrow.localRelationThreshold": "64k",
+        # Lists are gathered in a hash map for so many groups, in place of 128 after which all rows are sorted.
+        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
         "spark.sql.ansi.enabled": "true",
         # An epoch is small and nearly all fixed cost; planning it anew between its stages only adds to that.
         "spark.sql.adaptive.enabled": "false",

@@ -40,16 +40,21 @@ class Consumed:
     """The result of an epoch's first job, on its bundle.
 
     `closest` is the end of the first window in microseconds; None in an empty bundle, or where the execution does not
-    need it. `furthest` is that of the last. `reach` says which of the windows that rest the partials can meet, where
-    some rest. `count` is how many partials there are, 0 where nobody has counted.
+    need it. `furthest` is that of the last. `rejected` are the records that a step rejected, and `held` the checkpoints
+    that all this depends on. `reach` says which of the windows that rest the partials can meet, where
+    some rest. `count` is how many partials there are, 0 where nobody has counted. `records` is how many records the
+    bundle has, and `late` whether some came too late; None where nobody has looked.
     """
 
     partials: DataFrame
     closest: int | None
     furthest: int | None
-    prepared: PreparedBundle
+    rejected: DataFrame | None = None
+    held: tuple[DataFrame, ...] = ()
     reach: Reach | None = None
     count: int = 0
+    records: int | None = None
+    late: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -58,13 +63,14 @@ class Stepped:
 
     `partials` is how many partials the rows come of, at most as many as there are rows; 0 where nobody has counted.
     `ends` is when the first and the last of the windows that they are of end, in microseconds; None where that is not
-    known.
+    known. `most` is how many windows and late records they are of at most; None where that is not known.
     """
 
     rows: DataFrame
     state: OpenWindows
     partials: int = 0
     ends: tuple[int, int] | None = None
+    most: int | None = None
 
 
 class SparkExecution:
@@ -140,7 +146,7 @@ class SparkExecution:
 
     def _with_rejected(self, rows: DataFrame, consumed: Consumed, clock: Clock) -> DataFrame:
         """Append the rows of the records that a step rejected to the ledger's other rows."""
-        rejected = consumed.prepared.rejected
+        rejected = consumed.rejected
         if rejected is None:
             return rows
         return rows.unionAll(queried(self.spark, rejected, lambda view: self.rows.of_rejected(view, clock)))

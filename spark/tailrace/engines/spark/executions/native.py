@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.engines.python.assigned import BOUNDS, placer
+from tailrace.engines.spark.executions.arrow_frames import frame_of
+from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.execution import Consumed, PreparedBundle, SparkExecution, Stepped
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows, checkpointed, kept
@@ -41,6 +44,7 @@ class Native(SparkExecution):
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows | None = None) -> None:
         super().__init__(spark, pipeline, rest)
+        self._schema: pa.Schema | None = None
         self._views = {name: Relation(f"tailrace_{pipeline.name}_{name}_{uuid.uuid4().hex[:8]}") for name in _VIEWS}
         view = self._views
         self._partials = partials(pipeline, view["bundle"], view["clock"])
@@ -61,7 +65,31 @@ class Native(SparkExecution):
         aggregates = *ends, F.count(F.lit(1)).alias("count"), *reaching
         partials, found = self._computed(self.spark.sql(self._partials), files, aggregates)
         closest, furthest, count = (found.pop(name) for name in ("closest", "furthest", "count"))
-        return Consumed(partials, closest, furthest, prepared, Reach(**found) if reaching else None, count)
+        reach = Reach(**found) if reaching else None
+        return Consumed(partials, closest, furthest, prepared.rejected, (partials, *prepared.held), reach, count)
+
+    def consume_brought(self, bundle: pa.Table, state: OpenWindows, here: BroughtPartials) -> Consumed:
+        """Take the partials of a bundle that is in this process, which are added up here."""
+        schema = self._partial_schema(bundle, state)
+        found = here.of(bundle, schema, state.clock, state.generation)
+        if found.late or self.pipeline.finishing == "close":
+            frame_of(self.spark, bundle).createOrReplaceTempView(self._views["bundle"])
+        return Consumed(
+            frame_of(self.spark, found.rows), found.closest, found.furthest, None, (), None,
+            found.rows.num_rows, bundle.num_rows, found.late,
+        )  # fmt: skip
+
+    def takes_brought(self, state: OpenWindows) -> bool:
+        """Tell whether partials may be added up elsewhere: windows are in memory, and SQL puts records into them."""
+        return not self.pipeline.each and self._settled(state).resting is None
+
+    def _partial_schema(self, bundle: pa.Table, state: OpenWindows) -> pa.Schema:
+        """Return the columns of partials, as Spark has them."""
+        if self._schema is None:
+            frame_of(self.spark, bundle.slice(0, 0)).createOrReplaceTempView(self._views["bundle"])
+            self._clock_view(state, Clock(-1, BEGINNING, 0))
+            self._schema = to_arrow_schema(self.spark.sql(self._partials).schema)
+        return self._schema
 
     def _computed(
         self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]
@@ -94,15 +122,27 @@ class Native(SparkExecution):
         moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"), rows=consumed.count)
         moved.createOrReplaceTempView(self._views["transitions"])
         rows, ends = self.spark.sql(self._ledger_rows), _ends(state, consumed)
-        if may_be_late(self.pipeline, consumed.closest, state.clock):
+        late = consumed.late
+        if late or (late is None and may_be_late(self.pipeline, consumed.closest, state.clock)):
             rows, ends = rows.unionAll(self.spark.sql(self._late)), None
         if self.pipeline.finishing == "close":
             rows = rows.unionAll(self.spark.sql(self._refused))
         rows = self._with_rejected(rows, consumed, clock)
-        held = (moved, consumed.partials, *consumed.prepared.held)
+        held = (moved, *consumed.held)
         remain = self.spark.sql(self._remains)
         onward = OpenWindows(remain, clock, state.generation, held, count, resting, count.ends)
-        return Stepped(rows, onward, consumed.count, ends)
+        return Stepped(rows, onward, consumed.count, ends, self._most(state, consumed))
+
+    def _most(self, state: OpenWindows, consumed: Consumed) -> int | None:
+        """Return how many windows and late records an epoch can be about; None where that is not known."""
+        if state.resting is not None or consumed.records is None or (state.clock is not None and state.count is None):
+            return None
+        there = 0 if state.count is None else state.count()
+        late = consumed.late or may_be_late(self.pipeline, consumed.closest, state.clock)
+        if (late and consumed.late is not False) or self.pipeline.finishing == "close":
+            # A record that is late is so for each of its windows.
+            return there + consumed.count + consumed.records if self.pipeline.where.merges else None
+        return there + consumed.count
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
         frame = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
@@ -124,6 +164,9 @@ class Assigned(Native):
 
     Windows that merge do not take this execution: they may merge by a rule of their own.
     """
+
+    def takes_brought(self, state: OpenWindows) -> bool:
+        return False
 
     def _computed(
         self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]

@@ -58,7 +58,7 @@ class PerKey(SparkExecution):
         columns += [SIGN] if self.pipeline.takes_back else []
         items, where = ", ".join(columns), keep_clause(self.pipeline)
         records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT {items} FROM {view}{where}"))
-        return Consumed(records, None, None, prepared)
+        return Consumed(records, None, None, prepared.rejected, prepared.held)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch, a bucket at a time."""
@@ -83,7 +83,7 @@ class PerKey(SparkExecution):
             stepped = with_resting(self.spark, stepped, resting, self._schema)
         made, count = checkpointed(stepped, F.col("state").isNotNull(), end="state.window_end")
         rows, after = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
-        held = (made, *there, *consumed.prepared.held)
+        held = (made, *there, *consumed.held)
         onward = OpenWindows(after, clock, state.generation, held, count, after_rest)
         return Stepped(self._with_rejected(rows, consumed, clock), onward)
 

@@ -1,0 +1,12 @@
+"""Here Spark reads and lands also what is small, as it does what is large."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.fold import fold_engines
+
+
+@pytest.fixture(autouse=True)
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_engines, "BROUGHT", -1)
