@@ -103,7 +103,7 @@ class Sides:
         return self.bounds.holds(bytes=_to_read(source, files, read, before))
 
     def brings(self, source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> bool:
-        """Tell whether this process reads an epoch where Spark is named, since it is small; what is asked is as of `takes`.
+        """Tell whether this process reads an epoch for Spark, which the settings name, since it is small; see `takes`.
 
         To plan Spark's reading and landing of a few records takes longer than doing both here.
         """

@@ -16,6 +16,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.pipeline import Pipeline
 
 T = TypeVar("T")
 
@@ -31,6 +32,10 @@ def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
         if lake.settings.engine != "auto":
             raise
         return run(Lake(lake.settings.model_copy(update={"engine": "spark"}), lake.tell))
+
+
+_UNPACKED = 32
+"""The bytes of memory, its copies included, that a byte of a file's records takes on its way from Spark to here."""
 
 
 def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[EngineChoice, int]:
@@ -61,7 +66,9 @@ def session_for(
     from tailrace.engines.spark.session import open_session
 
     spark = open_session(lake.settings, app=f"tailrace {what} {definition.name}")
-    with closing(ClusterSession(spark, lake, choice, small=size <= Bounds.of(lake.settings).memory)) as session:
+    # What is not added up comes out as wide as it went in, and unpacked.
+    bound = Bounds.of(lake.settings).memory // (1 if isinstance(definition, Pipeline) else _UNPACKED)
+    with closing(ClusterSession(spark, lake, choice, small=size <= bound)) as session:
         yield session
 
 

@@ -23,7 +23,7 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import logged
-from tailrace.engines.spark.executions.arrow_frames import frame_of
+from tailrace.engines.spark.executions.arrow_frames import brought, frame_of
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free, unconstrained
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
@@ -89,8 +89,8 @@ class ClusterSession:
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self._of_brought(text):
             return self._here.tallied(self._view_here(text), counts)
-        if self.small:
-            return self._here.tallied(self._bring(self.spark.sql(text)), counts)
+        if self.small and (small := self._bring(self.spark.sql(text))) is not None:
+            return self._here.tallied(small, counts)
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
         every = F.count(F.lit(1)).alias(_ALL)
         counted = ObservedCounts(self.spark.sql(text), *items, every)
@@ -99,16 +99,19 @@ class ClusterSession:
         found = counted.read()
         if found.pop(_ALL) > SMALL:
             return Counted(relation, found)
-        brought = self._bring(self.spark.table(relation))
+        small = self._bring(self.spark.table(relation))
+        if small is None:
+            return Counted(relation, found)
         self.free(relation)
-        return self._here.tallied(brought, counts)
+        return self._here.tallied(small, counts)
 
     def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
         if together is not None and (parts := self._by_workers(text, types)) is not None:
             text = together(parts)
         if self._of_brought(text):
             return self._view_here(text)
-        return self._bring(self.spark.sql(text)) if self.small else self.view(text)
+        small = self._bring(self.spark.sql(text)) if self.small else None
+        return self.view(text) if small is None else small
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
         """Have the executors' Python answer a text that reads one log; None where Spark has to, or some fail."""
@@ -120,7 +123,8 @@ class ClusterSession:
         frame = None if files is None else files.answer(self.spark, text, logs[0], schema)
         if frame is None:
             return None
-        return tried(lambda: self._bring(frame) if self.small else self._once(frame.localCheckpoint()))
+        small = tried(lambda: self._bring(frame)) if self.small else None
+        return tried(lambda: self._once(frame.localCheckpoint())) if small is None else small
 
     def _view_here(self, text: Query) -> Relation:
         """Name a view of relations that this process has taken over."""
@@ -128,9 +132,13 @@ class ClusterSession:
         self._brought.add(relation)
         return relation
 
-    def _bring(self, frame: DataFrame) -> Relation:
-        """Compute a frame, and take its rows over into this process."""
-        relation = self._here.lent(frame.toArrow())
+    def _bring(self, frame: DataFrame) -> Relation | None:
+        """Compute a frame, and take its rows over into this process; None where they are too many for it."""
+        rows = brought(frame)
+        if rows is None:
+            self.small = False
+            return None
+        relation = self._here.lent(rows)
         self._brought.add(relation)
         return relation
 

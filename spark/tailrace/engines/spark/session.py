@@ -111,6 +111,8 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": settings.driver_memory,
+        # A job whose results fill the driver's heap hangs for ever; one that is refused is done another way.
+        "spark.driver.maxResultSize": str(_bytes(settings.driver_memory) // _MOST_OF_HEAP),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
     }
@@ -120,6 +122,19 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
         # In local mode the driver's class path is the executors' as well: copying 60 MB would be for nothing.
         conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
     return conf
+
+
+_MOST_OF_HEAP = 8
+"""The part of the driver's heap that the results of one job may fill: they are there twice, and there may be others."""
+
+
+def _bytes(size: str) -> int:
+    """Convert a size as a JVM takes it to bytes.
+
+    >>> _bytes("4g"), _bytes("512m")
+    (4294967296, 536870912)
+    """
+    return int(size[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[size[-1]]
 
 
 def _needed(settings: Settings, groups: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
-from tailrace.engines.spark.executions.arrow_frames import frame_of
+from tailrace.engines.spark.executions.arrow_frames import brought, frame_of
 from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, Stepped
@@ -108,9 +108,9 @@ class SparkSide:
         return self.execution.step(state, consumed, clock)
 
     def write(self, stepped: Stepped, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        if stepped.most is not None and stepped.most < MANY:
-            # Brought here and written, which is quicker than to plan Spark's writing, and makes fewer files.
-            rows = stepped.rows.toArrow()
+        few = stepped.most is not None and stepped.most < MANY
+        if few and (rows := brought(stepped.rows)) is not None:
+            # Written here, which is quicker than to plan Spark's writing, and makes fewer files.
             branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
             return EpochCounts.of_rows(rows, stepped.state.open())
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE

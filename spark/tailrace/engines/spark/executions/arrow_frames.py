@@ -1,9 +1,24 @@
-"""Make a Spark frame of an Arrow table, with all of its rows."""
+"""Take rows over from this process to Spark, and back: no row is lost, and the driver's heap is not exceeded."""
 
 from __future__ import annotations
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+
+_TOO_LARGE = "spark.driver.maxResultSize"
+"""The setting that Spark's error names where results are more than the driver takes."""
+
+
+def brought(frame: DataFrame) -> pa.Table | None:
+    """Compute a frame, and bring its rows over; None where they are more than the driver takes of one job."""
+    try:
+        return frame.toArrow()
+    except (Py4JJavaError, PySparkException) as error:
+        if _TOO_LARGE in str(error):
+            return None
+        raise
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
