@@ -165,3 +165,5 @@ class SparkSide:
 
     def close(self) -> None:
         self.execution.close()
+        if (opened := self.__dict__.pop("_here", None)) is not None:
+            opened.close()
