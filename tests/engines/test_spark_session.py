@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from tailrace.engines.spark.executions.arrow_frames import brought, frame_of
+from tailrace.engines.spark.executions.arrow_frames import arrow_of, frame_of
 from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.settings import Settings
@@ -104,7 +104,7 @@ def test_X6_a_frame_has_all_rows_of_an_arrow_table_whatever_its_chunks(plain: Sp
 def test_rows_that_are_more_than_the_driver_takes_stay_with_the_executors(plain: SparkSession) -> None:
     most = int(plain.conf.get("spark.driver.maxResultSize") or 0)
     assert most > 0
-    assert brought(plain.range(0, most // 7, 1, 4)) is None
-    few = brought(plain.range(3))
+    assert arrow_of(plain.range(0, most // 7, 1, 4)) is None
+    few = arrow_of(plain.range(3))
     assert few is not None
     assert few["id"].to_pylist() == [0, 1, 2]

@@ -16,6 +16,7 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, SparkExecution
@@ -93,18 +94,18 @@ class Feeding:
     def __init__(self, spark: SparkSession, one: SparkExecution) -> None:
         self.spark, self.one, self._fed = spark, one, 0
         self._here: BroughtPartials | None = None
+        self._database = connect(Settings())
 
     def __call__(self, records: Sequence[Record], epoch: int, state: OpenWindows) -> Consumed:
         one, self._fed = self.one, self._fed + 1
         if self._fed % 2 == 0 and isinstance(one, Native) and one.takes_brought(state):
             if self._here is None:
-                self._here = BroughtPartials(one.pipeline, Settings())
+                self._here = BroughtPartials(one.pipeline, self._database)
             return one.consume_brought(arrow_bundle(one.pipeline.log, records, epoch), state, self._here)
         return one.consume(bundle_frame(self.spark, one.pipeline, records, epoch), state)
 
     def close(self) -> None:
-        if self._here is not None:
-            self._here.close()
+        self._database.close()
         self.one.close()
 
 

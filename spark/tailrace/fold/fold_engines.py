@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -37,7 +37,7 @@ from tailrace.engines.spark.pairs import SparkJoin
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
 from tailrace.fold.fold import PassedEpoch
-from tailrace.ingest.sources import Files, Source, sizes
+from tailrace.ingest.sources import Files, Sized, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.schema.filters import above, at_most, every
@@ -59,10 +59,10 @@ BROUGHT = 16 * 2**20
 """The bytes that this process reads of an epoch for Spark."""
 
 
-def _to_read(source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> int:
+def _to_read(source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> int:
     """Estimate the bytes of an epoch's records in memory."""
     if isinstance(source, Files):
-        return sum(sizes(files)) * (_PACKED if source.format == "parquet" else 1)
+        return sum(sized()) * (_PACKED if source.format == "parquet" else 1)
     return _MESSAGE * between(before.get("offset", ""), read["offset"])
 
 
@@ -93,21 +93,21 @@ class Sides:
         """Whether DuckDB takes an epoch without records, which is as small as one can be."""
         return self.bounds.engine is not Engine.SPARK
 
-    def takes(self, source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> bool:
+    def takes(self, source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> bool:
         """Tell whether DuckDB takes an epoch, by the bytes that are to be read of it.
 
         `read` says up to which offset the epoch reads its source, `before` what the epoch before it said.
         """
         if self.bounds.engine is not None:
             return self.small
-        return self.bounds.holds(bytes=_to_read(source, files, read, before))
+        return self.bounds.holds(bytes=_to_read(source, sized, read, before))
 
-    def brings(self, source: Source, files: Sequence[str], read: Mapping[str, str], before: Mapping[str, str]) -> bool:
+    def brings(self, source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> bool:
         """Tell whether this process reads an epoch for Spark, which the settings name, since it is small; see `takes`.
 
         To plan Spark's reading and landing of a few records takes longer than doing both here.
         """
-        return self.bounds.engine is Engine.SPARK and _to_read(source, files, read, before) <= BROUGHT
+        return self.bounds.engine is Engine.SPARK and _to_read(source, sized, read, before) <= BROUGHT
 
     def logged(self, log: Log, after: int, until: int) -> Bundled:
         """Read the log's records of the epochs after one up to another, on the engine that takes so many."""
@@ -181,7 +181,7 @@ class Sides:
             return SparkJoin(self.spark, self.lake, definition, choice, streamed)
         if isinstance(definition, Map):
             return SparkMap(self.spark, self.lake, definition, choice)
-        return SparkSide(self.spark, self.lake, definition, choice)
+        return SparkSide(self.spark, self.lake, definition, choice, connection=self.database.cursor())
 
     def _by_spark(self, pipeline: Ranged, bundle: pa.Table) -> pa.Table:
         """Take a bundle's records through steps that are written for Spark."""

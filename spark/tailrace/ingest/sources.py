@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,6 +195,10 @@ def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> Looked:
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     columns = tuple((f.name, "timestamp" if f.name in instants else _type_name(f.type)) for f in file.schema_arrow)
     return Looked(path, columns, unlike=_unlike(log, columns))
+
+
+Sized: TypeAlias = Callable[[], Sequence[int]]
+"""A function that looks up the sizes of an epoch's files in bytes, once, where they decide something."""
 
 
 def sizes(paths: Sequence[str]) -> list[int]:

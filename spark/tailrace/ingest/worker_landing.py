@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tailrace.engines.spark.executions.preparation import schema_of
 from tailrace.engines.spark.executions.worker_queries import WORTH, LogFiles, for_each, shares, tried
@@ -23,7 +24,7 @@ from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import PARTS, LandingTask, Part
 from tailrace.ingest.parsing import read_left
 from tailrace.ingest.partitions import joined, latest_in
-from tailrace.ingest.sources import Files, sizes
+from tailrace.ingest.sources import Files, Sized
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import declared_types
 from tailrace.lake.schema.contracts import log_contract
@@ -58,15 +59,15 @@ class WorkerLanding:
         self.spark, self.lake, self.source, self.log = spark, lake, source, log
         self._rests = 0
 
-    def land(self, files: Sequence[str], epoch: int) -> ByWorkers | None:
-        """Read an epoch's files and write their records; None where Spark has to read them.
+    def land(self, files: Sequence[str], sized: Sized, epoch: int) -> ByWorkers | None:
+        """Read an epoch's files, of the sizes that `sized` returns, and write their records; None where Spark has to.
 
         What tasks wrote beside one that failed no commit lists, and maintenance deletes it.
         """
         if self._rests:
             self._rests -= 1
             return None
-        found = sizes(files)
+        found = sized()
         if not files or sum(found) < WORTH or max(found) > LARGEST[self.source.format]:
             return None
         task = LandingTask.of(self.lake, self.log, self.source.format, epoch)
@@ -106,7 +107,8 @@ class WorkerLanding:
             records += good.num_rows
             seen.append(latest_in(self.log, good))
         landed = LandedFiles(files, records, bad)
-        filed = FiledRecords(self._frame(files), LogFiles.of(self.lake.table(self.log.name), files))
+        frame = self._frame(files).withColumn("_epoch", F.lit(epoch).cast("bigint"))
+        filed = FiledRecords(frame, LogFiles.of(self.lake.table(self.log.name), files))
         return ByWorkers(landed, filed, joined(seen), sum(part.blank for part in parts))
 
     def _frame(self, files: Sequence[DataFile]) -> DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from tailrace.ingest.landing import Landable, Landing
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import completed, partitions, watched
-from tailrace.ingest.sources import Files, Source
+from tailrace.ingest.sources import Files, Source, sizes
 from tailrace.ingest.worker_landing import ByWorkers, WorkerLanding
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import DUPLICATES, IDLE, PROGRESS, clock_properties, progress_of, times_of
@@ -131,7 +132,8 @@ class Intake:
         `files` are those of a source of files, and `batch` has the messages of a topic.
         """
         self._blank = BlankLines()
-        given = self.source, files, read, self.landing.log.head.properties
+        sized = cache(lambda: sizes(files))
+        given = self.source, sized, read, self.landing.log.head.properties
         # The ids that are remembered on Spark may be too many for this process.
         if self.sides.takes(*given) or (not self.log.id_columns and self.sides.brings(*given)):
             return self._in_process(self._rows(batch, files), files, read, epoch)
@@ -139,7 +141,7 @@ class Intake:
             # The epoch is of what other logs have: of this one there is nothing to read.
             nothing = self._no_records()
             return self._bundle(nothing, self._advanced(nothing, files, read), read, epoch)
-        if self._workers is not None and (landed := self._workers.land(files, epoch)) is not None:
+        if self._workers is not None and (landed := self._workers.land(files, sized, epoch)) is not None:
             return self._landed(landed, files, read, epoch)
         frame, source = self._frame(batch, files), self.source
         if self.log.id_columns and self._remembered is None:
@@ -166,9 +168,9 @@ class Intake:
         """Make the epoch of records that the executors have written already."""
         self._blank.here += landed.blank
         clock, properties = self._clock_and_properties(self._advanced_by(landed.seen, files, read), read, epoch, 0)
-        good = landed.records
-        good = replace(good, frame=good.frame.withColumn("_epoch", F.lit(epoch).cast("bigint")))
-        return Bundle(clock, properties, good, landed.landed, None, self.progress, files=len(files), blank=self._blank)
+        return Bundle(
+            clock, properties, landed.records, landed.landed, None, self.progress, files=len(files), blank=self._blank
+        )
 
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Read a micro-batch's records by Spark."""

@@ -23,7 +23,7 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import logged
-from tailrace.engines.spark.executions.arrow_frames import brought, frame_of
+from tailrace.engines.spark.executions.arrow_frames import arrow_of, frame_of
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free, unconstrained
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
@@ -123,8 +123,12 @@ class ClusterSession:
         frame = None if files is None else files.answer(self.spark, text, logs[0], schema)
         if frame is None:
             return None
-        small = tried(lambda: self._bring(frame)) if self.small else None
-        return tried(lambda: self._once(frame.localCheckpoint())) if small is None else small
+
+        def answered() -> Relation:
+            small = self._bring(frame) if self.small else None
+            return self._once(frame.localCheckpoint()) if small is None else small
+
+        return tried(answered)
 
     def _view_here(self, text: Query) -> Relation:
         """Name a view of relations that this process has taken over."""
@@ -134,7 +138,7 @@ class ClusterSession:
 
     def _bring(self, frame: DataFrame) -> Relation | None:
         """Compute a frame, and take its rows over into this process; None where they are too many for it."""
-        rows = brought(frame)
+        rows = arrow_of(frame)
         if rows is None:
             self.small = False
             return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
+import duckdb
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
-from tailrace.engines.spark.executions.arrow_frames import brought, frame_of
+from tailrace.engines.spark.executions.arrow_frames import arrow_of, frame_of
 from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, Stepped
@@ -70,10 +71,15 @@ class SparkSide:
     direct = False
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice, *, streams: bool = True
-    ) -> None:
-        """Open the side; a stream's, which has the lease, removes what streams before it left behind."""
+        self, spark: SparkSession, lake: Lake, pipeline: Pipeline, choice: EngineChoice, *, streams: bool = True,
+        connection: duckdb.DuckDBPyConnection | None = None,
+    ) -> None:  # fmt: skip
+        """Open the side; a stream's, which has the lease, removes what streams before it left behind.
+
+        Small bundles are added up on `connection`, if one is given.
+        """
         self.spark, self.lake, self.pipeline, self.choice = spark, lake, pipeline, choice
+        self._connection = connection
         self.rest = RestingWindows(spark, lake, pipeline, lake.settings.windows_in_memory, streams=streams)
         self.execution = compiled(spark, pipeline, self.rest)
         self.ledger = ledger_name(pipeline.name)
@@ -82,7 +88,8 @@ class SparkSide:
 
     @cached_property
     def _here(self) -> BroughtPartials:
-        return BroughtPartials(self.pipeline, self.lake.settings)
+        assert self._connection is not None
+        return BroughtPartials(self.pipeline, self._connection)
 
     def nothing(self, generation: int) -> OpenWindows:
         return self.execution.nothing(generation)
@@ -98,10 +105,11 @@ class SparkSide:
 
     def consume(self, bundle: Bundled, state: OpenWindows) -> Consumed:
         execution = self.execution
-        if isinstance(bundle, pa.Table) and isinstance(execution, Native) and execution.takes_brought(state):
+        own = isinstance(bundle, pa.Table) and self._connection is not None
+        if own and isinstance(execution, Native) and execution.takes_brought(state):
             return execution.consume_brought(bundle, state, self._here)
         files = bundle.files if isinstance(bundle, FiledRecords) else None
-        consumed = self.execution.consume(as_frame(self.spark, bundle), state, files)
+        consumed = execution.consume(as_frame(self.spark, bundle), state, files)
         return replace(consumed, records=bundle.num_rows) if isinstance(bundle, pa.Table) else consumed
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
@@ -109,7 +117,7 @@ class SparkSide:
 
     def write(self, stepped: Stepped, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         few = stepped.most is not None and stepped.most < MANY
-        if few and (rows := brought(stepped.rows)) is not None:
+        if few and (rows := arrow_of(stepped.rows)) is not None:
             # Written here, which is quicker than to plan Spark's writing, and makes fewer files.
             branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
             return EpochCounts.of_rows(rows, stepped.state.open())
@@ -165,5 +173,3 @@ class SparkSide:
 
     def close(self) -> None:
         self.execution.close()
-        if (opened := self.__dict__.pop("_here", None)) is not None:
-            opened.close()

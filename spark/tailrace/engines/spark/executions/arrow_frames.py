@@ -11,7 +11,7 @@ _TOO_LARGE = "spark.driver.maxResultSize"
 """The setting that Spark's error names where results are more than the driver takes."""
 
 
-def brought(frame: DataFrame) -> pa.Table | None:
+def arrow_of(frame: DataFrame) -> pa.Table | None:
     """Compute a frame, and bring its rows over; None where they are more than the driver takes of one job."""
     try:
         return frame.toArrow()

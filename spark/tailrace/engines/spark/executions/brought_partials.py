@@ -8,15 +8,14 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb, literal_row
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.settings import Settings
 from tailrace.sql.epoch.clock_row import clock_values
 from tailrace.sql.epoch.partials import late, may_be_late, may_have_passed, partials
 from tailrace.sql.terms import Query, Relation
@@ -35,15 +34,14 @@ class Brought:
 class BroughtPartials:
     """The partials of one definition's bundles, where its records need no step before they are put into windows."""
 
-    def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
-        self.pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection) -> None:
+        self.pipeline, self._connection = pipeline, connection
         own = uuid.uuid4().hex[:8]
         bundle, clock = (Relation(f"tailrace_{own}_{name}") for name in ("bundle", "clock"))
         self._bundle, self._clock = bundle, clock
         self._partials = in_duckdb(partials(pipeline, bundle, clock, by_slices=True))
         passed = may_have_passed(pipeline, bundle, clock)
         self._late = in_duckdb(Query(f"SELECT COUNT(*) FROM ({late(pipeline, passed, clock)})"))
-        self._connection = connect(settings)
 
     def of(self, bundle: pa.Table, schema: pa.Schema, before: Clock | None, generation: int) -> Brought:
         """Add up a bundle that comes after an epoch; the partials have `schema`."""
@@ -61,7 +59,3 @@ class BroughtPartials:
         finally:
             connection.unregister(self._bundle)
         return Brought(found.rename_columns(schema.names).cast(schema), closest, furthest, too_late)
-
-    def close(self) -> None:
-        """Close the database."""
-        self._connection.close()

@@ -41,9 +41,9 @@ class Consumed:
 
     `closest` is the end of the first window in microseconds; None in an empty bundle, or where the execution does not
     need it. `furthest` is that of the last. `rejected` are the records that a step rejected, and `held` the checkpoints
-    that all this depends on. `reach` says which of the windows that rest the partials can meet, where
-    some rest. `count` is how many partials there are, 0 where nobody has counted. `records` is how many records the
-    bundle has, and `late` whether some came too late; None where nobody has looked.
+    that all this depends on. `reach` says which of the windows that rest the partials can meet, where some rest.
+    `count` is how many partials there are, 0 where nobody has counted. `records` is how many records the bundle has,
+    and `late` whether some came too late; None where nobody has looked.
     """
 
     partials: DataFrame

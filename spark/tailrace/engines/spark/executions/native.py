@@ -81,7 +81,12 @@ class Native(SparkExecution):
 
     def takes_brought(self, state: OpenWindows) -> bool:
         """Tell whether partials may be added up elsewhere: windows are in memory, and SQL puts records into them."""
-        return not self.pipeline.each and self._settled(state).resting is None
+        return self._by_sql and self._settled(state).resting is None
+
+    @property
+    def _by_sql(self) -> bool:
+        """Whether nothing but SQL puts the log's own records into windows."""
+        return not self.pipeline.each
 
     def _partial_schema(self, bundle: pa.Table, state: OpenWindows) -> pa.Schema:
         """Return the columns of partials, as Spark has them."""
@@ -101,7 +106,7 @@ class Native(SparkExecution):
             return observed.rows.localCheckpoint(storageLevel=kept(rows)), observed.read()
 
         # What steps made, and windows that the watermark judges before they merge, is in no file.
-        if files is not None and not self.pipeline.each and not self.pipeline.where.merges:
+        if files is not None and self._by_sql and not self.pipeline.where.merges:
             bundle = self._views["bundle"]
             parts = files.answer(self.spark, self._partials, bundle, to_arrow_schema(by_spark.schema))
             if parts is not None:
@@ -122,8 +127,7 @@ class Native(SparkExecution):
         moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"), rows=consumed.count)
         moved.createOrReplaceTempView(self._views["transitions"])
         rows, ends = self.spark.sql(self._ledger_rows), _ends(state, consumed)
-        late = consumed.late
-        if late or (late is None and may_be_late(self.pipeline, consumed.closest, state.clock)):
+        if self._any_late(state, consumed):
             rows, ends = rows.unionAll(self.spark.sql(self._late)), None
         if self.pipeline.finishing == "close":
             rows = rows.unionAll(self.spark.sql(self._refused))
@@ -133,13 +137,18 @@ class Native(SparkExecution):
         onward = OpenWindows(remain, clock, state.generation, held, count, resting, count.ends)
         return Stepped(rows, onward, consumed.count, ends, self._most(state, consumed))
 
+    def _any_late(self, state: OpenWindows, consumed: Consumed) -> bool:
+        """Tell whether records came too late, or may have where nobody has looked."""
+        if consumed.late is not None:
+            return consumed.late
+        return may_be_late(self.pipeline, consumed.closest, state.clock)
+
     def _most(self, state: OpenWindows, consumed: Consumed) -> int | None:
         """Return how many windows and late records an epoch can be about; None where that is not known."""
         if state.resting is not None or consumed.records is None or (state.clock is not None and state.count is None):
             return None
         there = 0 if state.count is None else state.count()
-        late = consumed.late or may_be_late(self.pipeline, consumed.closest, state.clock)
-        if (late and consumed.late is not False) or self.pipeline.finishing == "close":
+        if self._any_late(state, consumed) or self.pipeline.finishing == "close":
             # A record that is late is so for each of its windows.
             return there + consumed.count + consumed.records if self.pipeline.where.merges else None
         return there + consumed.count
@@ -165,13 +174,9 @@ class Assigned(Native):
     Windows that merge do not take this execution: they may merge by a rule of their own.
     """
 
-    def takes_brought(self, state: OpenWindows) -> bool:
+    @property
+    def _by_sql(self) -> bool:
         return False
-
-    def _computed(
-        self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]
-    ) -> tuple[DataFrame, dict[str, Any]]:
-        return super()._computed(by_spark, None, aggregates)
 
     def _prepared(self, bundle: DataFrame) -> PreparedBundle:
         prepared, pipeline = super()._prepared(bundle), self.pipeline
