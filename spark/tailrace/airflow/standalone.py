@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tailrace.airflow import sqlite_turns
 from tailrace.model.base.errors import TailraceError
 from tailrace.runners.keeper import end_all
 from tailrace.runners.local import Local
@@ -87,6 +88,8 @@ class Standalone:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
+        if "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" not in os.environ:
+            few["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = f"{sqlite_turns.__name__}.CONNECT_ARGS"
         ours = {
             "AIRFLOW_HOME": str(self.folder),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
