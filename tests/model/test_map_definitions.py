@@ -18,7 +18,7 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.map import step
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.plan.loader import LoadError, load, load_ranged
-from tailrace.sql.results.map_rows import stepped
+from tailrace.sql.records.selections import stepped
 from tailrace.sql.terms import Relation
 from tests.support.clicks import VISITS
 
@@ -102,10 +102,12 @@ def test_what_it_means_is_what_it_gives_and_not_its_name() -> None:
 
 def test_steps_that_are_no_code_of_ones_own_are_one_query() -> None:
     twice = replace(EUROS, each=[*EUROS.each, Derive({"more": Col("euros") + 1})])
-    text = stepped(twice, Relation("bundle"))
+    text = stepped(twice, Relation("bundle"), [*twice.log.columns])
     assert text is not None
     assert text.count("FROM") == 2
-    assert stepped(replace(EUROS, each=Each(dict, {"euros": "bigint"})), Relation("bundle")) is None
+    assert (
+        stepped(replace(EUROS, each=Each(dict, {"euros": "bigint"})), Relation("bundle"), [*EUROS.log.columns]) is None
+    )
 
 
 def test_a_record_that_a_step_cannot_take_is_rejected_and_the_others_go_on() -> None:

@@ -16,7 +16,7 @@ from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.catalog.table_protocol import FileChange, Head
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.range_replacement import COUNTS
 from tailrace.lake.schema.filters import Filter
@@ -24,7 +24,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
-from tailrace.sql.terms import Condition, Query
+from tailrace.sql.terms import Condition, Query, bracketed
 
 
 def backfill_map(
@@ -65,18 +65,39 @@ class MapRun(RowsRun):
         super().__init__(session, definition, first, last, pinned)
         self.map = definition
 
+    def compute(self, run: Run, pinned: Head) -> Found:
+        epoch = pinned.number("epoch")
+        if self._held():
+            return self._computed(epoch)
+        # Rows that are compared with none are written as they are computed, and counted by what was written.
+        new = bracketed(map_rows.new(self.map, self._mapped(epoch)))
+        files = self.session.files(map_rows.corrected(self.map, new, as_of(run, pinned)), self.ledger)
+        if files is None:
+            return self._computed(epoch)
+        return Found(None, {**_NOTHING, "changed": sum(file.record_count for file in files)}, tuple(files))
+
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
+        if found.changes is None:
+            branch.hold(FileChange(found.files), properties)
+            return
         self.session.write(map_rows.corrected(self.map, found.different, as_of(run, pinned)), branch, properties)
 
     def _computed(self, epoch: int) -> Found:
-        first, last = _bounds(self.first, self.last)
-        computed = mapped(self.session, self.map, log_records.records(self.session, self.map.log, epoch, first, last))
-        where = self._in_ledger()
-        if not any(True for _ in self.lake.table(self.ledger).scan(row_filter=where).plan_files()):
+        computed = self._mapped(epoch)
+        if not self._held():
             return self._new(computed)
         within = Condition(f"source_epoch <= {epoch}L AND {self._within()}")
-        held = map_rows.current(self.map, self.session.table(self.ledger, where), within)
+        held = map_rows.current(self.map, self.session.table(self.ledger, self._in_ledger()), within)
         return self._counted(map_rows.differences(self.map, computed, held))
+
+    def _mapped(self, epoch: int) -> Query:
+        """Write the query of the rows that the log gives, up to an epoch."""
+        first, last = _bounds(self.first, self.last)
+        return mapped(self.session, self.map, log_records.records(self.session, self.map.log, epoch, first, last))
+
+    def _held(self) -> bool:
+        """Tell whether the ledger may have rows of the range, by its files' statistics."""
+        return any(True for _ in self.lake.table(self.ledger).scan(row_filter=self._in_ledger()).plan_files())
 
     def _new(self, computed: Query) -> Found:
         """Count every computed row as new, where the ledger has no row of the range."""
@@ -85,7 +106,11 @@ class MapRun(RowsRun):
             return self._counted(text)
         # Counting in the process reads only the columns that the condition needs; the others are read when written.
         relation = self.session.view(text)
-        return Found(relation, dict.fromkeys(COUNTS, 0) | {"changed": self.session.count(relation)})
+        return Found(relation, {**_NOTHING, "changed": self.session.count(relation)})
+
+
+_NOTHING: Mapping[str, int] = dict.fromkeys(COUNTS, 0)
+"""The counts of a run that finds nothing."""
 
 
 def _bounds(first: int, last: int) -> tuple[int | None, int | None]:

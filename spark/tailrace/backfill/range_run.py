@@ -58,7 +58,8 @@ class RangeRun(ABC):
         return self.follower.follow()
 
     def forget(self, found: Found) -> None:
-        self.session.free(found.changes)
+        if found.changes is not None:
+            self.session.free(found.changes)
 
     @abstractmethod
     def compute(self, run: Run, pinned: Head) -> Found:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyiceberg.manifest import DataFile
+
 from tailrace.engines.choose import EngineChoice
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
@@ -41,15 +43,18 @@ class Backfilled:
 class Found:
     """The differences that a run would write: a relation of its windows, each with its `change`, and counts by kind.
 
-    Besides the counts that runs have, `held` counts the windows of the range that have an answer.
+    Besides the counts that runs have, `held` counts the windows of the range that have an answer. Rows that are written
+    already are in `files`, which no table lists yet; there is no relation of them.
     """
 
-    changes: Relation
+    changes: Relation | None
     counts: Mapping[str, int]
+    files: tuple[DataFile, ...] = ()
 
     @property
     def different(self) -> Relation:
         """The windows that differ, as a query in brackets."""
+        assert self.changes is not None, "the rows of the differences are written already"
         return Relation(f"(SELECT * FROM {self.changes} WHERE change <> 'same')")
 
 

@@ -58,5 +58,5 @@ class Shared:
         at = stage.pipeline.name, epoch
         if at not in self._relations:
             rows = self._read(stage, epoch, self.first, self.last)
-            self._relations[at] = self.session.materialized(stage.computed(rows))
+            self._relations[at] = self.session.materialized(stage.brought(rows))
         return self._relations[at]

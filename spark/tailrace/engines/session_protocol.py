@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import Side
@@ -130,6 +131,9 @@ class Session(Protocol):
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
         """Append a text's rows to a branch, in a commit with these properties; in the lake `of`, if given."""
+
+    def files(self, text: Query, table: str) -> Sequence[DataFile] | None:
+        """Write a text's rows as files beside a table, which lists none of them yet; None where the engine cannot."""
 
     def follower(self, pipeline: Pipeline, owner: str) -> Following:
         """Return the follower that brings the answers of a pipeline up with its ledger."""

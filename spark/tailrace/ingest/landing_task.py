@@ -9,19 +9,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.partitions import joined, latest_in
 from tailrace.ingest.plain_files import UnplainError, parquet_parts, read_json
 from tailrace.ingest.plain_json import LINES
+from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_just
 from tailrace.model.logs.log import Log
@@ -53,33 +49,20 @@ PARTS = pa.schema({"part": pa.binary()})
 class LandingTask:
     """The task of an executor: read files of a log, and write their records beside its table.
 
-    `metadata` is the table's, without its history; `io` are the properties of its files' store. A task holds about
-    `part` bytes of records.
+    A task holds about `part` bytes of records.
     """
 
     log: Log
     format: str
     epoch: int
-    metadata: str
-    location: str
-    io: Mapping[str, Any]
+    table: DetachedTable
     part: int
 
     @classmethod
     def of(cls, lake: Lake, log: Log, format: str, epoch: int) -> LandingTask | None:
         """Describe the landing of an epoch; None where the table's columns are not just as the log declares them."""
         table = lake.table(log.name)
-        if not has_just(table, log):
-            return None
-        history: dict[str, Any] = {
-            "snapshots": [],
-            "snapshot_log": [],
-            "metadata_log": [],
-            "refs": {},
-            "current_snapshot_id": None,
-        }
-        metadata = table.metadata.model_copy(update={**history, "statistics": [], "partition_statistics": []})
-        return cls(log, format, epoch, metadata.model_dump_json(), table.location(), dict(table.io.properties), PART)
+        return cls(log, format, epoch, DetachedTable.of(table), PART) if has_just(table, log) else None
 
     def batches(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Land these files, and give the part to the driver."""
@@ -91,10 +74,7 @@ class LandingTask:
         from tailrace.lake.catalog.data_files import written_files
 
         pa.set_cpu_count(1)
-        table = Table(
-            ("log",), TableMetadataUtil.parse_raw(self.metadata), "", load_file_io(dict(self.io), self.location),
-            NoopCatalog("log"),
-        )  # fmt: skip
+        table = self.table.opened()
         schema = table.schema().as_arrow()
         found, left, counting = Part(), [LINES.empty_table()], BlankLines()
         try:

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.spark.executions.preparation import schema_of
-from tailrace.engines.spark.executions.worker_queries import WORTH, LogFiles, for_each, shares, tried
+from tailrace.engines.spark.executions.python_tasks import for_each, shares, tried
+from tailrace.engines.spark.executions.worker_queries import WORTH, LogFiles
 from tailrace.engines.spark.side import FiledRecords
 from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import PARTS, LandingTask, Part

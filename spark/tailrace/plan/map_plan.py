@@ -16,7 +16,7 @@ from tailrace.model.definition.source_text import written
 from tailrace.plan.computation_plan import page, plan_data, table_data
 from tailrace.plan.plan_stages import Execution, PlannedQuery
 from tailrace.plan.reading import reads, taken
-from tailrace.sql.records.selections import may_fail
+from tailrace.sql.records.selections import may_fail, stepped
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Relation
 
@@ -36,7 +36,7 @@ def stages(definition: Map) -> Iterator[tuple[str, Execution, str]]:
 
 def query(definition: Map) -> PlannedQuery | None:
     """Write the SQL that makes the ledger's rows of a view of an epoch's records; None where a step runs in Python."""
-    records = map_rows.stepped(definition, Relation("bundle"))
+    records = stepped(definition, Relation("bundle"), [*definition.log.columns, *map_rows.PLACE.values()])
     if records is None:
         return None
     text = map_rows.of_epoch(definition, records, Clock(0, 0, 0), 1)

@@ -99,8 +99,8 @@ class Answering:
         """
         pipeline = self.pipeline
         types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}
-        # A record alone does not say which session it is in, and other steps may need Spark.
-        apart = not pipeline.where.merges and not pipeline.each
+        # A record alone does not say which session it is in.
+        apart = not pipeline.where.merges
         taken = self.session.brought(
             answers.accumulators(pipeline, self._prepared(source), within), types,
             partial(put_together, pipeline) if apart else None,

@@ -12,6 +12,7 @@ from tailrace.engines.map_side import MapSide
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
+from tailrace.sql.records.selections import stepped
 from tailrace.sql.results import map_rows
 
 
@@ -21,7 +22,8 @@ class MapExecution(Stepping):
     def __init__(self, connection: Connection, definition: Map, steps: Steps | None = None) -> None:
         super().__init__(connection, definition, steps)
         self.map = definition
-        self._text = None if steps is not None else map_rows.stepped(definition, self._names["bundle"])
+        columns = [*definition.log.columns, *map_rows.PLACE.values()]
+        self._text = None if steps is not None else stepped(definition, self._names["bundle"], columns)
 
     def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
         """Make the rows that an epoch writes to the ledger, those of rejected records included."""

@@ -190,9 +190,15 @@ class DuckSession:
         return Gathered(self.connection, self._taken_over(schema.empty_table()))
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
+        branch.hold(FileChange(tuple(self._written(text, of or self.lake, branch.table))), properties)
+
+    def files(self, text: Query, table: str) -> Sequence[DataFile]:
+        return self._written(text, self.lake, table)
+
+    def _written(self, text: Query, lake: Lake, table: str) -> list[DataFile]:
         files: list[DataFile] = []
         writing: deque[Future[Sequence[DataFile]]] = deque()
-        target = (of or self.lake).table(branch.table)
+        target = lake.table(table)
         if spans := span_columns(target.spec(), target.schema()):
             # Each file's worth of rows is split by partition, so rows of one time have to come together.
             text = Query(f"SELECT * FROM ({text}) ORDER BY {', '.join(map(quoted, spans))}")
@@ -201,10 +207,10 @@ class DuckSession:
             for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):
                 if len(writing) == WRITERS:
                     files += writing.popleft().result()
-                writing.append(pool.submit((of or self.lake).written, branch.table, pa.Table.from_batches([batch])))
+                writing.append(pool.submit(lake.written, table, pa.Table.from_batches([batch])))
         for one in writing:
             files += one.result()
-        branch.hold(FileChange(tuple(files)), properties)
+        return files
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
         return ProcessFollower(self.connection, self.lake, pipeline, owner)

@@ -13,13 +13,14 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.duckdb.session import ROWS_A_FILE, DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.declared_rows import logged
@@ -28,7 +29,8 @@ from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free, unconstrained
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
 from tailrace.engines.spark.executions.preparation import prepare
-from tailrace.engines.spark.executions.worker_queries import LogFiles, tried
+from tailrace.engines.spark.executions.python_tasks import over_batches, over_group, tried
+from tailrace.engines.spark.executions.worker_queries import LogFiles
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.gathered_rows import Gathered
 from tailrace.engines.spark.preview import readable_rows
@@ -41,6 +43,7 @@ from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
+from tailrace.sql.records.selections import is_common, stepped
 from tailrace.sql.terms import Condition, Query, Relation, all_of, quoted
 
 SMALL = 1_000_000
@@ -83,12 +86,14 @@ class ClusterSession:
         return self._named(self.spark.sql(text))
 
     def materialized(self, text: Query) -> Relation:
+        if self._all_brought(text):
+            return self._taken_over(self._here.materialized(text))
         with unconstrained(self.spark):
             return self._once(self.spark.sql(text).localCheckpoint(eager=False))
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
-        if self._of_brought(text):
-            return self._here.tallied(self._view_here(text), counts)
+        if self._all_brought(text):
+            return self._here.tallied(self._taken_over(self._here.view(text)), counts)
         if self.small and (small := self._bring(self.spark.sql(text))) is not None:
             return self._here.tallied(small, counts)
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
@@ -108,19 +113,18 @@ class ClusterSession:
     def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
         if together is not None and (parts := self._by_workers(text, types)) is not None:
             text = together(parts)
-        if self._of_brought(text):
-            return self._view_here(text)
+        if self._all_brought(text):
+            return self._taken_over(self._here.view(text))
         small = self._bring(self.spark.sql(text)) if self.small else None
         return self.view(text) if small is None else small
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
         """Have the executors' Python answer a text that reads one log; None where Spark has to, or some fail."""
-        logs = [relation for relation in self._logs if relation in text]
-        if len(logs) != 1 or any(view in text for view in self._views if view not in logs):
+        if (log := self._only_log(text)) is None:
             return None
         schema = to_arrow_schema(_schema(types))
-        files = LogFiles.scanned(self.lake, *self._logs[logs[0]])
-        frame = None if files is None else files.answer(self.spark, text, logs[0], schema)
+        files = LogFiles.scanned(self.lake, *self._logs[log])
+        frame = None if files is None else files.answer(self.spark, text, log, schema)
         if frame is None:
             return None
 
@@ -130,9 +134,14 @@ class ClusterSession:
 
         return tried(answered)
 
-    def _view_here(self, text: Query) -> Relation:
-        """Name a view of relations that this process has taken over."""
-        relation = self._here.view(text)
+    def _only_log(self, text: Query) -> Relation | None:
+        """Return the log that a text reads; None where it reads several, or a relation that only Spark has."""
+        logs = [relation for relation in self._logs if relation in text]
+        others = any(view in text for view in (*self._views, *self._brought) if view not in logs)
+        return None if others or len(logs) != 1 else logs[0]
+
+    def _taken_over(self, relation: Relation) -> Relation:
+        """Note that this process has a relation."""
         self._brought.add(relation)
         return relation
 
@@ -142,13 +151,22 @@ class ClusterSession:
         if rows is None:
             self.small = False
             return None
-        relation = self._here.lent(rows)
-        self._brought.add(relation)
-        return relation
+        return self._taken_over(self._here.lent(rows))
 
-    def _of_brought(self, text: Query) -> list[Relation]:
-        """List the relations of a text that this process has taken over; such a text reads no others."""
-        return [relation for relation in self._brought if relation in text]
+    def _all_brought(self, text: Query | Relation) -> bool:
+        """Tell whether this process has what a text reads; where Spark has some of it, Spark is lent the rest."""
+        brought = [relation for relation in self._brought if relation in text]
+        if all(view in self._brought for view in self._views if view in text):
+            return bool(brought)
+        for name in brought:
+            self._lend(name)
+        return False
+
+    def _lend(self, relation: Relation) -> None:
+        """Have Spark read a relation that this process has, under its name."""
+        if relation not in self._views:
+            frame_of(self.spark, self._here.fetched(all_of(relation))).createOrReplaceTempView(relation)
+            self._views.append(relation)
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.spark.sql(text).collect()]
@@ -161,18 +179,30 @@ class ClusterSession:
         return int(row["n"])
 
     def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
+        if self._all_brought(source):
+            return self._taken_over(self._here.prepared(source, pipeline))
+        if all(map(is_common, pipeline.each)):
+            # No view, so that the executors' Python can take the steps as well.
+            text = stepped(pipeline, source, self.spark.sql(all_of(source)).columns)
+            assert text is not None, "common steps have a text"
+            return text
         return self._named(prepare(self.spark.sql(all_of(source)), pipeline))
 
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
+        if self._all_brought(text):
+            return self._taken_over(self._here.mapped(text, function, types))
         schema = _schema(types)
-        return self._named(self.spark.sql(text).mapInArrow(function(to_arrow_schema(schema)), schema))
+        return self._named(self.spark.sql(text).mapInArrow(over_batches(function(to_arrow_schema(schema))), schema))
 
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:
+        if self._all_brought(text):
+            return self._taken_over(self._here.by_key(text, key, function, types))
         schema = _schema(types)
         grouped = self.spark.sql(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
-        return self._named(grouped.applyInArrow(function(to_arrow_schema(schema)), schema))
+        call = function(to_arrow_schema(schema))
+        return self._named(grouped.applyInArrow(lambda rows: over_group(call, rows), schema))
 
     def side(self, pipeline: Pipeline) -> SparkSide:
         return SparkSide(self.spark, self.lake, pipeline, self.choice, streams=False)
@@ -186,13 +216,21 @@ class ClusterSession:
         return made
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
-        if brought := self._of_brought(text):
+        if self._all_brought(text):
             with suppress(duckdb.OutOfMemoryException):
                 self._here.write(text, branch, properties, of)
                 return
-        for name in brought:
-            frame_of(self.spark, self._here.fetched(all_of(name))).createOrReplaceTempView(name)
+            for name in self._brought:
+                if name in text:
+                    self._lend(name)
         append(self.spark.sql(text), branch, properties)
+
+    def files(self, text: Query, table: str) -> Sequence[DataFile] | None:
+        log = self._only_log(text)
+        read = None if log is None else LogFiles.scanned(self.lake, *self._logs[log])
+        if log is None or read is None:
+            return None
+        return read.write(self.spark, text, log, self.lake.table(table), ROWS_A_FILE)
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
         return Follower(self.lake, pipeline, owner, self._here.connection)
@@ -201,6 +239,9 @@ class ClusterSession:
         if relation in self._brought:
             self._brought.remove(relation)
             self._here.free(relation)
+            if relation in self._views:
+                self._views.remove(relation)
+                self.spark.catalog.dropTempView(relation)
             return
         frame = self._checkpointed.pop(relation)
         self.spark.catalog.dropTempView(relation)

@@ -30,6 +30,7 @@ from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free
 from tailrace.engines.spark.executions.per_key import BUCKET, as_pair, bucketed
 from tailrace.engines.spark.executions.preparation import schema_of, viewed
+from tailrace.engines.spark.executions.python_tasks import over_group
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.productions import SparkProducer
 from tailrace.engines.spark.side import Bundled, as_frame
@@ -156,7 +157,7 @@ class SparkKeys(SparkProducer):
         there = brought(records, self.computation.key)
         touched, resting = split_state(keyed, there, self.computation.key, now, IS_DUE)
         both = touched.groupBy(BUCKET).cogroup(records.groupBy(BUCKET))
-        stepped = both.applyInArrow(lambda left, right: bucket(left, right), self._schema)
+        stepped = both.applyInArrow(lambda left, right: over_group(bucket, left, right), self._schema)
         made = with_resting(self.spark, stepped, resting, self._schema).localCheckpoint(eager=False)
         rows, frame = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
         loop = rows.where(f"kind = '{FEEDBACK}'") if self.computation.loops else None

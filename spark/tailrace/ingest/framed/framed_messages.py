@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.engines.spark.executions.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.framed.avro_bodies import AvroBodies
 from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges
@@ -83,7 +84,7 @@ class FramedMessages:
         lines = messages.selectExpr("value AS _bytes", *LINES.names[1:])
         if self.log.signed:
             lines = blank.without(lines, "_bytes IS NULL")
-        return lines.mapInArrow(_reading(self.log, self._found(messages)), self._schema)
+        return lines.mapInArrow(over_batches(_reading(self.log, self._found(messages))), self._schema)
 
     def nothing(self, spark: SparkSession) -> DataFrame:
         """Make the frame of no record."""

@@ -11,7 +11,7 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.joins import Pack, Pairs, Unpack
 from tailrace.model.definition.record_steps import Derive, Each, ElementWise, SparkColumns, SparkFrame
 from tailrace.sql.records.join_sides import packed, paired, unpacked
-from tailrace.sql.terms import Sql, quoted
+from tailrace.sql.terms import Relation, Sql, quoted
 
 FAILED = "_failed"
 """The column that says why a step could not take a record; null where all steps could."""
@@ -52,6 +52,27 @@ def selected(step: ElementWise, types: Mapping[str, str], columns: list[str]) ->
         shared = [quoted(name) for name in columns if name != step.name]
         return [*shared, f"INLINE({unpacked(step, types)})"]
     return None
+
+
+def stepped(definition: Ranged, source: Relation, columns: list[str]) -> Relation | None:
+    """Write a relation, with these columns, after a definition's steps: a query in brackets.
+
+    None where a step is code of one's own.
+    """
+    types = dict(definition.log.columns)
+    for step in definition.each:
+        items = selected(step, types, columns)
+        if items is None:
+            return None
+        source, own = Relation(f"(SELECT {', '.join(items)} FROM {source})"), step.columns(types)
+        columns = [*(name for name in columns if name in own or name not in types), *(n for n in own if n not in types)]
+        types = dict(own)
+    return source
+
+
+def is_common(step: ElementWise) -> bool:
+    """Tell whether a step is written in the common SQL, which any engine reads."""
+    return isinstance(step, Derive | Pack | Pairs | Unpack)
 
 
 def keeps_each(step: ElementWise) -> bool:

@@ -15,23 +15,12 @@ from tailrace.model.definition.map import Map
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.query_shapes import equal_in, filled
 from tailrace.sql.records.assignment import keep_clause
-from tailrace.sql.records.selections import FAILED, selected
+from tailrace.sql.records.selections import FAILED
 from tailrace.sql.results.backfill_rows import BackfillVersion, production_rows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
 
 PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset": "_offset"}
 """The place in the log of a row's record: the ledger's columns, each with the record's own."""
-
-
-def stepped(definition: Map, source: Relation) -> Relation | None:
-    """Write a relation of records after all steps, a query in brackets; None where a step is code of one's own."""
-    types = dict(definition.log.columns)
-    for step in definition.each:
-        items = selected(step, types, [*types, *PLACE.values()])
-        if items is None:
-            return None
-        source, types = Relation(f"(SELECT {', '.join(items)} FROM {source})"), dict(step.columns(types))
-    return source
 
 
 def output(definition: Map, records: Relation) -> Query:

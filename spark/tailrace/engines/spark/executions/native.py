@@ -25,9 +25,10 @@ from tailrace.engines.spark.executions.execution import Consumed, PreparedBundle
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows, checkpointed, kept
 from tailrace.engines.spark.executions.preparation import queried, schema_of
+from tailrace.engines.spark.executions.python_tasks import over_batches, tried
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
-from tailrace.engines.spark.executions.worker_queries import LogFiles, tried
+from tailrace.engines.spark.executions.worker_queries import LogFiles
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
@@ -184,7 +185,8 @@ class Assigned(Native):
         records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS}).fields])
         # Checkpointed, so that the code is called once for a record although partials and late records are read apart.
-        placed = records.mapInArrow(placer(pipeline, to_arrow_schema(schema)), schema).localCheckpoint(eager=False)
+        placed = records.mapInArrow(over_batches(placer(pipeline, to_arrow_schema(schema))), schema)
+        placed = placed.localCheckpoint(eager=False)
         return replace(prepared, records=placed, held=(*prepared.held, placed))
 
 

@@ -21,6 +21,7 @@ from tailrace.engines.python.window_step import PythonStep
 from tailrace.engines.spark.executions.execution import Consumed, SparkExecution, Stepped
 from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
 from tailrace.engines.spark.executions.preparation import queried, schema_of
+from tailrace.engines.spark.executions.python_tasks import over_group
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
@@ -78,7 +79,7 @@ class PerKey(SparkExecution):
             now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
             windows, resting = split_state(windows, keys, self.pipeline.key, now, self._due)
         both = windows.groupBy(BUCKET).cogroup(consumed.partials.groupBy(BUCKET))
-        stepped = both.applyInArrow(lambda left, right: bucket(left, right), self._schema)
+        stepped = both.applyInArrow(lambda left, right: over_group(bucket, left, right), self._schema)
         if resting is not None:
             stepped = with_resting(self.spark, stepped, resting, self._schema)
         made, count = checkpointed(stepped, F.col("state").isNotNull(), end="state.window_end")

@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tailrace.engines.python.each_calls import caller
+from tailrace.engines.spark.executions.python_tasks import over_batches
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
@@ -71,7 +72,7 @@ def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame
     new = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in step.gives.items()))
     assert isinstance(new, StructType)
     schema = StructType([*fields, *new.fields, StructField(FAILED, StringType())])
-    return frame.mapInArrow(caller(step, dict(types), to_arrow_schema(schema)), schema)
+    return frame.mapInArrow(over_batches(caller(step, dict(types), to_arrow_schema(schema))), schema)
 
 
 def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFrame:

@@ -5,28 +5,25 @@ Each task answers it over some of the files; whoever asks puts the answers toget
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.file_query import FileQuery
+from tailrace.engines.spark.executions.python_tasks import for_each, shares, tried
+from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_just
 from tailrace.lake.schema.filters import Filter
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, Relation
-
-Found = TypeVar("Found")
 
 SHARE = 32 * 2**20
 """The bytes of files that a task is given, where there are so many for each core."""
@@ -73,54 +70,47 @@ class LogFiles:
         """
         if sum(self.sizes) < WORTH:
             return None
+        return for_each(spark, self._parts(spark), self._asked(text, relation, schema).over, schema)
+
+    def write(
+        self, spark: SparkSession, text: Query, relation: Relation, table: Table, rows: int
+    ) -> list[DataFile] | None:
+        """Write a text's answers over parts of the files as files beside a table, with about so many rows each.
+
+        None where the files are too small for it, or an executor cannot; what others wrote then no commit lists, and
+        maintenance deletes it.
+        """
+        if sum(self.sizes) < WORTH:
+            return None
+        writing = FileWriting(self._asked(text, relation, table.schema().as_arrow()), DetachedTable.of(table), rows)
+        frame = for_each(spark, self._parts(spark), writing.batches, WRITTEN)
+        answers = tried(frame.toArrow)
+        if answers is None:
+            return None
+        return [file for written in answers["files"].to_pylist() for file in pickle.loads(written)]
+
+    def _asked(self, text: Query, relation: Relation, schema: pa.Schema) -> FileQuery:
         columns = pa.schema([field for field in self.schema if field.name in text])
-        asked = FileQuery(in_duckdb_once(text), relation, columns, schema, self.io, MEMORY)
-        parts = shares(self.paths, self.sizes, spark.sparkContext.defaultParallelism, SHARE)
-        return for_each(spark, parts, asked.over, schema)
+        return FileQuery(in_duckdb_once(text), relation, columns, schema, self.io, MEMORY)
+
+    def _parts(self, spark: SparkSession) -> list[list[str]]:
+        return shares(self.paths, self.sizes, spark.sparkContext.defaultParallelism, SHARE)
 
 
-def for_each(
-    spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
-    schema: pa.Schema,
-) -> DataFrame:  # fmt: skip
-    """Return the frame of what a call makes of each part, in a task of the executors' Python for each.
-
-    All such work goes this way, as Spark keeps Python processes of their own for each way to ask for some.
-    """
-
-    def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for place in batch["id"].to_pylist():
-                yield from call(parts[place])
-
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(made, from_arrow_schema(schema))
+WRITTEN = pa.schema({"files": pa.binary()})
+"""The column in which the written files of a part go from an executor to the driver: pickled, for a moment."""
 
 
-def tried(job: Callable[[], Found]) -> Found | None:
-    """Have the executors' Python do a job; None where one of them lacks the package, or memory: Spark goes on itself.
+@dataclass(frozen=True)
+class FileWriting:
+    """The task of an executor that writes what a query answers over some files, about `rows` of it in a file."""
 
-    Raises the error of a job that was cancelled.
-    """
-    try:
-        return job()
-    except (Py4JJavaError, PySparkException) as error:
-        if "cancelled" in str(error):
-            raise
-        return None
+    query: FileQuery
+    table: DetachedTable
+    rows: int
 
-
-def shares(files: Sequence[str], sizes: Sequence[int], cores: int, share: int) -> list[list[str]]:
-    """Share files out among tasks in their order: a few tasks a core, or more of about `share` bytes.
-
-    >>> shares(["a", "b", "c", "d"], [5, 5, 5, 5], cores=1, share=5)
-    [['a'], ['b'], ['c'], ['d']]
-    >>> shares(["a", "b", "c", "d"], [4, 1, 1, 6], cores=1, share=100)
-    [['a'], ['b', 'c', 'd']]
-    """
-    tasks = max(1, min(len(files), max(3 * cores, sum(sizes) // share)))
-    ends, done = [0], 0
-    for place, size in enumerate(sizes, 1):
-        done += size
-        if done * tasks >= sum(sizes) * len(ends) or place == len(files):
-            ends.append(place)
-    return [list(files[start:end]) for start, end in pairwise(ends)]
+    def batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Write the answers over these files, and give the driver the files that they are in."""
+        pa.set_cpu_count(1)
+        written = list(self.table.written(self.query.over(files), self.rows))
+        yield pa.record_batch([pa.array([pickle.dumps(written)])], WRITTEN)

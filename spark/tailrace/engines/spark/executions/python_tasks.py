@@ -1,0 +1,100 @@
+"""Work for the executors' Python: a task for each part of what there is to do, and what a task costs beside its work.
+
+Spark has the Python of each task read the directories of all archives on its path again, which are Spark's own with
+thousands of entries: a quarter of a second, which a task here saves the one that comes after it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TypeVar
+from zipimport import zipimporter
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tailrace.engines.session_protocol import OverBatches
+
+Found = TypeVar("Found")
+
+
+def over_batches(function: OverBatches) -> OverBatches:
+    """Return a function for `mapInArrow` that does as another one does, and lets the next task begin sooner."""
+
+    def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from function(batches)
+        finally:
+            forget_archives()
+
+    return over
+
+
+def over_group(function: Callable[..., pa.Table], *tables: pa.Table) -> pa.Table:
+    """Call a function on the tables of a group, and let the next task begin sooner."""
+    try:
+        return function(*tables)
+    finally:
+        forget_archives()
+
+
+def forget_archives() -> None:
+    """Have Python forget which archives it imports from, until an import looks for them.
+
+    `importlib.invalidate_caches`, which Spark calls at the start of a task, reads the directory of each that is known.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+def for_each(
+    spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:  # fmt: skip
+    """Return the frame of what a call makes of each part, in a task of the executors' Python for each.
+
+    All such work goes this way, as Spark keeps Python processes of their own for each way to ask for some.
+    """
+
+    def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place in batch["id"].to_pylist():
+                yield from call(parts[place])
+
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(over_batches(made), from_arrow_schema(schema))
+
+
+def tried(job: Callable[[], Found]) -> Found | None:
+    """Have the executors' Python do a job; None where one of them lacks the package, or memory: Spark goes on itself.
+
+    Raises the error of a job that was cancelled.
+    """
+    try:
+        return job()
+    except (Py4JJavaError, PySparkException) as error:
+        if "cancelled" in str(error):
+            raise
+        return None
+
+
+def shares(files: Sequence[str], sizes: Sequence[int], cores: int, share: int) -> list[list[str]]:
+    """Share files out among tasks in their order: a few tasks a core, or more of about `share` bytes.
+
+    >>> shares(["a", "b", "c", "d"], [5, 5, 5, 5], cores=1, share=5)
+    [['a'], ['b'], ['c'], ['d']]
+    >>> shares(["a", "b", "c", "d"], [4, 1, 1, 6], cores=1, share=100)
+    [['a'], ['b', 'c', 'd']]
+    """
+    tasks = max(1, min(len(files), max(3 * cores, sum(sizes) // share)))
+    ends, done = [0], 0
+    for place, size in enumerate(sizes, 1):
+        done += size
+        if done * tasks >= sum(sizes) * len(ends) or place == len(files):
+            ends.append(place)
+    return [list(files[start:end]) for start, end in pairwise(ends)]

@@ -1,0 +1,59 @@
+"""A table as a process needs it that only writes files beside it: an executor's Python, which has no catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import load_file_io
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
+
+_HISTORY: Mapping[str, Any] = {
+    "snapshots": [],
+    "snapshot_log": [],
+    "metadata_log": [],
+    "refs": {},
+    "current_snapshot_id": None,
+    "statistics": [],
+    "partition_statistics": [],
+}
+"""What the metadata of a table says of its commits, as it says it of none."""
+
+
+@dataclass(frozen=True)
+class DetachedTable:
+    """A table without its history. `metadata` is JSON, `io` are the properties of its files' store."""
+
+    metadata: str
+    location: str
+    io: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, table: Table) -> DetachedTable:
+        """Describe a table as it stands now."""
+        metadata = table.metadata.model_copy(update=dict(_HISTORY))
+        return cls(metadata.model_dump_json(), table.location(), dict(table.io.properties))
+
+    def opened(self) -> Table:
+        """Open the table, to write files."""
+        io = load_file_io(dict(self.io), self.location)
+        return Table(("detached",), TableMetadataUtil.parse_raw(self.metadata), "", io, NoopCatalog("detached"))
+
+    def written(self, batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[DataFile]:
+        """Write batches with the table's own columns as files, about so many rows at a time; yield the files."""
+        # Imported here, as it brings pandas along, which the driver seldom needs.
+        from tailrace.lake.catalog.data_files import written_files
+
+        table, waiting = self.opened(), list[pa.RecordBatch]()
+        for batch in batches:
+            waiting.append(batch)
+            if sum(one.num_rows for one in waiting) >= rows:
+                yield from written_files(table, pa.Table.from_batches(waiting))
+                waiting = []
+        if waiting:
+            yield from written_files(table, pa.Table.from_batches(waiting))
