@@ -26,7 +26,9 @@ def test_X2_rows_are_in_their_partitions_sorted_or_as_they_come(plain: SparkSess
         branch = Branch(lake, TABLE, f"stream_{at_once}".lower())
         branch.start()
         append(rows, branch, {"epoch": "1"}, at_once=at_once)
-        assert sorted(plain.sql(f"SELECT * FROM {branch.target}").collect()) == sorted(rows.collect())
+        assert sorted(plain.sql(f"SELECT * FROM {lake.spark_name(TABLE, branch.name)}").collect()) == sorted(
+            rows.collect()
+        )
         snapshot = lake.refs(TABLE)[branch.name]
         files = [task.file for task in lake.table(TABLE).scan(snapshot_id=snapshot).plan_files()]
         spread.append(sorted((str(file.partition), file.record_count) for file in files))

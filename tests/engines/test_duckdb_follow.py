@@ -42,7 +42,7 @@ class Ledger:
             told = {**contract.properties, MEANING: encode_meaning(PIPELINE.meaning), GENERATION: "0"}
             self.lake.ensure(type(contract)(**{**vars(contract), "properties": told}), said)
         self.table = ledger_contract(PIPELINE).table
-        self.branch = Branch(self.lake, self.table, "stream_1", direct=True)
+        self.branch = Branch(self.lake, self.table, "stream_1")
         self.follower = ProcessFollower(CONNECTION.cursor(), self.lake, PIPELINE, "test")
         self.branch.start()
 

@@ -248,7 +248,7 @@ def test_X1_a_stream_that_was_fenced_off_compacts_nothing_for_the_next(compactin
     with compacting.stream() as group:
         for _ in range(5):
             compacting.fold(group)
-        other = Lease.take(compacting.lake, LEDGER, direct=True)
+        other = Lease.take(compacting.lake, LEDGER)
         lease = group[0].lease
         for _ in range(4):
             group._compacting.after_commit(lease)

@@ -60,7 +60,7 @@ def test_a_null_list_of_structs_stays_one(lake: Lake) -> None:
 
 
 def test_files_of_a_table_that_changed_since_are_read_by_the_numbers_of_its_columns(lake: Lake) -> None:
-    branch = Branch(lake, "things", "stream_1", direct=True)
+    branch = Branch(lake, "things", "stream_1")
     branch.start()
     held(lake, branch, 0, {"kind": "a", "n": 1}, {"kind": "a", "n": 2, "pairs": []}, {"kind": "b", "pairs": [{"a": 3}]})
     branch.publish()
@@ -81,7 +81,7 @@ def test_files_of_a_table_that_changed_since_are_read_by_the_numbers_of_its_colu
 
 
 def test_X2_nothing_is_there_before_it_is_published_and_then_all_of_it(lake: Lake) -> None:
-    branch = Branch(lake, "things", "stream_1", direct=True)
+    branch = Branch(lake, "things", "stream_1")
     branch.start()
     held(lake, branch, 0, {"kind": "a", "n": 1}, {"kind": "b", "n": 2})
     assert read(lake) == []
@@ -93,7 +93,7 @@ def test_X2_nothing_is_there_before_it_is_published_and_then_all_of_it(lake: Lak
 
 
 def test_X1_who_was_overtaken_publishes_nothing_and_can_write_on_top(lake: Lake) -> None:
-    ours = Branch(lake, "things", "stream_1", direct=True)
+    ours = Branch(lake, "things", "stream_1")
     ours.start()
     held(lake, ours, 0, {"kind": "a", "n": 1})
     lake.mark("things", {"by": "another"}, lake.head("things").snapshot)
@@ -106,8 +106,8 @@ def test_X1_who_was_overtaken_publishes_nothing_and_can_write_on_top(lake: Lake)
 
 
 def test_X1_a_stream_whose_lease_was_taken_publishes_nothing(lake: Lake) -> None:
-    zombie = Lease.take(lake, "things", direct=True)
-    heir = Lease.take(lake, "things", direct=True)
+    zombie = Lease.take(lake, "things")
+    heir = Lease.take(lake, "things")
     held(lake, zombie.branch, 0, {"kind": "a", "n": 1})
     with pytest.raises(FencedError):
         zombie.commit({"epoch": "0"}, lambda: None)
@@ -117,7 +117,7 @@ def test_X1_a_stream_whose_lease_was_taken_publishes_nothing(lake: Lake) -> None
 
 
 def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    branch, commit = Branch(lake, "things", "stream_1", direct=True), type(changing(lake.catalog)).commit_table
+    branch, commit = Branch(lake, "things", "stream_1"), type(changing(lake.catalog)).commit_table
     branch.start()
     held(lake, branch, 0, {"kind": "a", "n": 1})
 
@@ -132,32 +132,28 @@ def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch:
     assert read(lake) == [1]
 
 
-def test_X2_on_a_branch_of_sparks_what_this_process_writes_is_seen_once_main_is_moved_to_it(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    branch, commit = Branch(lake, "things", "backfill_1"), type(lake).change
+def test_X1_what_spark_wrote_before_main_moved_is_not_published_on_top(lake: Lake) -> None:
+    branch = Branch(lake, "things", "stream_1")
     branch.start()
+    branch.opened()
+    moved = lake.mark("things", {"by": "another"}, lake.head("things").snapshot)
+    assert branch.start().snapshot == moved
+    with pytest.raises(AssertionError, match="nothing was written"):
+        branch.publish()
+    assert lake.head("things").snapshot == moved
+    branch.opened()
+    assert lake.refs("things") == {"main": moved, "stream_1": moved}
 
-    def lost(*args: Any) -> Any:
-        commit(*args)
-        raise MovedError("a reply that was lost, and the commit tried again")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(type(lake), "change", lost)
-        held(lake, branch, 0, {"kind": "a", "n": 1})
-    assert read(lake) == []
-    assert lake.head("things").number("epoch") == -1
-    branch.publish()
-    assert read(lake) == [1]
-    old = tuple(task.file for task in lake.table("things").scan().plan_files())
+def test_a_branch_that_main_leaves_behind_is_removed(lake: Lake) -> None:
+    branch = Branch(lake, "things", "stream_1")
     branch.start()
-    branch.hold(FileChange(tuple(lake.written("things", rows(lake, {"kind": "b", "n": 2}))), old), {"epoch": "1"})
-    assert read(lake) == [1]
+    branch.opened()
+    assert set(lake.refs("things")) == {"main", "stream_1"}
+    held(lake, branch, 0, {"kind": "a", "n": 1})
     branch.publish()
-    assert read(lake) == [2]
-    branch.drop()
-    with pytest.raises(MovedError):
-        held(lake, branch, 2, {"kind": "a", "n": 3})
+    assert set(lake.refs("things")) == {"main"}
+    assert read(lake) == [1]
 
 
 def test_X1_writers_with_branches_of_their_own_do_not_disturb_each_other(lake: Lake, settings: Settings) -> None:
@@ -165,16 +161,13 @@ def test_X1_writers_with_branches_of_their_own_do_not_disturb_each_other(lake: L
     for branch in branches:
         branch.start()
     with ThreadPoolExecutor(len(branches)) as pool:
-        written = [pool.submit(held, lake, one, 0, {"kind": "a", "n": n}) for n, one in enumerate(branches)]
-        for one in written:
+        for one in [pool.submit(branch.opened) for branch in branches]:
             one.result()
-    assert len({branch.staged() for branch in branches}) == len(branches)
-    branches[3].publish()
-    assert read(lake) == [3]
+    assert set(lake.refs("things")) == {"main", *(branch.name for branch in branches)}
 
 
 def test_files_are_taken_out_and_put_in_by_one_commit(lake: Lake) -> None:
-    branch = Branch(lake, "things", "follow_1", direct=True)
+    branch = Branch(lake, "things", "follow_1")
     branch.start()
     held(lake, branch, 0, {"kind": "a", "n": 1}, {"kind": "b", "n": 2})
     branch.publish()

@@ -155,6 +155,7 @@ def test_X3_what_is_pinned_or_staged_or_yet_to_be_read_stays(lake: Lake) -> None
     made = [epoch(lake, number) for number in range(6)]
     branch = Branch(lake, LOG, "backfill_0123456789ab")
     branch.start()
+    branch.opened()
     staged = epoch(lake, 99, branch=branch.name)
     epoch(lake, 6)
     with pinned(lake, {LOG: made[1]}):
@@ -175,6 +176,7 @@ def test_X3_the_oldest_snapshots_beyond_the_most_go_and_those_of_overtaken_write
     made = [epoch(lake, number) for number in range(9)]
     overtaken = Branch(lake, LOG, "stream_1")
     overtaken.start()
+    overtaken.opened()
     lost = epoch(lake, 9, branch=overtaken.name)
     overtaken.drop()
     going = surplus(lake.table(LOG), 4)
@@ -213,17 +215,25 @@ def test_X3_a_control_table_is_kept_from_where_the_log_has_read_it(settings: Set
     assert found == {None: 3}, "what came with an epoch before does not come again"
 
 
+def with_a_branch(lease: Lease) -> Lease:
+    """Has the lease's writer be one that Spark writes for."""
+    lease.branch.opened()
+    return lease
+
+
 def test_X3_what_dead_writers_left_is_told_from_what_living_ones_use(settings: Settings) -> None:
     lake, ledger = make(settings), "hourly_rides__ledger"
     runs = Runs(lake, HOURLY)
-    old = Lease.take(lake, ledger)
-    lent = Lease.take(lake, ledger)
+    old = with_a_branch(Lease.take(lake, ledger))
+    lent = with_a_branch(Lease.take(lake, ledger))
     done, going_on = (runs.start("backfill", 0, 1, log_epoch=0) for _ in range(2))
-    restored = Lease.borrow(lake, ledger, "restore_3_0123abcd")
+    restored = with_a_branch(Lease.borrow(lake, ledger, "restore_3_0123abcd"))
     restored.give_back()
-    borrowed = Lease.borrow(lake, ledger, going_on.run)
+    borrowed = with_a_branch(Lease.borrow(lake, ledger, going_on.run))
     for run in (done, going_on):
-        Branch(lake, ledger, f"backfill_{run.run}").start()
+        branch = Branch(lake, ledger, f"backfill_{run.run}")
+        branch.start()
+        branch.opened()
     runs.note(done, status="committed")
     at = lake.head(ledger).snapshot
     assert at is not None
@@ -241,7 +251,9 @@ def test_X3_what_dead_writers_left_is_told_from_what_living_ones_use(settings: S
 
 
 def test_X3_a_followers_branch_is_left_over_once_main_has_long_gone_on(lake: Lake) -> None:
-    Branch(lake, LOG, "follow_stream_1").start()
+    branch = Branch(lake, LOG, "follow_stream_1")
+    branch.start()
+    branch.opened()
     assert not leftover_names(lake.table(LOG), {}, milliseconds() + 1000, AT_ONCE)
     epoch(lake, 0)
     assert not leftover_names(lake.table(LOG), {}, milliseconds(), NEVER)
@@ -280,6 +292,7 @@ def test_X1_a_publication_whose_reply_is_lost_has_gone_through(
 ) -> None:
     branch = Branch(lake, LOG, "stream_1")
     branch.start()
+    branch.opened()
     staged = epoch(lake, 0, branch=branch.name)
     commit_of, lost = type(changing(lake.catalog)).commit_table, list[Any]()
 
@@ -299,6 +312,7 @@ def test_X1_a_publication_whose_reply_is_lost_has_gone_through(
     assert sorted(recorded(lake, LOG)) == [0]
     assert lake.table(LOG).scan().count() == 1
     if not goes_on:
+        branch.opened()
         epoch(lake, 1, branch=branch.name)
         assert branch.publish() == lake.head(LOG).snapshot, "and the next one is built on it"
 
@@ -306,6 +320,7 @@ def test_X1_a_publication_whose_reply_is_lost_has_gone_through(
 def test_X1_a_publication_that_did_not_go_through_is_an_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     branch = Branch(lake, LOG, "stream_1")
     branch.start()
+    branch.opened()
     epoch(lake, 0, branch=branch.name)
 
     def refused(self: Any, *args: Any) -> Any:

@@ -46,6 +46,7 @@ def lake(request: pytest.FixtureRequest, servers: Servers, settings: Settings, m
 
 def write(lake: Lake, branch: Branch, epoch: int) -> None:
     """What Spark does: an append to the branch, which says its epoch."""
+    branch.opened()
     loaded = lake.table(branch.table)
     schema = loaded.schema().as_arrow()
     row = dict.fromkeys(schema.names) | {"kind": "pane", "epoch": epoch}
@@ -126,6 +127,7 @@ def test_X1_a_commit_overtaken_by_a_backfill_is_written_again_on_top(lake: Lake)
     write(lake, lease.branch, 0)
     other = Branch(lake, LEDGER, "backfill_x")
     head = other.start()
+    other.opened()
     loaded = lake.table(LEDGER)
     rows = pa.Table.from_pylist(
         [dict.fromkeys(loaded.schema().as_arrow().names) | {"kind": "pane", "epoch": 99}],

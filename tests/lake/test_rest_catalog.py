@@ -438,9 +438,10 @@ def test_X2_what_spark_commits_is_there_once_or_the_commit_fails(lake: Lake, gat
     entered(lake, 1)
     branch = Branch(lake, LEDGER, "stream_1")
     branch.start()
+    target = branch.opened()
     gate.faults.append(fault)
     try:
-        spark.sql(f"INSERT INTO {branch.target} SELECT * FROM {LEDGER}")
+        spark.sql(f"INSERT INTO {target} SELECT * FROM {LEDGER}")
         rows = [2]
     except (PySparkException, Py4JJavaError):
         rows = [1, 2]

@@ -71,7 +71,14 @@ def kept(request: pytest.FixtureRequest, settings: Settings) -> Kept:
 def branched(kept: Kept, name: str) -> Branch:
     branch = Branch(kept.lake, TABLE, name)
     branch.start()
+    branch.opened()
     return branch
+
+
+def wrote(kept: Kept, lease: Lease, name: str) -> int:
+    """Write to a lease's branch as Spark does; gives the snapshot."""
+    lease.branch.opened()
+    return kept.write(lease.branch.name, name)
 
 
 def test_a_table_that_was_made_has_a_commit_that_says_so(kept: Kept) -> None:
@@ -160,7 +167,7 @@ def test_X1_a_lease_that_was_taken_between_two_looks_is_lost(kept: Kept, monkeyp
     monkeypatch.setattr(Branch, "start", overtaken)
     ours = Lease.take(kept.lake, TABLE)
     assert (ours.token, taken[0].token) == (1, 2)
-    kept.write(ours.branch.name, "ours")
+    wrote(kept, ours, "ours")
     with pytest.raises(FencedError, match="its token is 2, ours was 1"):
         ours.publish({})
     assert kept.names() == []
@@ -170,7 +177,7 @@ def test_X1_a_writer_that_looked_and_was_fenced_right_after_publishes_nothing(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = Lease.take(kept.lake, TABLE)
-    kept.write(ours.branch.name, "ours")
+    wrote(kept, ours, "ours")
     head = kept.lake.head(TABLE)
     kept.lake.mark(TABLE, head.properties, head.snapshot)
     check, heirs = Lease.check, list[Lease]()
@@ -184,7 +191,7 @@ def test_X1_a_writer_that_looked_and_was_fenced_right_after_publishes_nothing(
     with pytest.raises(MovedError):
         ours.publish({})
     monkeypatch.setattr(Lease, "check", check)
-    kept.write(ours.branch.name, "ours")
+    wrote(kept, ours, "ours")
     with pytest.raises(FencedError):
         ours.publish({})
     assert kept.names() == []
@@ -192,7 +199,7 @@ def test_X1_a_writer_that_looked_and_was_fenced_right_after_publishes_nothing(
 
 def test_X2_a_publication_whose_reply_was_lost_is_one(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = Lease.take(kept.lake, TABLE)
-    staged = kept.write(lease.branch.name, "a")
+    staged = wrote(kept, lease, "a")
     move = type(kept.lake).move
 
     def lost(lake: Tables, table: str, branch: str, to: int, expected: int | None) -> None:
@@ -202,7 +209,7 @@ def test_X2_a_publication_whose_reply_was_lost_is_one(kept: Kept, monkeypatch: p
     monkeypatch.setattr(type(kept.lake), "move", lost)
     assert lease.publish({"said": "a"}) == staged
     monkeypatch.undo()
-    kept.write(lease.branch.name, "b")
+    wrote(kept, lease, "b")
     lease.publish({"said": "b"})
     assert kept.names() == ["a", "b"]
 
@@ -210,15 +217,15 @@ def test_X2_a_publication_whose_reply_was_lost_is_one(kept: Kept, monkeypatch: p
 def test_X4_a_lease_that_is_lent_is_waited_for_and_given_back(kept: Kept) -> None:
     stream = Lease.take(kept.lake, TABLE)
     borrowed = Lease.borrow(kept.lake, TABLE, "x")
-    kept.write(stream.branch.name, "stream")
+    wrote(kept, stream, "stream")
     with pytest.raises(LentError):
         stream.publish({})
     said = borrowed.return_properties({BACKFILLED: "x 2 0 60"})
-    kept.write(borrowed.branch.name, "backfill")
+    wrote(kept, borrowed, "backfill")
     borrowed.publish(said)
     kept.lake.mark(TABLE, said, kept.lake.head(TABLE).snapshot)
     stream.regain()
-    kept.write(stream.branch.name, "stream")
+    wrote(kept, stream, "stream")
     stream.publish({})
     assert kept.names() == ["backfill", "stream"]
     assert stream.token == borrowed.token + 1
@@ -263,6 +270,7 @@ class Engine:
         return Counts()
 
     def write(self, found: Counts, run: Any, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
+        branch.opened()
         self.kept.lake.write(branch.table, branch.name, [{"run": run.run, "generation": run.generation}], said)
         if self.beside:
             head = self.kept.lake.head(self.ledger)

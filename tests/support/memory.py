@@ -110,12 +110,10 @@ class MemoryLake:
             raise MovedError(f"{table} moved away from snapshot {expected}")
         return self.write(table, MAIN, rows, properties)
 
-    def change(
-        self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
-    ) -> int:
-        if self._table(table).refs.get(branch) != expected:
-            raise MovedError(f"{branch} of {table} moved away from snapshot {expected}")
-        return self.write(table, branch, change.added, properties, replaces=bool(change.removed))
+    def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
+        if self._table(table).refs.get(MAIN) != expected:
+            raise MovedError(f"{MAIN} of {table} moved away from snapshot {expected}")
+        return self.write(table, MAIN, change.added, properties, replaces=bool(change.removed))
 
     def write(
         self, table: str, branch: str, rows: Sequence[Row], properties: Mapping[str, str], *, replaces: bool = False

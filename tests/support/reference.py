@@ -37,8 +37,8 @@ class Landing:
         self.writer, self.lake = writer, writer.lake
         for table in (log, f"{log}__rejected"):
             self.lake.made(table, {"epoch": "-1", "batch": "-1"})
-        self.log = Lease.take(self.lake, log, direct=writer.direct)
-        self.rejected = Lease.take(self.lake, f"{log}__rejected", self.log, direct=writer.direct)
+        self.log = Lease.take(self.lake, log)
+        self.rejected = Lease.take(self.lake, f"{log}__rejected", self.log)
 
     @property
     def epoch(self) -> int:
@@ -78,8 +78,8 @@ class Fold:
             run = Runs(self.lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             self.lake.made(ledger, {"epoch": "-1", "generation": str(run.generation)})
         self.lake.made(pipeline.name, {})
-        self.lease = Lease.take(self.lake, ledger, landing, direct=writer.direct)
-        self.follower = Merging(self.lake, pipeline, f"stream_{self.lease.token}", direct=writer.direct)
+        self.lease = Lease.take(self.lake, ledger, landing)
+        self.follower = Merging(self.lake, pipeline, f"stream_{self.lease.token}")
         self.state = self._restored()
 
     @property
@@ -125,8 +125,8 @@ class Fold:
 class Merging(Following):
     """The answers as rows of key, window, version and answer."""
 
-    def __init__(self, lake: Any, pipeline: Pipeline, owner: str, *, direct: bool) -> None:
-        super().__init__(lake, pipeline.name, owner, direct=direct)
+    def __init__(self, lake: Any, pipeline: Pipeline, owner: str) -> None:
+        super().__init__(lake, pipeline.name, owner)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         lake: Any = self.lake
@@ -137,8 +137,7 @@ class Merging(Following):
                 held = latest.get((pane.key, pane.window))
                 if held is None or (held.version, not held.retraction) < (pane.version, not pane.retraction):
                     latest[pane.key, pane.window] = pane
-        at = self.branch.base if self.direct else lake.refs(self.name)[self.branch.name]
-        merged = {row["place"]: row for row in lake.contents(self.name, at)}
+        merged = {row["place"]: row for row in lake.contents(self.name, self.branch.base)}
         for place, pane in latest.items():
             if place in merged and not pane.version > merged[place]["version"]:
                 continue
@@ -151,10 +150,11 @@ class Merging(Following):
 def written(
     lake: Any, branch: Branch, rows: Sequence[Mapping[str, Any]], said: Mapping[str, str], *, replaces: bool = False
 ) -> None:
-    """Write rows in each way that there is: the process writes to a branch of Spark's what is small."""
-    if branch.direct or len(rows) % 2:
+    """Write rows in each way that there is: a writer with Spark writes what is small by itself."""
+    if lake.direct or len(rows) % 2:
         branch.hold(FileChange(tuple(rows), ("all",) if replaces else ()), said)
     else:
+        branch.opened()
         lake.write(branch.table, branch.name, rows, said, replaces=replaces)
 
 
@@ -172,13 +172,12 @@ class Backfill:
 
     def __init__(self, writer: Writer, pipeline: Pipeline, first: int, last: int, *, opened: bool) -> None:
         self.lake, self.pipeline, self.first, self.last, self.opened = writer.lake, pipeline, first, last, opened
-        self.direct = writer.direct
 
     def run(self) -> EndedRun:
         head = self.lake.head(f"{self.pipeline.name}__ledger")
         runs = Runs(self.lake, self.pipeline)
         run = runs.start("backfill", self.first, self.last, log_epoch=head.number("epoch"))
-        self.follower = Merging(self.lake, self.pipeline, f"backfill_{run.run}", direct=self.direct)
+        self.follower = Merging(self.lake, self.pipeline, f"backfill_{run.run}")
         replacing = Replacing(self.lake, runs, self)
         try:
             return replacing.open(run) if self.opened else replacing.closed(run)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
+from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Map, Pipeline, Sum, minutes
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
@@ -52,10 +52,10 @@ class Case:
         file.rename(self.folder / f"{self.landed:03}.json")
         self.landed += 1
 
-    def stream(self, *pipelines: Pipeline) -> Stream:
+    def stream(self, *pipelines: Pipeline | Map) -> Stream:
         return Stream(self.spark, self.lake, pipelines, self.source)
 
-    def drain(self, *pipelines: Pipeline) -> None:
+    def drain(self, *pipelines: Pipeline | Map) -> None:
         one = self.stream(*pipelines)
         one.start(once=True)
         one.wait()

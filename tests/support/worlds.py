@@ -171,7 +171,7 @@ class Faulty:
 
     def __init__(self, lake: MemoryLake, writer: Writer) -> None:
         self._lake, self._writer = lake, writer
-        self.tell = lake.tell
+        self.tell, self.direct = lake.tell, writer.direct
         self.spark_name, self.contents, self.gained = lake.spark_name, lake.contents, lake.gained
 
     def __getattr__(self, name: str) -> Any:

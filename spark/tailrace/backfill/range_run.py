@@ -33,7 +33,7 @@ class RangeRun(ABC):
     """A run of one stage over `[first, last)`, on the session's engine; it implements what `Replacing` calls."""
 
     def __init__(self, session: Session, definition: Ranged, first: int, last: int) -> None:
-        self.session, self.lake, self.definition, self.direct = session, session.lake, definition, session.direct
+        self.session, self.lake, self.definition = session, session.lake, definition
         self.first, self.last = first, last
 
     def run(self, reason: str | None, dry_run: bool) -> Backfilled:

@@ -123,7 +123,6 @@ class Claiming:
         Raises `MovedError` where another claimant committed meanwhile.
         """
         registry, claimant = self.registry, f"'{self.registry.claimant}'"
-        registry.branch.direct = session.direct
         snapshot = registry.start()
         if known is None:
             claims = session.table(registry.table, wanted.files, snapshot, registry.lake)

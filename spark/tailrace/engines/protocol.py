@@ -68,7 +68,7 @@ class Side(Protocol):
 
     @property
     def direct(self) -> bool:
-        """Whether this process writes the commits itself (`lake.commit.branch`)."""
+        """Whether this process computes, without Spark."""
 
     @property
     def holds(self) -> bool:

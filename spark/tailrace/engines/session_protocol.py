@@ -65,7 +65,7 @@ class Session(Protocol):
 
     @property
     def direct(self) -> bool:
-        """Whether this process writes the commits itself (`lake.commit.branch`)."""
+        """Whether this process computes, without Spark."""
 
     def table(
         self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None

@@ -59,7 +59,7 @@ class LedgerFold:
         self.side = sides.first(definition)
         check_definition(lake, definition)
         self._ensure()
-        self.lease = Lease.take(lake, ledger_name(definition.name), landing, direct=self.side.direct)
+        self.lease = Lease.take(lake, ledger_name(definition.name), landing)
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None
@@ -156,8 +156,6 @@ class LedgerFold:
             return
         self.side.close()
         self.side = side
-        self.lease.branch.direct = side.direct
-        self.lease.head = self.lease.branch.start(self.lease.head)
         self.state.forget()
         self.state = self._restored()
         self.lake.tell(WentOver(self.definition.name, side.choice.engine.value, side.choice.why))

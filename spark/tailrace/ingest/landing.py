@@ -85,9 +85,8 @@ class Landing:
         self.spark, self.lake, self.log_definition = spark, lake, log
         for contract in (log_contract(log), rejected_contract(log)):
             lake.ensure(contract, NOTHING)
-        direct = lake.settings.engine != "spark"
-        self.log = Lease.take(lake, log.name, first, direct=direct)
-        self.rejected = Lease.take(lake, rejected_name(log.name), self.log, direct=direct)
+        self.log = Lease.take(lake, log.name, first)
+        self.rejected = Lease.take(lake, rejected_name(log.name), self.log)
         self._written: list[_Written] = []
         self._compacting = Compaction(lake)
         self._trimming = {lease.table: Trimming(lake, lease.table) for lease in (self.log, self.rejected)}
@@ -154,10 +153,6 @@ class Landing:
         return Landed(counts["records"], counts["rejected"])
 
     def _append(self, rows: Landable, lease: Lease, properties: Mapping[str, str]) -> _Written:
-        direct = not isinstance(rows, DataFrame)
-        if lease.branch.direct != direct:
-            lease.branch.direct = direct
-            lease.head = lease.branch.start(lease.head)
         if isinstance(rows, DataFrame):
             self._by_spark(rows, lease, properties)
         else:

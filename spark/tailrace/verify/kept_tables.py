@@ -27,7 +27,7 @@ def kept_in(session: Session, *tables: tuple[Contract, Query]) -> tuple[str, ...
         for contract, text in tables:
             lake.ensure(contract)
             made.append(contract.table)
-            branch = Branch(lake, contract.table, "keep", direct=session.direct)
+            branch = Branch(lake, contract.table, "keep")
             branch.start()
             session.write(text, branch, {})
             branch.publish()

@@ -49,7 +49,7 @@ class ProcessFollower(AnswersFollowing):
     """The follower of one pipeline: it keeps the answers up with the ledger."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, owner: str) -> None:
-        super().__init__(lake, pipeline, owner, direct=True)
+        super().__init__(lake, pipeline, owner)
         self.connection = connection
         self.ledger = ledger_name(pipeline.name)
         self._columns = [*names(pipeline), *SPAN, *(quoted(name) for name in pipeline.results), "timing", *VERSION]

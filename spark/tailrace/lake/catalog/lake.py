@@ -274,19 +274,17 @@ class Lake:
         loaded = self.table(table)
         return list(written_files(loaded, conformed(loaded, rows)))
 
-    def change(
-        self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
-    ) -> int:
-        """Commit written files and these properties to a branch if it still stands at `expected`; return the snapshot.
+    def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
+        """Commit written files and these properties to main if it still stands at `expected`; return the snapshot.
 
-        Raises `MovedError` if it stands elsewhere. A lost reply is no failure where the branch has the commit.
+        Raises `MovedError` if it stands elsewhere. A lost reply is no failure where main has the commit.
         """
-        loaded = self._expected(table, expected, branch)
+        loaded = self._expected(table, expected)
         own = {PREFIX + name: value for name, value in properties.items()}
         made: list[int] = []
         try:
             with committing(loaded) as transaction:
-                with (Exchange if change.removed else Addition).of(transaction, own, branch) as producer:
+                with (Exchange if change.removed else Addition).of(transaction, own, MAIN) as producer:
                     for file in change.added:
                         producer.append_data_file(file)
                     for file in change.removed:
@@ -294,7 +292,7 @@ class Lake:
                 made.append(made_by(transaction))
         except Exception:
             after = self.table(table)
-            if not any(one.snapshot_id in made for one in lineage(after, ref_of(after, branch))):
+            if not any(one.snapshot_id in made for one in lineage(after, ref_of(after, MAIN))):
                 raise
         return made[0]
 
@@ -345,10 +343,10 @@ class Lake:
             )
             return made_by(transaction)
 
-    def _expected(self, table: str, expected: int | None, branch: str = MAIN) -> Table:
+    def _expected(self, table: str, expected: int | None) -> Table:
         loaded = self.table(table)
-        if ref_of(loaded, branch) != expected:
-            raise MovedError(f"{branch} of {table} moved away from snapshot {expected}")
+        if ref_of(loaded, MAIN) != expected:
+            raise MovedError(f"{MAIN} of {table} moved away from snapshot {expected}")
         return loaded
 
 

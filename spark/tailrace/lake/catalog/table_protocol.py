@@ -117,10 +117,8 @@ class Tables(Protocol):
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot with these properties to main; return its id."""
 
-    def change(
-        self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None, branch: str = MAIN
-    ) -> int:
-        """Commit written files and these properties to a branch; return the new snapshot's id."""
+    def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
+        """Commit written files and these properties to main; return the new snapshot's id."""
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit to main the files that snapshot `staged` added to another branch; return the new snapshot's id."""

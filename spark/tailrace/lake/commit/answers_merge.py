@@ -51,11 +51,10 @@ class Following(ABC):
     lake: Tables
     name: str
     owner: str
-    direct: bool = field(default=False, kw_only=True)
     branch: Branch = field(init=False)
 
     def __post_init__(self) -> None:
-        self.branch = Branch(self.lake, self.name, f"follow_{self.owner}", direct=self.direct)
+        self.branch = Branch(self.lake, self.name, f"follow_{self.owner}")
 
     @abstractmethod
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:

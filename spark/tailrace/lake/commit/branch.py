@@ -1,9 +1,9 @@
 """Make a commit visible (rules X1, X2): one protocol, two ways to write.
 
-Spark writes to a branch of the writer's own, and main is moved to that branch; small results of Spark's are written to
-the branch by this process. Where this process computes, it writes the files beside the table first, and adds them to
-main in one commit. Both succeed only if main is still where the writer started, so a writer that was overtaken
-publishes nothing.
+Spark writes to a branch of the writer's own, and main is moved to that branch. What this process or an executor's
+Python writes are files beside the table, which one commit adds to main. Both succeed only if main is still where the
+writer started, so a writer that was overtaken publishes nothing. The table has the branch from when Spark first writes
+to it, so a writer without Spark makes none.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from tailrace.lake.schema.lake_errors import MovedError
 
 @dataclass
 class Branch:
-    """A writer's next commit to one table. `base` is the snapshot of main that the commit is built on.
-
-    A `direct` writer has no branch in the table: its written files wait until they are published.
-    """
+    """A writer's next commit to one table. `base` is the snapshot of main that the commit is built on."""
 
     lake: Tables
     table: str
     name: str
     base: int | None = None
-    direct: bool = False
     _waiting: tuple[FileChange, Mapping[str, str]] | None = field(default=None, repr=False)
+    _opened: bool = field(default=False, repr=False)
+    _there: bool = field(default=False, repr=False)
 
     @property
     def writer(self) -> str:
@@ -41,21 +39,22 @@ class Branch:
         """
         return self.name.partition("_")[0]
 
-    @property
-    def target(self) -> str:
-        """The name that Spark writes to."""
-        return self.lake.spark_name(self.table, self.name)
-
     def start(self, head: Head | None = None) -> Head:
-        """Set the branch to `head`, at which main was seen, or to where main stands now; return that head.
+        """Start from `head`, at which main was seen, or from where main stands now; return that head.
 
-        A writer that decided by a head has to start there: it has not looked at the commits on top of that head.
+        A writer that decided by a head has to start there: it has not looked at the commits on top of that head. Files
+        that wait can still be published; what Spark wrote has to be written again.
         """
         head = head or self.lake.head(self.table)
-        if not self.direct:
-            self._moved_to(head.snapshot)
-        self.base = head.snapshot
+        self.base, self._opened = head.snapshot, False
         return head
+
+    def opened(self) -> str:
+        """Have a branch in the table, at the base, for Spark to write to once; return the name that Spark writes to."""
+        self._there = self._opened = True
+        self._waiting = None
+        self._moved_to(self.base)
+        return self.lake.spark_name(self.table, self.name)
 
     def _moved_to(self, snapshot: int | None) -> None:
         while snapshot is not None and (at := self.lake.refs(self.table).get(self.name)) != snapshot:
@@ -64,25 +63,8 @@ class Branch:
                 self.lake.move(self.table, self.name, snapshot, at)
 
     def hold(self, change: FileChange, properties: Mapping[str, str]) -> None:
-        """Take files that this process has written, to be published in a commit with these properties.
-
-        Raises `MovedError` where the branch was removed because its writer was fenced.
-        """
-        if self.direct:
-            self._waiting = (change, properties)
-            return
-        while True:
-            try:
-                self.lake.change(self.table, change, properties, self.base, self.name)
-                return
-            except MovedError:
-                at = self.lake.refs(self.table).get(self.name)
-                if at is None and self.base is not None:
-                    raise
-                if at != self.base:
-                    # Nobody else moves this branch: we did, and only the reply was lost.
-                    return
-                # Another branch of the table was committed to meanwhile, which does no harm: try again.
+        """Take written files, to be published in a commit with these properties."""
+        self._waiting, self._opened = (change, properties), False
 
     @property
     def holds(self) -> bool:
@@ -101,8 +83,9 @@ class Branch:
 
         Raises `MovedError` if another moved main, or if the branch was removed because its writer was fenced.
         """
-        if self.direct:
-            return self._published()
+        if self._waiting is not None:
+            return self._published(*self._waiting)
+        assert self._opened, "nothing was written"
         staged = self.staged()
         if staged != self.base:
             try:
@@ -114,11 +97,10 @@ class Branch:
                     raise
             self.base = staged
             self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
+        self._opened = False
         return staged
 
-    def _published(self) -> int:
-        assert self._waiting is not None, "nothing was written"
-        change, properties = self._waiting
+    def _published(self, change: FileChange, properties: Mapping[str, str]) -> int:
         try:
             self.base = self.lake.change(self.table, change, properties, self.base)
         except MovedError:
@@ -129,6 +111,9 @@ class Branch:
             self.base = ours
         self._waiting = None
         self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
+        # A branch that main leaves behind would keep what it names from expiring.
+        with suppress(MovedError):
+            self.drop()
         return self.base
 
     def _landed(self, properties: Mapping[str, str]) -> int | None:
@@ -141,17 +126,16 @@ class Branch:
 
         Raises `MovedError` where main stands elsewhere.
         """
-        if self.direct:
-            assert self._waiting is not None, "nothing was written"
+        if self._waiting is not None:
             return self.lake.change(self.table, self._waiting[0], properties, expected)
         return self.lake.graft(self.table, self.staged(), properties, expected)
 
     def drop(self) -> None:
-        """Remove the branch; a direct writer, which has none, forgets the written files."""
+        """Forget the written files, and remove the branch if there is one."""
         self._waiting = None
-        if self.direct:
-            return
-        self.lake.unname(self.table, (self.name,))
+        if self._there:
+            self.lake.unname(self.table, (self.name,))
+            self._there = False
 
 
 __all__ = ["Branch", "MovedError"]

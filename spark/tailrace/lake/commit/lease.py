@@ -61,7 +61,7 @@ class Lease:
     landing: int | None = None
 
     @classmethod
-    def take(cls, lake: Tables, table: str, landing: Lease | None = None, *, direct: bool = False) -> Lease:
+    def take(cls, lake: Tables, table: str, landing: Lease | None = None) -> Lease:
         """Take the lease of a table, whoever holds it now: the last to take it has it.
 
         `landing` is the log's lease, of a stream that has that, too. Of two such streams that start at once, the one
@@ -75,7 +75,7 @@ class Lease:
                 landing.check()
             properties = repeated(head.properties, *HOLDING) | _landing(token)
             try:
-                taken = cls._marked(lake, table, head, properties, "stream", direct=direct)
+                taken = cls._marked(lake, table, head, properties, "stream")
             except MovedError:
                 continue
             taken.landing = token
@@ -87,7 +87,7 @@ class Lease:
         return {TOKEN: str(self.token), **_landing(self.landing)}
 
     @classmethod
-    def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE, *, direct: bool = False) -> Lease:
+    def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE) -> Lease:
         """Borrow the lease of a table for a run; wait for another run that has it, but at most `patience` seconds."""
         until = time.monotonic() + patience
         while True:
@@ -99,16 +99,14 @@ class Lease:
             lender = head.properties.get(LENDER, str(head.number(TOKEN, 0)))
             try:
                 properties = {**repeated(head.properties), LENDER: lender, BORROWER: run}
-                return cls._marked(lake, table, head, properties, f"backfill_{run}", direct=direct)
+                return cls._marked(lake, table, head, properties, f"backfill_{run}")
             except MovedError:
                 continue
 
     @classmethod
-    def _marked(
-        cls, lake: Tables, table: str, head: Head, properties: Mapping[str, str], writer: str, *, direct: bool
-    ) -> Lease:
+    def _marked(cls, lake: Tables, table: str, head: Head, properties: Mapping[str, str], writer: str) -> Lease:
         token, taken = _next(lake, table, head, properties)
-        branch = Branch(lake, table, f"{writer}_{token}", direct=direct)
+        branch = Branch(lake, table, f"{writer}_{token}")
         return cls(lake, table, token, branch, branch.start(taken))
 
     def check(self) -> Head:
@@ -192,7 +190,7 @@ class Lease:
         """Go on with another token and a new branch, from the head that has the token."""
         self.branch.drop()
         self.token = token
-        self.branch = Branch(self.lake, self.table, f"stream_{token}", direct=self.branch.direct)
+        self.branch = Branch(self.lake, self.table, f"stream_{token}")
         self.head = self.branch.start(head)
 
     def return_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
@@ -221,7 +219,7 @@ def borrowed(
     lake: Tables, table: str, run: str, patience: float = PATIENCE, *, direct: bool = False
 ) -> Iterator[Lease]:
     """Have the borrowed lease of a table for as long as the context lasts (`Lease.borrow`)."""
-    lease = Lease.borrow(lake, table, run, patience, direct=direct)
+    lease = Lease.borrow(lake, table, run, patience)
     try:
         yield lease
     finally:
@@ -235,15 +233,13 @@ def under_borrowed_lease(
     run: str,
     work: Callable[[Lease], T],
     patience: float = PATIENCE,
-    *,
-    direct: bool = False,
 ) -> T:
     """Do a run's work under the borrowed lease of a table, and again where a stream took the lease in between.
 
     Raises `FencedError` where a stream took it each of `TRIES` times: it started meanwhile, or waited no longer.
     """
     for left in reversed(range(TRIES)):
-        with borrowed(lake, table, run, patience, direct=direct) as lease:
+        with borrowed(lake, table, run, patience) as lease:
             try:
                 return work(lease)
             except FencedError:

@@ -42,10 +42,6 @@ D = TypeVar("D", bound=RangeDifference)
 class ReplacingEngine(Protocol[D]):
     """The part of an engine that computes a run's difference and writes it."""
 
-    @property
-    def direct(self) -> bool:
-        """Whether the engine writes its commits without a branch in the table (`lake.commit.branch`)."""
-
     def follow(self) -> int:
         """Bring the answers up with the ledger; return the ledger's snapshot that they stand for."""
 
@@ -105,7 +101,7 @@ class Replacing(Generic[D]):
 
     def closed(self, run: Run) -> EndedRun:
         """Replace a range of windows that no stream can reach any more, without a lease (rule X4)."""
-        branch = Branch(self.lake, self.ledger, f"backfill_{run.run}", direct=self.engine.direct)
+        branch = Branch(self.lake, self.ledger, f"backfill_{run.run}")
         try:
             return self._until_it_holds(run, partial(self._beside, branch))
         finally:
@@ -120,7 +116,7 @@ class Replacing(Generic[D]):
         def work(lease: Lease) -> EndedRun:
             return self._until_it_holds(run, partial(self._on_lease, lease))
 
-        return under_borrowed_lease(self.lake, self.ledger, run.run, work, patience, direct=self.engine.direct)
+        return under_borrowed_lease(self.lake, self.ledger, run.run, work, patience)
 
     def _until_it_holds(self, run: Run, publish: Callable[[Run, D, _Pin], int | None]) -> EndedRun:
         while True:

@@ -23,8 +23,8 @@ class AnswersFollowing(Following):
 
     lake: Lake
 
-    def __init__(self, lake: Lake, pipeline: Pipeline, owner: str, *, direct: bool = False) -> None:
-        super().__init__(lake, pipeline.name, owner, direct=direct)
+    def __init__(self, lake: Lake, pipeline: Pipeline, owner: str) -> None:
+        super().__init__(lake, pipeline.name, owner)
         self.pipeline = pipeline
         self.trimming = Trimming(lake, self.name, archived=False)
         least = lake.settings.small_files
