@@ -88,7 +88,8 @@ class Standalone:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
-        if "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" not in os.environ:
+        # Also where a command or a secret's name says the address.
+        if not any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in os.environ):
             few["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = f"{sqlite_turns.__name__}.CONNECT_ARGS"
         ours = {
             "AIRFLOW_HOME": str(self.folder),

@@ -83,6 +83,8 @@ class ClusterSession:
         return self._named(frame_of(self.spark, rows))
 
     def view(self, text: Query) -> Relation:
+        if self._all_brought(text):
+            return self._taken_over(self._here.view(text))
         return self._named(self.spark.sql(text))
 
     def materialized(self, text: Query) -> Relation:
@@ -93,7 +95,7 @@ class ClusterSession:
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self._all_brought(text):
-            return self._here.tallied(self._taken_over(self._here.view(text)), counts)
+            return self._here.tallied(self.view(text), counts)
         if self.small and (small := self._bring(self.spark.sql(text))) is not None:
             return self._here.tallied(small, counts)
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
@@ -113,9 +115,7 @@ class ClusterSession:
     def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
         if together is not None and (parts := self._by_workers(text, types)) is not None:
             text = together(parts)
-        if self._all_brought(text):
-            return self._taken_over(self._here.view(text))
-        small = self._bring(self.spark.sql(text)) if self.small else None
+        small = None if self._all_brought(text) or not self.small else self._bring(self.spark.sql(text))
         return self.view(text) if small is None else small
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
@@ -169,9 +169,13 @@ class ClusterSession:
             self._views.append(relation)
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
+        if self._all_brought(text):
+            return self._here.rows(text)
         return [row.asDict() for row in self.spark.sql(text).collect()]
 
     def readable_rows(self, text: Query) -> list[dict[str, Any]]:
+        if self._all_brought(text):
+            return self._here.readable_rows(text)
         return readable_rows(self.spark.sql(text))
 
     def count(self, relation: Relation) -> int:

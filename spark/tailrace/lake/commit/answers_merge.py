@@ -89,7 +89,7 @@ class Following(ABC):
         """Follow the ledger; return the head of the answers then, and the ledger's snapshot that they stand for."""
         while True:
             self.begin()
-            # The branch is started each time: maintenance may have removed a branch that main left behind long ago.
+            # Started each time, as maintenance may have moved the answers, too.
             head = self.branch.start()
             commits = self.lake.commits(ledger_name(self.name))
             last, gained = standing(commits), [commit.snapshot for commit in commits]
