@@ -19,6 +19,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
+from tests.support.executors import watched, without_package
 from tests.support.rides import HOURLY, RIDES, Case
 
 DEAR = Map(
@@ -52,21 +53,11 @@ def case(plain: SparkSession, settings: Settings, tmp_path: Path) -> Case:
 
 
 @contextmanager
-def watched(monkeypatch: pytest.MonkeyPatch, worth: int) -> Iterator[dict[str, list[bool]]]:
+def tried(monkeypatch: pytest.MonkeyPatch, worth: int) -> Iterator[dict[str, list[bool]]]:
     """Note which ways were tried to have the executors read the log, and whether they did."""
-    found: dict[str, list[bool]] = {"write": [], "answer": []}
     with monkeypatch.context() as patch:
         patch.setattr(worker_queries, "WORTH", worth)
-        for way, noted in found.items():
-            own = getattr(worker_queries.LogFiles, way)
-
-            def noting(*given: Any, own: Any = own, noted: list[bool] = noted) -> Any:
-                made = own(*given)
-                noted.append(made is not None)
-                return made
-
-            patch.setattr(worker_queries.LogFiles, way, noting)
-        yield found
+        yield {way: watched(patch, worker_queries.LogFiles, way) for way in ("write", "answer")}
 
 
 def backfilled(case: Case, definition: Map | Pipeline, engine: str) -> list[list[tuple[Any, ...]]]:
@@ -94,18 +85,18 @@ def test_L1_a_ledger_by_the_executors_is_the_one_by_spark_and_by_the_process(
     by_process = backfilled(case, definition, "duckdb")
     assert all(by_process)
     for worth, taken in ((0, True), (worker_queries.WORTH, False)):
-        with watched(monkeypatch, worth) as tried:
+        with tried(monkeypatch, worth) as found:
             assert backfilled(case, definition, "spark") == by_process
-        assert tried[way] == [taken]
+        assert found[way] == [taken]
 
 
 def test_a_map_with_a_step_of_ones_own_is_sparks(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     definition = replace(DEAR, each=Each(doubled, {"euros": "bigint"}))
     case.drain(definition)
     by_process = backfilled(case, definition, "duckdb")
-    with watched(monkeypatch, 0) as tried:
+    with tried(monkeypatch, 0) as found:
         assert backfilled(case, definition, "spark") == by_process
-    assert tried == {"write": [], "answer": []}
+    assert found == {"write": [], "answer": []}
 
 
 def doubled(record: Any) -> dict[str, int]:
@@ -115,11 +106,7 @@ def doubled(record: Any) -> dict[str, int]:
 def test_executors_that_cannot_write_leave_the_rows_to_spark(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.drain(DEAR)
     by_process = backfilled(case, DEAR, "duckdb")
-    monkeypatch.setattr(worker_queries.FileWriting, "__reduce__", lambda task: (_missing, ()))
-    with watched(monkeypatch, 0) as tried:
+    without_package(monkeypatch, worker_queries.FileWriting)
+    with tried(monkeypatch, 0) as found:
         assert backfilled(case, DEAR, "spark") == by_process
-    assert tried["write"] == [False]
-
-
-def _missing() -> None:
-    raise ModuleNotFoundError("No module named 'tailrace'")
+    assert found["write"] == [False]

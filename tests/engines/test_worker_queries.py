@@ -17,6 +17,7 @@ from tailrace.engines.spark import cluster
 from tailrace.engines.spark.executions import worker_queries
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
+from tests.support.executors import watched, without_package
 from tests.support.rides import HOURLY, Case
 
 
@@ -42,16 +43,7 @@ def answered(session: cluster.ClusterSession) -> list[Any]:
 def test_L1_what_the_executors_add_up_is_what_spark_adds_up(
     plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
-    found, by_workers = [], list[bool]()
-
-    answer = worker_queries.LogFiles.answer
-
-    def watched(*given: Any) -> Any:
-        made = answer(*given)
-        by_workers.append(made is not None)
-        return made
-
-    monkeypatch.setattr(worker_queries.LogFiles, "answer", watched)
+    found, by_workers = [], watched(monkeypatch, worker_queries.LogFiles, "answer")
     for worth in (0, worker_queries.WORTH):
         monkeypatch.setattr(worker_queries, "WORTH", worth)
         with closing(
@@ -66,11 +58,7 @@ def test_executors_without_the_package_leave_the_log_to_spark(
     plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_queries, "WORTH", 0)
-    monkeypatch.setattr(file_query.FileQuery, "__reduce__", lambda query: (_missing, ()))
+    without_package(monkeypatch, file_query.FileQuery)
     choice = EngineChoice(Engine.SPARK, "of the test")
     with closing(cluster.ClusterSession(plain, lake, choice, small=True)) as session:
         assert [row["n"] for row in answered(session)] == [10] * 6
-
-
-def _missing() -> None:
-    raise ModuleNotFoundError("No module named 'tailrace'")

@@ -21,6 +21,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
+from tests.support.executors import watched, without_package
 from tests.support.rides import HOURLY
 
 SECOND = 1_000_000
@@ -76,19 +77,6 @@ def orphans(lake: Lake) -> int:
     table = lake.table("rides")
     place = Path(table.location().removeprefix("file://"))
     return len([*place.rglob("*.parquet")]) - len([*table.scan().plan_files()])
-
-
-def watched(patch: pytest.MonkeyPatch, owner: type, call: str) -> list[bool]:
-    """Whether each call from now on gives something, or yes."""
-    own, gave = getattr(owner, call), list[bool]()
-
-    def called(*given: Any) -> Any:
-        made = own(*given)
-        gave.append(made is not None and made is not False)
-        return made
-
-    patch.setattr(owner, call, called)
-    return gave
 
 
 @pytest.fixture
@@ -152,13 +140,9 @@ def test_executors_without_the_package_leave_the_files_to_spark(
     plain: SparkSession, engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_landing, "WORTH", 0)
-    monkeypatch.setattr(landing_task.LandingTask, "__reduce__", lambda task: (_missing, ()))
+    without_package(monkeypatch, landing_task.LandingTask)
     lake, folder = Lake(engine), tmp_path / "landing"
     folder.mkdir()
     parquet(folder / "0.parquet", [ride("ann", 7)])
     drained(plain, lake, folder, "parquet")
     assert lake.table("rides").scan().to_arrow()["cents"].to_pylist() == [7]
-
-
-def _missing() -> None:
-    raise ModuleNotFoundError("No module named 'tailrace'")

@@ -34,4 +34,4 @@ class TurnsConnection(sqlite3.Connection):
 
 
 CONNECT_ARGS: dict[str, Any] = {"factory": TurnsConnection, "timeout": WAIT}
-"""What Airflow's engine passes to `sqlite3.connect`: its setting `[database] sql_alchemy_connect_args` names this."""
+"""Has Airflow's connections take turns, where its setting `[database] sql_alchemy_connect_args` names this."""

@@ -67,13 +67,14 @@ class MapRun(RowsRun):
 
     def compute(self, run: Run, pinned: Head) -> Found:
         epoch = pinned.number("epoch")
+        computed = self._mapped(epoch)
         if self._held():
-            return self._computed(epoch)
+            return self._compared(computed, epoch)
         # Rows that are compared with none are written as they are computed, and counted by what was written.
-        new = bracketed(map_rows.new(self.map, self._mapped(epoch)))
+        new = bracketed(map_rows.new(self.map, computed))
         files = self.session.files(map_rows.corrected(self.map, new, as_of(run, pinned)), self.ledger)
         if files is None:
-            return self._computed(epoch)
+            return self._new(computed)
         return Found(None, {**_NOTHING, "changed": sum(file.record_count for file in files)}, tuple(files))
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
@@ -84,8 +85,10 @@ class MapRun(RowsRun):
 
     def _computed(self, epoch: int) -> Found:
         computed = self._mapped(epoch)
-        if not self._held():
-            return self._new(computed)
+        return self._compared(computed, epoch) if self._held() else self._new(computed)
+
+    def _compared(self, computed: Query, epoch: int) -> Found:
+        """Compare computed rows with those of the ledger."""
         within = Condition(f"source_epoch <= {epoch}L AND {self._within()}")
         held = map_rows.current(self.map, self.session.table(self.ledger, self._in_ledger()), within)
         return self._counted(map_rows.differences(self.map, computed, held))

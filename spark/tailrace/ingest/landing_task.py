@@ -6,7 +6,6 @@ in the executor's Python, and nothing of Spark's.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +16,7 @@ from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.partitions import joined, latest_in
 from tailrace.ingest.plain_files import UnplainError, parquet_parts, read_json
 from tailrace.ingest.plain_json import LINES
-from tailrace.lake.catalog.detached_table import DetachedTable
+from tailrace.lake.catalog.detached_table import DetachedTable, together
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_just
 from tailrace.model.logs.log import Log
@@ -41,10 +40,6 @@ class Part:
     blank: int = 0
 
 
-PARTS = pa.schema({"part": pa.binary()})
-"""The column in which parts, or None where there is none, go from an executor to the driver: pickled, for a moment."""
-
-
 @dataclass(frozen=True)
 class LandingTask:
     """The task of an executor: read files of a log, and write their records beside its table.
@@ -64,10 +59,6 @@ class LandingTask:
         table = lake.table(log.name)
         return cls(log, format, epoch, DetachedTable.of(table), PART) if has_just(table, log) else None
 
-    def batches(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Land these files, and give the part to the driver."""
-        yield pa.record_batch([pa.array([pickle.dumps(self.land(paths))])], PARTS)
-
     def land(self, paths: Sequence[str]) -> Part | None:
         """Land these files; None where one is not plain."""
         # Imported here, as it brings pandas along, which the driver seldom needs.
@@ -78,7 +69,7 @@ class LandingTask:
         schema = table.schema().as_arrow()
         found, left, counting = Part(), [LINES.empty_table()], BlankLines()
         try:
-            for read in together(self._read(paths, left, counting), self.part):
+            for read in together(self._read(paths, left, counting), self.part, lambda read: read.nbytes):
                 own = read.append_column("_epoch", pa.repeat(pa.scalar(self.epoch, pa.int64()), read.num_rows))
                 files = tuple(written_files(table, own.select(schema.names).cast(schema)))
                 seen = joined([found.seen, latest_in(self.log, read)])
@@ -102,15 +93,3 @@ class LandingTask:
             if sum(one.num_rows for one in left) > LEFT:
                 raise UnplainError(path)
             yield records
-
-
-def together(tables: Iterator[pa.Table], part: int) -> Iterator[pa.Table]:
-    """Put tables together to such of about `part` bytes."""
-    waiting: list[pa.Table] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(one.nbytes for one in waiting) >= part:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)

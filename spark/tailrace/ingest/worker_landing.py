@@ -7,7 +7,6 @@ leaves it the epoch.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.spark.executions.preparation import schema_of
-from tailrace.engines.spark.executions.python_tasks import for_each, shares, tried
+from tailrace.engines.spark.executions.python_tasks import results, shares
 from tailrace.engines.spark.executions.worker_queries import WORTH, LogFiles
 from tailrace.engines.spark.side import FiledRecords
 from tailrace.ingest.landing import LandedFiles
-from tailrace.ingest.landing_task import PARTS, LandingTask, Part
+from tailrace.ingest.landing_task import LandingTask, Part
 from tailrace.ingest.parsing import read_left
 from tailrace.ingest.partitions import joined, latest_in
 from tailrace.ingest.sources import Files, Sized
@@ -81,11 +80,9 @@ class WorkerLanding:
 
     def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[Part] | None:
         """Have the executors take their parts of the files; None where one could not."""
-        frame = for_each(self.spark, parts, task.batches, PARTS)
-        answers = tried(lambda: frame.toArrow())
-        if answers is None:
+        made = results(self.spark, parts, task.land)
+        if made is None:
             return None
-        made = [pickle.loads(part) for part in answers["part"].to_pylist()]
         whole = [part for part in made if part is not None]
         if len(whole) == len(made):
             return whole

@@ -120,11 +120,10 @@ class ClusterSession:
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
         """Have the executors' Python answer a text that reads one log; None where Spark has to, or some fail."""
-        if (log := self._only_log(text)) is None:
+        if (found := self._log_files(text)) is None:
             return None
-        schema = to_arrow_schema(_schema(types))
-        files = LogFiles.scanned(self.lake, *self._logs[log])
-        frame = None if files is None else files.answer(self.spark, text, log, schema)
+        log, files = found
+        frame = files.answer(self.spark, text, log, to_arrow_schema(_schema(types)))
         if frame is None:
             return None
 
@@ -134,11 +133,14 @@ class ClusterSession:
 
         return tried(answered)
 
-    def _only_log(self, text: Query) -> Relation | None:
-        """Return the log that a text reads; None where it reads several, or a relation that only Spark has."""
+    def _log_files(self, text: Query) -> tuple[Relation, LogFiles] | None:
+        """Find the one log that a text reads, and its files; None where it reads more, or Spark has to read them."""
         logs = [relation for relation in self._logs if relation in text]
         others = any(view in text for view in (*self._views, *self._brought) if view not in logs)
-        return None if others or len(logs) != 1 else logs[0]
+        if others or len(logs) != 1:
+            return None
+        files = LogFiles.scanned(self.lake, *self._logs[logs[0]])
+        return None if files is None else (logs[0], files)
 
     def _taken_over(self, relation: Relation) -> Relation:
         """Note that this process has a relation."""
@@ -155,18 +157,17 @@ class ClusterSession:
 
     def _all_brought(self, text: Query | Relation) -> bool:
         """Tell whether this process has what a text reads; where Spark has some of it, Spark is lent the rest."""
-        brought = [relation for relation in self._brought if relation in text]
         if all(view in self._brought for view in self._views if view in text):
-            return bool(brought)
-        for name in brought:
-            self._lend(name)
+            return any(relation in text for relation in self._brought)
+        self._lend(text)
         return False
 
-    def _lend(self, relation: Relation) -> None:
-        """Have Spark read a relation that this process has, under its name."""
-        if relation not in self._views:
-            frame_of(self.spark, self._here.fetched(all_of(relation))).createOrReplaceTempView(relation)
-            self._views.append(relation)
+    def _lend(self, text: Query | Relation) -> None:
+        """Have Spark read what a text reads of this process, under its names."""
+        for name in self._brought:
+            if name in text and name not in self._views:
+                frame_of(self.spark, self._here.fetched(all_of(name))).createOrReplaceTempView(name)
+                self._views.append(name)
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
         if self._all_brought(text):
@@ -183,6 +184,8 @@ class ClusterSession:
         return int(row["n"])
 
     def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
+        if not pipeline.each:
+            return source
         if self._all_brought(source):
             return self._taken_over(self._here.prepared(source, pipeline))
         if all(map(is_common, pipeline.each)):
@@ -224,16 +227,13 @@ class ClusterSession:
             with suppress(duckdb.OutOfMemoryException):
                 self._here.write(text, branch, properties, of)
                 return
-            for name in self._brought:
-                if name in text:
-                    self._lend(name)
+            self._lend(text)
         append(self.spark.sql(text), branch, properties)
 
     def files(self, text: Query, table: str) -> Sequence[DataFile] | None:
-        log = self._only_log(text)
-        read = None if log is None else LogFiles.scanned(self.lake, *self._logs[log])
-        if log is None or read is None:
+        if (found := self._log_files(text)) is None:
             return None
+        log, read = found
         return read.write(self.spark, text, log, self.lake.table(table), ROWS_A_FILE)
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:

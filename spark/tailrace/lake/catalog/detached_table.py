@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ _HISTORY: Mapping[str, Any] = {
     "statistics": [],
     "partition_statistics": [],
 }
-"""What the metadata of a table says of its commits, as it says it of none."""
+"""Replaces the parts of a table's metadata that list its commits, so that they list none."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,18 @@ class DetachedTable:
         # Imported here, as it brings pandas along, which the driver seldom needs.
         from tailrace.lake.catalog.data_files import written_files
 
-        table, waiting = self.opened(), list[pa.RecordBatch]()
-        for batch in batches:
-            waiting.append(batch)
-            if sum(one.num_rows for one in waiting) >= rows:
-                yield from written_files(table, pa.Table.from_batches(waiting))
-                waiting = []
-        if waiting:
-            yield from written_files(table, pa.Table.from_batches(waiting))
+        table = self.opened()
+        for some in together((pa.Table.from_batches([one]) for one in batches), rows, lambda one: one.num_rows):
+            yield from written_files(table, some)
+
+
+def together(tables: Iterator[pa.Table], enough: int, size: Callable[[pa.Table], int]) -> Iterator[pa.Table]:
+    """Put tables together to such of about a size, by whatever `size` measures."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(map(size, waiting)) >= enough:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)

@@ -6,6 +6,7 @@ thousands of entries: a quarter of a second, which a task here saves the one tha
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -68,6 +69,22 @@ def for_each(
                 yield from call(parts[place])
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(over_batches(made), from_arrow_schema(schema))
+
+
+def results(
+    spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Found]
+) -> list[Found] | None:
+    """Return what a call makes of each part, in a task of the executors' Python for each; None where one could not."""
+
+    def packed(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([pickle.dumps(call(part))])], _PICKLED)
+
+    answers = tried(for_each(spark, parts, packed, _PICKLED).toArrow)
+    return None if answers is None else [pickle.loads(result) for result in answers["result"].to_pylist()]
+
+
+_PICKLED = pa.schema({"result": pa.binary()})
+"""The column in which results go from an executor to the driver: pickled, for a moment."""
 
 
 def tried(job: Callable[[], Found]) -> Found | None:

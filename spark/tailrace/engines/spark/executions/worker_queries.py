@@ -5,8 +5,7 @@ Each task answers it over some of the files; whoever asks puts the answers toget
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.file_query import FileQuery
-from tailrace.engines.spark.executions.python_tasks import for_each, shares, tried
+from tailrace.engines.spark.executions.python_tasks import for_each, results, shares
 from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_just
@@ -83,11 +82,8 @@ class LogFiles:
         if sum(self.sizes) < WORTH:
             return None
         writing = FileWriting(self._asked(text, relation, table.schema().as_arrow()), DetachedTable.of(table), rows)
-        frame = for_each(spark, self._parts(spark), writing.batches, WRITTEN)
-        answers = tried(frame.toArrow)
-        if answers is None:
-            return None
-        return [file for written in answers["files"].to_pylist() for file in pickle.loads(written)]
+        written = results(spark, self._parts(spark), writing.over)
+        return None if written is None else [file for files in written for file in files]
 
     def _asked(self, text: Query, relation: Relation, schema: pa.Schema) -> FileQuery:
         columns = pa.schema([field for field in self.schema if field.name in text])
@@ -95,10 +91,6 @@ class LogFiles:
 
     def _parts(self, spark: SparkSession) -> list[list[str]]:
         return shares(self.paths, self.sizes, spark.sparkContext.defaultParallelism, SHARE)
-
-
-WRITTEN = pa.schema({"files": pa.binary()})
-"""The column in which the written files of a part go from an executor to the driver: pickled, for a moment."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +101,7 @@ class FileWriting:
     table: DetachedTable
     rows: int
 
-    def batches(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Write the answers over these files, and give the driver the files that they are in."""
+    def over(self, files: Sequence[str]) -> list[DataFile]:
+        """Write the answers over these files; return the files that they are in."""
         pa.set_cpu_count(1)
-        written = list(self.table.written(self.query.over(files), self.rows))
-        yield pa.record_batch([pa.array([pickle.dumps(written)])], WRITTEN)
+        return list(self.table.written(self.query.over(files), self.rows))
