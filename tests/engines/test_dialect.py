@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -10,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.model.base.conditions import Match
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.sql.epoch.holds import due_terms
 from tailrace.sql.terms import Sql, added_up, in_order
@@ -113,6 +119,36 @@ def test_T4_the_next_delay_to_wait_for_is_the_first_that_is_not_over_now() -> No
         (term,) = due_terms(now, [30])
         asked = in_duckdb(f"SELECT {term} FROM rows").replace("rows", state)
         assert CONNECTION.execute(asked).fetchone() == (due,)
+
+
+def test_what_a_condition_compares_a_file_can_rule_out_by_its_statistics(tmp_path: Path) -> None:
+    """No row of a file whose greatest number is 99 is looked at for 100."""
+    file = tmp_path / "numbers.parquet"
+    CONNECTION.execute(f"COPY (SELECT NULLIF(range, 7) AS n FROM range(100)) TO '{file}'")
+    for value, looked_at in ((100, 0), (50, 100)):
+        condition = Match("n", "==", value).holds(Sql(), {"n": "n"}, {"n": "bigint"})
+        asked = in_duckdb(f"SELECT * FROM numbers WHERE {condition}").replace("numbers", f"'{file}'")
+        ((_, plan),) = CONNECTION.execute(f"EXPLAIN (ANALYZE, FORMAT json) {asked}").fetchall()
+        scans = _scans(json.loads(plan))
+        assert sum(scan["operator_rows_scanned"] for scan in scans) == looked_at
+
+
+def _scans(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    within = [one for child in plan.get("children", []) for one in _scans(child)]
+    return [plan, *within] if "SCAN" in plan.get("operator_type", "") else within
+
+
+ZONED = """
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.settings import Settings
+database = connect(Settings(), threads=1)
+for connection in (database, database.cursor()):
+    assert connection.execute("SELECT CAST(make_timestamptz(0) AS text)").fetchone() == ("1970-01-01 00:00:00+00",)
+"""
+
+
+def test_every_connection_to_a_database_takes_instants_for_utc_whatever_the_machine_does() -> None:
+    subprocess.run([sys.executable, "-c", ZONED], env={**os.environ, "TZ": "America/New_York"}, check=True)
 
 
 def test_values_come_out_alike(plain: SparkSession) -> None:

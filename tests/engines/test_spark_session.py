@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from tailrace.engines.spark.executions.arrow_frames import arrow_of, frame_of
-from tailrace.engines.spark.session import open_session
+from tailrace.engines.spark.session import open_session, socket_conf
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.settings import Settings
 from tailrace.toolchain import Jar, ToolchainError, pinned
@@ -68,6 +69,17 @@ def test_overflow_is_an_error_and_times_are_utc(spark: SparkSession) -> None:
     assert spark.sql("SELECT string(timestamp_seconds(0)) AS t").collect()[0].t == "1970-01-01 00:00:00"
     with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
         spark.sql("SELECT 2147483647 + 1 AS n").collect()
+
+
+def test_python_and_the_jvm_talk_through_files_where_these_can_be(
+    spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
+    assert folder is not None
+    assert [file for file in Path(folder).iterdir() if file.is_socket()]
+    assert socket_conf(settings.model_copy(update={"spark_master": "spark://machine:7077"})) == {}
+    monkeypatch.setattr(tempfile, "tempdir", "/a/path/that/has/no/room/for/the/name/of/a/socket")
+    assert socket_conf(settings) == {}
 
 
 def test_a_process_setting_is_refused_once_spark_runs(spark: SparkSession, settings: Settings) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from zipimport import zipimporter
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +18,7 @@ from tailrace.engines.batch.log_records import records
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb import file_query
 from tailrace.engines.spark import cluster
-from tailrace.engines.spark.executions import worker_queries
+from tailrace.engines.spark.executions import python_tasks, worker_queries
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tests.support.executors import watched, without_package
@@ -52,6 +56,16 @@ def test_L1_what_the_executors_add_up_is_what_spark_adds_up(
             found.append(answered(one))
     assert found[0] == found[1]
     assert by_workers == [True, False]
+
+
+def test_a_task_of_python_leaves_nothing_for_spark_to_look_through_before_the_next(plain: SparkSession) -> None:
+    def state(part: Sequence[str]) -> tuple[bool, bool]:
+        archives = any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
+        return gc.get_freeze_count() > 0, archives
+
+    for _ in range(2):
+        found = python_tasks.results(plain, [["part"]], state)
+    assert found == [(True, False)]
 
 
 def test_executors_without_the_package_leave_the_log_to_spark(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pyiceberg.io import InputFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadata
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.still_lake import KeptManifests, StillLake
@@ -40,6 +43,25 @@ def test_a_page_sees_one_state_of_a_table_and_the_next_page_the_next_one(lake: L
     assert len(after) == len(before) + 1
     assert page.has(LEDGER)
     assert not page.has("nothing")
+
+
+def test_the_metadata_of_a_table_is_read_once_until_somebody_commits(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, read = [], FromInputFile.table_metadata
+
+    def counted(input_file: InputFile) -> TableMetadata:
+        reads.append(input_file.location)
+        return read(input_file)
+
+    before = lake.head(LEDGER)
+    monkeypatch.setattr(FromInputFile, "table_metadata", counted)
+    assert [lake.head(LEDGER) for _ in range(3)] == [before] * 3
+    assert reads == []
+    append(lake, LEDGER, [pane("Rome", 12, 2, 3, (1, 1.0), "early")], before.properties)
+    reads.clear()
+    assert before.snapshot not in [lake.head(LEDGER).snapshot for _ in range(3)]
+    assert len(reads) <= 1
 
 
 @pytest.mark.parametrize("most", [0, 1, 3, 1000])

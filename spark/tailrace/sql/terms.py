@@ -6,6 +6,7 @@ text as the one before, and Spark finds its generated code in its cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import NewType
 
@@ -173,6 +174,10 @@ class Sql:
 
     def missing(self, term: Term) -> Term:
         return f"({term} IS NULL)"
+
+    def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
+        # False and unknown is false. Written without a choice, files' statistics tell where it cannot hold.
+        return self.every(self.no(self.missing(term)), holds(term))
 
     def least(self, a: Term, b: Term) -> Term:
         return f"LEAST({a}, {b})"

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
@@ -37,14 +39,14 @@ class FileQuery:
 
     def over(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Answer the query over the rows of these files, on one thread."""
-        with closing(connect(Settings(memory=self.memory), threads=1)) as connection, ExitStack() as held:
+        with closing(_database(self.memory).cursor()) as connection, ExitStack() as held:
             if all(map(here, files)):
-                connection.execute(f"CREATE VIEW {self.relation} AS SELECT * FROM {parquet(files)}")
+                connection.execute(f"CREATE TEMP VIEW {self.relation} AS SELECT * FROM {parquet(files)}")
             else:
                 fetched = (batch for file in files for batch in self._batches(file))
                 reader = pa.RecordBatchReader.from_batches(self.columns, fetched)
                 rows = held.enter_context(registered(connection, reader))
-                connection.execute(f"CREATE TABLE {self.relation} AS SELECT * FROM {rows}")
+                connection.execute(f"CREATE TEMP TABLE {self.relation} AS SELECT * FROM {rows}")
             for batch in connection.execute(self.text).to_arrow_reader(_ROWS):
                 yield from pa.Table.from_batches([batch]).cast(self.schema).to_batches()
 
@@ -52,6 +54,12 @@ class FileQuery:
         with load_file_io(dict(self.io), file).new_input(file).open() as opened, pq.ParquetFile(opened) as read:
             for batch in read.iter_batches(columns=self.columns.names):
                 yield batch.cast(self.columns)
+
+
+@cache
+def _database(memory: str) -> duckdb.DuckDBPyConnection:
+    """Open the database of this process's queries, once: each query takes a connection, with what it names, to it."""
+    return connect(Settings(memory=memory), threads=1)
 
 
 _ROWS = 100_000

@@ -65,6 +65,7 @@ class ClusterSession:
         self._gathered: list[Gathered] = []
         self._views: list[str] = []
         self._logs: dict[Relation, tuple[Log, Filter, int | None]] = {}
+        self._unread: dict[Relation, Query] = {}
         self._here = DuckSession(lake, choice)
         self.cancel = cancellable(spark, str(choice))
 
@@ -75,8 +76,9 @@ class ClusterSession:
         return self.view(all_of(Relation(f"{name}{'' if snapshot is None else f' VERSION AS OF {snapshot}'}")))
 
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
-        relation = self.view(all_of(logged(self.lake, log, snapshot)))
+        relation = _new_name()
         self._logs[relation] = (log, where, snapshot)
+        self._unread[relation] = all_of(logged(self.lake, log, snapshot))
         return relation
 
     def relation_of(self, rows: pa.Table) -> Relation:
@@ -85,22 +87,22 @@ class ClusterSession:
     def view(self, text: Query) -> Relation:
         if self._all_brought(text):
             return self._taken_over(self._here.view(text))
-        return self._named(self.spark.sql(text))
+        return self._named(self._frame(text))
 
     def materialized(self, text: Query) -> Relation:
         if self._all_brought(text):
             return self._taken_over(self._here.materialized(text))
         with unconstrained(self.spark):
-            return self._once(self.spark.sql(text).localCheckpoint(eager=False))
+            return self._once(self._frame(text).localCheckpoint(eager=False))
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self._all_brought(text):
             return self._here.tallied(self.view(text), counts)
-        if self.small and (small := self._bring(self.spark.sql(text))) is not None:
+        if self.small and (small := self._bring(self._frame(text))) is not None:
             return self._here.tallied(small, counts)
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
         every = F.count(F.lit(1)).alias(_ALL)
-        counted = ObservedCounts(self.spark.sql(text), *items, every)
+        counted = ObservedCounts(self._frame(text), *items, every)
         with unconstrained(self.spark):
             relation = self._once(counted.rows.localCheckpoint())
         found = counted.read()
@@ -115,7 +117,7 @@ class ClusterSession:
     def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
         if together is not None and (parts := self._by_workers(text, types)) is not None:
             text = together(parts)
-        small = None if self._all_brought(text) or not self.small else self._bring(self.spark.sql(text))
+        small = None if self._all_brought(text) or not self.small else self._bring(self._frame(text))
         return self.view(text) if small is None else small
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
@@ -157,7 +159,7 @@ class ClusterSession:
 
     def _all_brought(self, text: Query | Relation) -> bool:
         """Tell whether this process has what a text reads; where Spark has some of it, Spark is lent the rest."""
-        if all(view in self._brought for view in self._views if view in text):
+        if all(view in self._brought for view in (*self._views, *self._unread) if view in text):
             return any(relation in text for relation in self._brought)
         self._lend(text)
         return False
@@ -172,12 +174,12 @@ class ClusterSession:
     def rows(self, text: Query) -> list[dict[str, Any]]:
         if self._all_brought(text):
             return self._here.rows(text)
-        return [row.asDict() for row in self.spark.sql(text).collect()]
+        return [row.asDict() for row in self._frame(text).collect()]
 
     def readable_rows(self, text: Query) -> list[dict[str, Any]]:
         if self._all_brought(text):
             return self._here.readable_rows(text)
-        return readable_rows(self.spark.sql(text))
+        return readable_rows(self._frame(text))
 
     def count(self, relation: Relation) -> int:
         (row,) = self.rows(Query(f"SELECT COUNT(*) AS n FROM {relation}"))
@@ -190,16 +192,16 @@ class ClusterSession:
             return self._taken_over(self._here.prepared(source, pipeline))
         if all(map(is_common, pipeline.each)):
             # No view, so that the executors' Python can take the steps as well.
-            text = stepped(pipeline, source, self.spark.sql(all_of(source)).columns)
+            text = stepped(pipeline, source, self._frame(all_of(source)).columns)
             assert text is not None, "common steps have a text"
             return text
-        return self._named(prepare(self.spark.sql(all_of(source)), pipeline))
+        return self._named(prepare(self._frame(all_of(source)), pipeline))
 
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
         if self._all_brought(text):
             return self._taken_over(self._here.mapped(text, function, types))
         schema = _schema(types)
-        return self._named(self.spark.sql(text).mapInArrow(over_batches(function(to_arrow_schema(schema))), schema))
+        return self._named(self._frame(text).mapInArrow(over_batches(function(to_arrow_schema(schema))), schema))
 
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
@@ -207,7 +209,7 @@ class ClusterSession:
         if self._all_brought(text):
             return self._taken_over(self._here.by_key(text, key, function, types))
         schema = _schema(types)
-        grouped = self.spark.sql(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
+        grouped = self._frame(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
         call = function(to_arrow_schema(schema))
         return self._named(grouped.applyInArrow(lambda rows: over_group(call, rows), schema))
 
@@ -215,7 +217,7 @@ class ClusterSession:
         return SparkSide(self.spark, self.lake, pipeline, self.choice, streams=False)
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[DataFrame]:
-        return (self.spark.sql(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L") for epoch in epochs)
+        return (self._frame(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L") for epoch in epochs)
 
     def gathered(self, pipeline: Pipeline) -> Gathered:
         made = Gathered(self.lake, pipeline)
@@ -228,7 +230,7 @@ class ClusterSession:
                 self._here.write(text, branch, properties, of)
                 return
             self._lend(text)
-        append(self.spark.sql(text), branch, properties)
+        append(self._frame(text), branch, properties)
 
     def files(self, text: Query, table: str) -> Sequence[DataFile] | None:
         if (found := self._log_files(text)) is None:
@@ -261,8 +263,15 @@ class ClusterSession:
             self.spark.catalog.dropTempView(self._views.pop())
         self._here.close()
 
+    def _frame(self, text: str) -> DataFrame:
+        """Have Spark take a text; a log gets its view with the first that reads it, as executors' Python needs none."""
+        for log in [log for log in self._unread if log in text]:
+            self.spark.sql(self._unread.pop(log)).createOrReplaceTempView(log)
+            self._views.append(log)
+        return self.spark.sql(text)
+
     def _named(self, frame: DataFrame) -> Relation:
-        name = Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
+        name = _new_name()
         frame.createOrReplaceTempView(name)
         self._views.append(name)
         return name
@@ -272,6 +281,10 @@ class ClusterSession:
         name = self._named(frame.where("true"))
         self._checkpointed[name] = frame
         return name
+
+
+def _new_name() -> Relation:
+    return Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
 
 
 def _schema(types: Mapping[str, str]) -> StructType:

@@ -7,9 +7,11 @@ with snapshot properties of its own, opens another session and pays almost nothi
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
 import threading
@@ -124,6 +126,23 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     return conf
 
 
+def socket_conf(settings: Settings) -> dict[str, str]:
+    """Return the configuration by which this machine's JVM and Python talk through sockets that are files.
+
+    By the loopback interface each task of Python waits 40 ms, until the JVM's small writes are acknowledged. The files
+    are in a folder of this process, which is removed as it ends. A cluster's machines may not have such a folder, and
+    where its path is too long for a socket none is made: there is no configuration then.
+    """
+    if not settings.spark_master.startswith("local") or len(tempfile.gettempdir()) > _LONGEST:
+        return {}
+    folder = tempfile.mkdtemp(prefix="tailrace-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
+
+
+_LONGEST = 40
+"""The longest path of a folder in which sockets have room for their names: systems take 104 characters or more."""
+
 _MOST_OF_HEAP = 8
 """The part of the driver's heap that the results of one job may fill: they are there twice, and there may be others."""
 
@@ -195,7 +214,7 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _build(app, {"spark.sql.extensions": EXTENSIONS, "spark.redaction.regex": REDACTED, **conf})
     java = require_java(settings.java_home)
-    fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java)}
+    fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java), **socket_conf(settings)}
     with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
         # The workers run this very interpreter: `python3` on the PATH may be another, without pyspark.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -204,7 +223,7 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
 
 def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
     """Raise `ToolchainError` where the process's JVM was started without the jars of these groups."""
-    path = running.sparkContext.getConf().get("spark.driver.extraClassPath")
+    path = running.conf.get("spark.driver.extraClassPath", None)
     if path is None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     there = {Path(one).name for one in path.split(os.pathsep)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,16 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 _TABLES = (
     "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? "
     "AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 )
 """Selects the tables of a namespace, without its views, as pyiceberg's own catalog tells them apart."""
+
+_KEPT = 16
+"""The number of tables whose metadata is kept as it was last read."""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
 
@@ -40,6 +44,8 @@ class LookedUp:
         """Open nothing yet. `busy` is the number of seconds that a look-up waits for another process's commit."""
         self.name, self.properties = name, dict(properties)
         self._file, self._busy, self._open = file, busy, whole
+        # A file of metadata is never written again: one commit looks at the same several times.
+        self._metadata = lru_cache(_KEPT)(self._read_metadata)
 
     @cached_property
     def whole(self) -> Any:
@@ -66,7 +72,7 @@ class LookedUp:
         if not rows or rows[0][0] is None:
             raise NoSuchTableError(f"Table does not exist: {space}.{name}")
         at = str(rows[0][0])
-        metadata = FromInputFile.table_metadata(load_file_io(self.properties, at).new_input(at))
+        metadata = self._metadata(at)
         io = load_file_io({**self.properties, **metadata.properties}, at)
         return Table((*space.split("."), name), metadata, at, io, self)  # type: ignore[arg-type]
 
@@ -86,6 +92,9 @@ class LookedUp:
         """Tell whether there is such a namespace."""
         text = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ? LIMIT 1"
         return bool(self._rows(text, namespace) or self.whole.namespace_exists(namespace))
+
+    def _read_metadata(self, at: str) -> TableMetadata:
+        return FromInputFile.table_metadata(load_file_io(self.properties, at).new_input(at))
 
     def _rows(self, text: str, *values: str) -> list[tuple[Any, ...]] | None:
         """Return the rows of a query of this catalog; None where the file cannot answer it."""

@@ -7,6 +7,7 @@ executions cannot disagree about a rule: there is one text of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Context, Decimal
 from math import ceil
 from typing import Any, Protocol, TypeAlias
@@ -57,6 +58,9 @@ class Algebra(Protocol):
 
     def missing(self, term: Term) -> Term:
         """Tell whether a term is null."""
+
+    def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
+        """Tell whether a term is not null and meets what `holds` makes of it; false of null."""
 
     def least(self, a: Term, b: Term) -> Term:
         """Return the smaller of two terms; null only if both are null."""
@@ -189,6 +193,9 @@ class Scalars:
 
     def missing(self, term: Term) -> Term:
         return term is None
+
+    def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
+        return term is not None and holds(term)
 
     def least(self, a: Term, b: Term) -> Term:
         return b if a is None else a if b is None or _before(a, b) else b

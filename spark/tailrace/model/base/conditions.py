@@ -6,7 +6,7 @@ comparison with a missing value does not hold, and its opposite does, so `~Match
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -64,19 +64,16 @@ class Match(Condition):
         return (self.column,)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        term = record.get(self.column)
-        # The constant stands in for a missing value: the comparison is computed, but its answer is not used.
         constant = o.literal(self.value, types[self.column])
-        value = o.choose(o.missing(term), constant, term)
-        found = {
-            "==": lambda: o.equal(value, constant),
-            "!=": lambda: o.no(o.equal(value, constant)),
-            ">=": lambda: o.at_least(value, constant),
-            "<": lambda: o.no(o.at_least(value, constant)),
-            "<=": lambda: o.at_least(constant, value),
-            ">": lambda: o.no(o.at_least(constant, value)),
-        }[self.operator]()
-        return o.every(o.no(o.missing(term)), found)
+        compared: Callable[[Term], Term] = {
+            "==": lambda value: o.equal(value, constant),
+            "!=": lambda value: o.no(o.equal(value, constant)),
+            ">=": lambda value: o.at_least(value, constant),
+            "<": lambda value: o.no(o.at_least(value, constant)),
+            "<=": lambda value: o.at_least(constant, value),
+            ">": lambda value: o.no(o.at_least(constant, value)),
+        }[self.operator]
+        return o.given(record.get(self.column), compared)
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         if self.operator not in _OPERATORS:

@@ -7,6 +7,7 @@ instant on; all else in its row may be anything, but stays while the window rest
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -153,6 +154,9 @@ class Known(Algebra):
 
     def missing(self, term: Term) -> Term:
         return False if isinstance(term, Range | bool) else _of(term)
+
+    def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
+        return self.every(self.no(self.missing(term)), holds(term))
 
     def least(self, a: Term, b: Term) -> Term:
         if _ranges(a, b) and a.relative and not b.relative and b.low == END_OF_TIME:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-import weakref
+import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,11 +78,13 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
     """Open a new database in memory, which spills to a folder that is removed with it.
 
     It computes on one thread for each core, or on `threads`: with little work several wait for each other longer than
-    they help. The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`.
+    they help. The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`. All its connections
+    take instants for UTC's.
     """
     if settings.scratch is not None:
         settings.scratch.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="tailrace-", dir=settings.scratch))
+    # DuckDB makes the folder when it first spills, and removes it with the database.
+    scratch = Path(settings.scratch or tempfile.gettempdir()) / f"tailrace-{uuid.uuid4().hex[:12]}"
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": settings.memory,
         "temp_directory": str(scratch),
@@ -94,8 +95,8 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
     if threads is not None:
         config["threads"] = threads
     connection = duckdb.connect(":memory:", config=config)
-    weakref.finalize(connection, shutil.rmtree, scratch, ignore_errors=True)
-    connection.execute("SET TimeZone = 'UTC'")
+    # For all connections to it: one that is opened with `cursor` would take the machine's zone.
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
     for macro in _MACROS:
         connection.execute(f"CREATE MACRO {macro}")
     connection.create_function("crc32", _checksums, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)

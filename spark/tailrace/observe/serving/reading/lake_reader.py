@@ -84,7 +84,6 @@ class Reader:
         timer.daemon = True
         timer.start()
         try:
-            cursor.execute("SET TimeZone = 'UTC'")
             still = StillLake.made(self.lake, self.kept)
             yield Session(still, cursor, self.rows, time.monotonic() + self.seconds)
         except (duckdb.InterruptException, _TimeIsUp):
