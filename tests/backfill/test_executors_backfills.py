@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Col, Derive, Each, Fixed, Map, Match, Max, Pipeline, Sum, minutes
 from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.engines.spark import cluster
 from tailrace.engines.spark.executions import worker_queries
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.table_names import ledger_name
@@ -88,6 +89,32 @@ def test_L1_a_ledger_by_the_executors_is_the_one_by_spark_and_by_the_process(
         with tried(monkeypatch, worth) as found:
             assert backfilled(case, definition, "spark") == by_process
         assert found[way] == [taken]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_L1_a_run_on_spark_compares_with_small_tables_here_as_spark_would(
+    case: Case, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    case.drain(*BY_HOUR.stages)
+    expected = backfilled(case, BY_HOUR, "duckdb")
+    answers = [case.lake.spark_name(stage.name) for stage in BY_HOUR.stages]
+    before = [answered(case, table) for table in answers]
+    for table in (answers[0], case.lake.spark_name(ledger_name(BY_RIDER.name))):
+        case.spark.sql(f"DELETE FROM {table} WHERE who = 'ann'")
+    reading = watched(monkeypatch, cluster.ClusterSession, "_name_here")
+    if not here:
+        monkeypatch.setattr(cluster.ClusterSession, "_read_here", lambda session, relations: not relations)
+    lake = Lake(case.lake.settings.model_copy(update={"engine": "spark"}))
+    with tried(monkeypatch, 0) as found:
+        runs = backfill_stages(lake, BY_HOUR, BEGINNING, SECOND_DAY)
+    assert found["answer"] == [True]
+    assert bool(reading) == here
+    assert [(one.changed, one.untouched, one.retracted) for _, [one] in runs] == [(3, 3, 0), (0, len(expected[1]), 0)]
+    assert [answered(case, table) for table in answers] == before
+
+
+def answered(case: Case, table: str) -> list[str]:
+    return sorted(map(str, case.spark.table(table).drop("generation").collect()))
 
 
 def test_a_map_with_a_step_of_ones_own_is_sparks(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

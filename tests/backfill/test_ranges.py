@@ -58,10 +58,8 @@ def streamed(spark: SparkSession, settings: Settings, folder: Path, pipeline: Pi
     return lake
 
 
-def answered(
-    shared: Shared, stage: Pipeline, first: int, last: int, epoch: int = 99, *, alone: bool = False
-) -> Answers:
-    rows = shared.session.rows(shared.answers(stage, epoch, first, last, alone=alone))
+def answered(shared: Shared, stage: Pipeline, first: int, last: int, epoch: int = 99) -> Answers:
+    rows = shared.session.rows(shared.answers(stage, epoch, first, last))
     return {
         (tuple(row[name] for name in stage.key), Window(row["window_start"], row["window_end"])): {
             name: row[name] for name in stage.what
@@ -113,13 +111,13 @@ def test_V5_fixed_windows_of_a_range_have_all_of_their_records_as_of_any_epoch_a
     """What files' statistics say of all rows is not looked at again, so ranges and epochs cut files and do not."""
     lake, chance = streamed(plain, settings, tmp_path / "landing", FIXED), random.Random(13)
     for _ in range(12):
-        epoch, alone = chance.choice([0, 1, 99]), chance.random() < 0.5
+        epoch = chance.choice([0, 1, 99])
         first, last = (instant(START) + chance.randrange(-600, 600) * SECOND + chance.randrange(3) for _ in range(2))
         first, last = min(first, last), max(first, last) + chance.choice([1, 10**10])
         by_then = batch(FIXED, RECORDS[: 100 * (epoch + 1)])
         with closing(open_(plain, lake)) as session, closing(Shared(session, FIXED, first, last)) as shared:
             within = {at: found for at, found in by_then.items() if first <= at[1].timestamp < last}
-            assert answered(shared, FIXED, first, last, epoch, alone=alone) == within, (epoch, first, last)
+            assert answered(shared, FIXED, first, last, epoch) == within, (epoch, first, last)
 
 
 def test_bounds_hold_for_every_row_of_files_and_are_not_known_where_a_row_has_no_value(

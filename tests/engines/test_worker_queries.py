@@ -39,8 +39,7 @@ def answered(session: cluster.ClusterSession) -> list[Any]:
     by, rows = answering(session, HOURLY), records(session, HOURLY.log, 2)
     taken = session.counted(by.brought(rows), {"all": "true"})  # type: ignore[dict-item]
     assert taken.counts == {"all": 6}
-    here = session._here if taken.relation in session._brought else session
-    return sorted(here.rows(f"SELECT who, window_start, n, cents FROM {taken.relation}"), key=str)  # type: ignore[arg-type]
+    return sorted(session.rows(f"SELECT who, window_start, n, cents FROM {taken.relation}"), key=str)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("small", [True, False])

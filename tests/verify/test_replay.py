@@ -31,7 +31,7 @@ from tailrace import (
 )
 from tailrace.cli.main import app
 from tailrace.cli.runtime.definitions import load
-from tailrace.engines.spark.preview import readable_rows
+from tailrace.engines.spark.relations import readable_rows
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake

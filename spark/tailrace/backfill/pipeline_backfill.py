@@ -190,9 +190,9 @@ class _Closed(ClosedRun, WindowsRun):
         self.follower.follow(fresh=None if found.counts["held"] else snapshot)
 
     def _computed(self, epoch: int) -> Found:
-        finished, compared = self.pipeline.finished, self._anything_held()
-        answers = self.shared.answers(self.pipeline, epoch, self.first, self.last, alone=not compared)
-        if compared:
+        finished = self.pipeline.finished
+        answers = self.shared.answers(self.pipeline, epoch, self.first, self.last)
+        if self._anything_held():
             table = held(self.session, self.pipeline, self._within)
             within = in_range(self.first, self.last)
             text_ = differences(finished, answers, current(self.pipeline, table, within))

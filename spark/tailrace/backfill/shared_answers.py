@@ -25,11 +25,11 @@ class Shared:
         self.ends = answering(session, pipeline.finished)
         self._relations: dict[tuple[str, int], Relation] = {}
 
-    def answers(self, stage: Pipeline, epoch: int, first: int, last: int, *, alone: bool = False) -> Query:
+    def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> Query:
         """Write the query of a stage's answers as of an epoch of the log; `[first, last)` lies in the whole range.
 
-        Answers that a later stage reads are computed at the first call. With `alone` the caller compares them with
-        nothing, and the process takes them over if it can (`Answering.brought`).
+        Answers that a later stage reads are computed at the first call, and the process takes over what it can
+        (`Answering.brought`).
         """
         one = self.ends
         while one.pipeline.name != stage.name:
@@ -39,7 +39,7 @@ class Shared:
             # Of windows that are wholly read or not at all, none is outside of the range.
             within = ALWAYS if whole(stage) else in_range(first, last)
             rows = self._read(one, epoch, first, last)
-            return one.brought(rows, within) if alone else one.computed(rows, within)
+            return one.brought(rows, within)
         return Query(f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}")
 
     def close(self) -> None:

@@ -93,6 +93,14 @@ class DuckSession:
         """The session's connection to its database."""
         return connect(self.lake.settings, self._threads) if self._database is None else self._database.cursor()
 
+    def has(self, relation: Relation) -> bool:
+        """Tell whether a relation is one of this session's."""
+        return relation in self._relations
+
+    def read_by(self, text: str) -> set[Relation]:
+        """Return the relations of this session that a text reads."""
+        return {name for name in self._relations if name in text}
+
     def table(
         self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
     ) -> Relation:
@@ -117,6 +125,10 @@ class DuckSession:
 
     def view(self, text: Query) -> Relation:
         return self._named("VIEW", in_duckdb_once(text))
+
+    def called(self, relation: Relation, text: Query) -> None:
+        """Name a text as a view by a name that is given."""
+        self._named("VIEW", in_duckdb_once(text), relation)
 
     def materialized(self, text: Query) -> Relation:
         return self._named("TABLE", in_duckdb_once(text))
@@ -257,9 +269,9 @@ class DuckSession:
         """Read the rows of a text, a batch at a time, by another connection, as this one writes what comes of them."""
         return self.connection.cursor().execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_CALL)
 
-    def _named(self, kind: str, text: str) -> Relation:
+    def _named(self, kind: str, text: str, name: Relation | None = None) -> Relation:
         """Make a view or a table of a text in DuckDB's own dialect."""
-        name = Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
+        name = name or Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
         self.connection.execute(f"CREATE {kind} {name} AS {text}")
         held = ExitStack()
         held.callback(self.connection.execute, f"DROP {kind} IF EXISTS {name}")

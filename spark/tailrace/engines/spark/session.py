@@ -130,14 +130,20 @@ def socket_conf(settings: Settings) -> dict[str, str]:
     """Return the configuration by which this machine's JVM and Python talk through sockets that are files.
 
     By the loopback interface each task of Python waits 40 ms, until the JVM's small writes are acknowledged. The files
-    are in a folder of this process, which is removed as it ends. A cluster's machines may not have such a folder, and
-    where its path is too long for a socket none is made: there is no configuration then.
+    are in a folder of this process, which is removed as it ends. A cluster's machines may not have such a folder, nor
+    another Python this package, and where the path is too long for a socket none is made: there is no configuration
+    then.
     """
-    if not settings.spark_master.startswith("local") or len(tempfile.gettempdir()) > _LONGEST:
+    same = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
+    if not same or not settings.spark_master.startswith("local") or len(tempfile.gettempdir()) > _LONGEST:
         return {}
     folder = tempfile.mkdtemp(prefix="tailrace-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": folder,
+        "spark.python.daemon.module": "tailrace.engines.python.worker_daemon",
+    }
 
 
 _LONGEST = 40

@@ -1,0 +1,187 @@
+"""Relations of texts on Spark: views, and rows that are computed once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tailrace.engines.session_protocol import OverBatches, OverTables
+from tailrace.engines.spark.declared_rows import logged
+from tailrace.engines.spark.executions.arrow_frames import frame_of
+from tailrace.engines.spark.executions.open_windows import free, unconstrained
+from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
+from tailrace.engines.spark.executions.preparation import prepare
+from tailrace.engines.spark.executions.python_tasks import over_batches, over_group
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import moment
+from tailrace.model.base.types import element_type, struct_fields
+from tailrace.model.definition.chain import Ranged
+from tailrace.model.logs.log import Log
+from tailrace.sql.records.selections import is_common, stepped
+from tailrace.sql.terms import Query, Relation, all_of, quoted
+
+
+class SparkRelations:
+    """The relations of a run that Spark has, by name, and what is asked of texts over them (`session_protocol`)."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self.spark, self.lake = spark, lake
+        self._views: set[Relation] = set()
+        self._unread: dict[Relation, Query] = {}
+        self._checkpointed: dict[Relation, DataFrame] = {}
+
+    def has(self, relation: Relation) -> bool:
+        """Tell whether this is one of the relations."""
+        return relation in self._views or relation in self._unread
+
+    def read_by(self, text: str) -> set[Relation]:
+        """Return the relations that a text reads."""
+        return {name for name in (*self._views, *self._unread) if name in text}
+
+    def frame(self, text: str) -> DataFrame:
+        """Have Spark take a text; tables and logs get their views with the first, as who else reads them needs none."""
+        for name in [name for name in self._unread if name in text]:
+            self._view(name, self.spark.sql(self._unread.pop(name)))
+        return self.spark.sql(text)
+
+    def table(self, table: str, snapshot: int | None, of: Lake) -> Relation:
+        """Name a relation of a lake's table, as of a snapshot if given."""
+        as_of = "" if snapshot is None else f" VERSION AS OF {snapshot}"
+        return self._once_read(Relation(f"{of.spark_name(table)}{as_of}"))
+
+    def log(self, log: Log, snapshot: int | None) -> Relation:
+        """Name a relation of a landed log's rows, as of a snapshot if given."""
+        return self._once_read(logged(self.lake, log, snapshot))
+
+    def relation_of(self, rows: pa.Table) -> Relation:
+        """Name a relation of rows that are in memory."""
+        return self.lent(_new_name(), rows)
+
+    def lent(self, relation: Relation, rows: pa.Table) -> Relation:
+        """Have Spark read rows that are in memory under a name."""
+        return self._view(relation, frame_of(self.spark, rows))
+
+    def view(self, text: Query) -> Relation:
+        return self._view(_new_name(), self.frame(text))
+
+    def materialized(self, text: Query) -> Relation:
+        with unconstrained(self.spark):
+            return self.once(self.frame(text).localCheckpoint(eager=False))
+
+    def once(self, frame: DataFrame) -> Relation:
+        """Name a relation of a checkpointed frame, which goes with it."""
+        # Not a view of the frame itself, as dropping a view uncaches the frame that it is of.
+        name = self._view(_new_name(), frame.where("true"))
+        self._checkpointed[name] = frame
+        return name
+
+    def rows(self, text: Query) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.frame(text).collect()]
+
+    def readable_rows(self, text: Query) -> list[dict[str, Any]]:
+        return readable_rows(self.frame(text))
+
+    def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
+        rows = self.frame(all_of(source))
+        if all(map(is_common, pipeline.each)):
+            # No view, so that the executors' Python can take the steps as well.
+            text = stepped(pipeline, source, rows.columns)
+            assert text is not None, "common steps have a text"
+            return text
+        return self._view(_new_name(), prepare(rows, pipeline))
+
+    def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
+        schema = frame_schema(types)
+        rows = self.frame(text).mapInArrow(over_batches(function(to_arrow_schema(schema))), schema)
+        return self._view(_new_name(), rows)
+
+    def by_key(
+        self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
+    ) -> Relation:
+        schema = frame_schema(types)
+        grouped = self.frame(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
+        call = function(to_arrow_schema(schema))
+        return self._view(_new_name(), grouped.applyInArrow(lambda rows: over_group(call, rows), schema))
+
+    def free(self, relation: Relation) -> None:
+        """Drop a relation."""
+        if self._unread.pop(relation, None) is not None:
+            return
+        self._views.remove(relation)
+        self.spark.catalog.dropTempView(relation)
+        if (frame := self._checkpointed.pop(relation, None)) is not None:
+            free(frame)
+
+    def close(self) -> None:
+        """Drop all relations, as a stream opens a session with each epoch that claims."""
+        for relation in [*self._views, *self._unread]:
+            self.free(relation)
+
+    def _once_read(self, rows: Relation) -> Relation:
+        """Name a relation that becomes a view when a text of Spark's reads it."""
+        name = _new_name()
+        self._unread[name] = all_of(rows)
+        return name
+
+    def _view(self, name: Relation, frame: DataFrame) -> Relation:
+        frame.createOrReplaceTempView(name)
+        self._views.add(name)
+        return name
+
+
+def readable_rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """Collect the rows as dictionaries: instants of any year as UTC datetimes, structs and arrays as parsed JSON.
+
+    Numbers with a fraction in structs and arrays are decimals. The whole frame is collected, so limit it first.
+    """
+    kinds = dict(frame.dtypes)
+    instants = {name for name, type in kinds.items() if type == "timestamp"}
+    nested = {name for name, type in kinds.items() if type.startswith(("struct", "array"))}
+    items = []
+    for name in map(quoted, frame.columns):
+        own = name.strip("`")
+        term = f"UNIX_MICROS({name})" if own in instants else f"TO_JSON({name})" if own in nested else name
+        items.append(f"{term} AS {name}")
+
+    def value(name: str, raw: Any) -> Any:
+        if raw is None:
+            return None
+        if name in nested:
+            return json.loads(raw, parse_float=Decimal)
+        return moment(raw) if name in instants else raw
+
+    rows = [row.asDict() for row in frame.selectExpr(*items).collect()]
+    return [{name: value(name, one) for name, one in row.items()} for row in rows]
+
+
+def _new_name() -> Relation:
+    return Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
+
+
+def frame_schema(types: Mapping[str, str]) -> StructType:
+    """Return the schema of a frame with columns of these types."""
+    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {_ddl(type)}" for name, type in types.items()))
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def _ddl(type: str) -> str:
+    """Write a type as Spark reads it, with the names of fields quoted.
+
+    >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
+    'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'
+    """
+    if element := element_type(type):
+        return f"array<{_ddl(element)}>"
+    fields = struct_fields(type)
+    if fields is None:
+        return type
+    return f"struct<{','.join(f'{quoted(name)}:{_ddl(own)}' for name, own in fields.items())}>"
