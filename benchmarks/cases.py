@@ -337,7 +337,7 @@ CASES: dict[str, tuple[Callable[[Plan, int, float | None], Result | list[Result]
     "B3": (backlog, _targets(2.0, 1.0)),
     "B4": (intervals, _targets(15.0, 5.0)),
     "B5": (kinds, {}),
-    "B6": (visits, _targets(1.5, 1.5)),
+    "B6": (visits, _targets(1.5, 1.0)),
     "B7": (latencies, {}),
     "B8": (dedup, _targets(0.7)),
     "B9": (growth, _targets(1 / 3, 0.2)),

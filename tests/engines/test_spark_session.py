@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,6 +82,21 @@ def test_python_and_the_jvm_talk_through_files_where_these_can_be(
     assert socket_conf(settings.model_copy(update={"spark_master": "spark://machine:7077"})) == {}
     monkeypatch.setattr(tempfile, "tempdir", "/a/path/that/has/no/room/for/the/name/of/a/socket")
     assert socket_conf(settings) == {}
+
+
+LET_GO = """
+import os, socket
+from tailrace.engines.python.worker_daemon import worker
+ours, theirs = socket.socketpair(socket.AF_UNIX)
+theirs.close()
+os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
+raise SystemExit(worker(ours, True))
+"""
+
+
+def test_a_worker_that_spark_lets_go_prints_no_trace() -> None:
+    ended = subprocess.run([sys.executable, "-c", LET_GO], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 def test_a_process_setting_is_refused_once_spark_runs(spark: SparkSession, settings: Settings) -> None:

@@ -25,7 +25,7 @@ from tailrace.model.base.time import moment
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.logs.log import Log
-from tailrace.sql.records.selections import is_common, stepped
+from tailrace.sql.records.selections import is_common, leaves_out, stepped
 from tailrace.sql.terms import Query, Relation, all_of, quoted
 
 
@@ -90,13 +90,14 @@ class SparkRelations:
         return readable_rows(self.frame(text))
 
     def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
-        rows = self.frame(all_of(source))
         if all(map(is_common, pipeline.each)):
-            # No view, so that the executors' Python can take the steps as well.
-            text = stepped(pipeline, source, rows.columns)
+            # No view, so that the executors' Python can take the steps as well. Only steps that may leave records out
+            # list the columns: to find these Spark would have to look at the table.
+            columns = self.frame(all_of(source)).columns if leaves_out(pipeline) else []
+            text = stepped(pipeline, source, columns)
             assert text is not None, "common steps have a text"
             return text
-        return self._view(_new_name(), prepare(rows, pipeline))
+        return self._view(_new_name(), prepare(self.frame(all_of(source)), pipeline))
 
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
         schema = frame_schema(types)

@@ -57,7 +57,7 @@ def selected(step: ElementWise, types: Mapping[str, str], columns: list[str]) ->
 def stepped(definition: Ranged, source: Relation, columns: list[str]) -> Relation | None:
     """Write a relation, with these columns, after a definition's steps: a query in brackets.
 
-    None where a step is code of one's own.
+    None where a step is code of one's own. Where no step may leave a record out, `columns` may be empty.
     """
     types = dict(definition.log.columns)
     for step in definition.each:
