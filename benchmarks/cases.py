@@ -416,7 +416,7 @@ def _result(
     )
 
 
-_PEAKS = ("jvm_rss", "python_rss", "heap_peak", "heap_after_gc")
+_PEAKS = ("together", "jvm_rss", "python_rss", "heap_peak", "heap_after_gc")
 
 
 def _median_of(outcomes: Iterable[Outcome], fact: str) -> float:

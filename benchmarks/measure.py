@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SHUFFLE_PARTITIONS = 2
 LONGEST = 3600
 """Seconds after which a job is given up."""
+LOOKS = 0.5
+"""Seconds between two looks at the memory of a job's processes."""
 
 
 class JobError(Exception):
@@ -103,16 +105,22 @@ def run(side: str, task: Task) -> Outcome:
     request.write_text(json.dumps(asdict(replace(task, launched=time.time())), default=str))
     command = [sys.executable, "-m", f"benchmarks.{side}", str(request)]
     started, busy = time.perf_counter(), _machine_seconds()
+    together = 0.0
     with (task.home / "output.txt").open("w") as output:
-        ended = subprocess.run(
-            command, cwd=ROOT, env=environment(task.home), stdout=output, stderr=subprocess.STDOUT, timeout=LONGEST
-        )
+        ended = subprocess.Popen(command, cwd=ROOT, env=environment(task.home), stdout=output, stderr=subprocess.STDOUT)
+        while ended.poll() is None:
+            if time.perf_counter() - started > LONGEST:
+                ended.kill()
+            together = max(together, _shared_out(ended.pid))
+            with suppress(subprocess.TimeoutExpired):
+                ended.wait(LOOKS)
     found = task.home / "outcome.json"
     if ended.returncode or not found.is_file():
         said = (task.home / "output.txt").read_text()[-3000:]
         raise JobError(f"{side}: {task.job} failed (exit code {ended.returncode}); {shown}/output.txt ends:\n{said}")
     outcome = Outcome(**json.loads(found.read_text()))
     others = _machine_seconds() - busy - outcome.facts["process_cpu"]
+    outcome.facts["together_mb"] = together
     outcome.facts["others_cores"] = round(max(0.0, others) / (time.perf_counter() - started), 2)
     return outcome
 
@@ -139,7 +147,8 @@ def serve(jobs: Mapping[str, Job]) -> None:
 def memory(home: Path) -> dict[str, float]:
     """Peaks in MB: resident memory of the JVM and of Python, workers too, and the heap before and after collections.
 
-    The heap after a collection is about what was needed; the resident memory is what the machine had to give.
+    The heap after a collection is about what was needed. Each process has its own peak, at a time of its own, with all
+    pages that it shares with others: what the machine had to give at once is `together_mb`, which `run` finds.
     """
     peaks = {"python_rss_mb": _resident(os.getpid())}
     for process in _descendants(os.getpid()):
@@ -186,6 +195,16 @@ def _descendants(pid: int) -> list[int]:
         found += started
         waiting += started
     return found
+
+
+def _shared_out(pid: int) -> float:
+    """The memory of a process and its descendants now, in MB; a page of several counts once. 0 where nobody says."""
+    total = 0
+    for process in (pid, *_descendants(pid)):
+        with suppress(OSError):
+            found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
+            total += int(found[1]) if found else 0
+    return round(total / 1024, 1)
 
 
 def _resident(pid: int) -> float:

@@ -102,7 +102,7 @@ def _before(file: Path) -> list[dict[str, Any]]:
 
 def table(results: Sequence[Result]) -> Table:
     """The results for people. A missed target is shown as missed."""
-    caption = "seconds; ratio: their time by ours; GB: peak resident memory of JVM and Python, ours and theirs"
+    caption = "seconds; ratio: their time by ours; GB: the most memory of JVM and Python at once, ours and theirs"
     engines = " and ".join(sorted({one.engine for one in results}))
     found = Table(title=f"Tailrace ({engines}) beside hand-written Spark", caption=caption, box=SIMPLE)
     found.add_column("")
@@ -117,8 +117,8 @@ def table(results: Sequence[Result]) -> Table:
             if one.met
             else f"{one.target:g} [red]missed[/red]"
         )
-        sides = [[one.memory_mb.get(f"{side}_{what}_rss") for what in ("jvm", "python")] for side in ("ours", "theirs")]
-        peaks = ["" if None in side else f"{sum(filter(None, side)) / 1024:.1f}" for side in sides]
+        sides = [one.memory_mb.get(f"{side}_together") for side in ("ours", "theirs")]
+        peaks = ["" if side is None else f"{side / 1024:.1f}" for side in sides]
         found.add_row(
             one.name,
             one.what,

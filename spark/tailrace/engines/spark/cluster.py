@@ -103,7 +103,9 @@ class ClusterSession:
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self._at(text) is self._here:
             with suppress(duckdb.OutOfMemoryException):
-                return self._here.counted(text, counts)
+                # Rows that are compared with a table's are computed once; others are not kept a second time.
+                compared = self._there.read_by(text)
+                return self._here.counted(text, counts) if compared else self._here.tallied(self.view(text), counts)
             self._lend(self._here.read_by(text))
         if self.small and (small := self._bring(self._there.frame(text))) is not None:
             return self._here.tallied(small, counts)
@@ -180,9 +182,11 @@ class ClusterSession:
         fits = not relations or (self.small and sum(table.size for table in known) <= self._bound)
         if not fits or len(known) < len(tables):
             return False
-        for relation in relations:
-            self._name_here(relation)
-        return True
+        with suppress(duckdb.OutOfMemoryException):
+            for relation in relations:
+                self._name_here(relation)
+            return True
+        return False
 
     def _tables(self, relations: Iterable[Relation]) -> Iterator[_Table | None]:
         """Yield the tables that relations read, None for one that this process cannot read."""

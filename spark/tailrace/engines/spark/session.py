@@ -138,12 +138,18 @@ def socket_conf(settings: Settings) -> dict[str, str]:
     if not same or not settings.spark_master.startswith("local") or len(tempfile.gettempdir()) > _LONGEST:
         return {}
     folder = tempfile.mkdtemp(prefix="tailrace-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, os.getpid())
     return {
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": folder,
         "spark.python.daemon.module": "tailrace.engines.python.worker_daemon",
     }
+
+
+def _remove(folder: str, owner: int) -> None:
+    # A process that was forked from the owner ends like it.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _LONGEST = 40
