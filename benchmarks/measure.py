@@ -107,17 +107,20 @@ def run(side: str, task: Task) -> Outcome:
     started, busy = time.perf_counter(), _machine_seconds()
     together = 0.0
     with (task.home / "output.txt").open("w") as output:
-        ended = subprocess.Popen(command, cwd=ROOT, env=environment(task.home), stdout=output, stderr=subprocess.STDOUT)
-        while ended.poll() is None:
-            if time.perf_counter() - started > LONGEST:
-                ended.kill()
-            together = max(together, _shared_out(ended.pid))
-            with suppress(subprocess.TimeoutExpired):
-                ended.wait(LOOKS)
+        job = subprocess.Popen(command, cwd=ROOT, env=environment(task.home), stdout=output, stderr=subprocess.STDOUT)
+        try:
+            while job.poll() is None and time.perf_counter() - started < LONGEST:
+                together = max(together, _shared_out(job.pid))
+                with suppress(subprocess.TimeoutExpired):
+                    job.wait(LOOKS)
+        finally:
+            # Ended by itself, or too long at it, or this process is to end.
+            job.kill()
+            job.wait()
     found = task.home / "outcome.json"
-    if ended.returncode or not found.is_file():
+    if job.returncode or not found.is_file():
         said = (task.home / "output.txt").read_text()[-3000:]
-        raise JobError(f"{side}: {task.job} failed (exit code {ended.returncode}); {shown}/output.txt ends:\n{said}")
+        raise JobError(f"{side}: {task.job} failed (exit code {job.returncode}); {shown}/output.txt ends:\n{said}")
     outcome = Outcome(**json.loads(found.read_text()))
     others = _machine_seconds() - busy - outcome.facts["process_cpu"]
     outcome.facts["together_mb"] = together

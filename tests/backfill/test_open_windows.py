@@ -47,7 +47,7 @@ MORNING = [("ann", 1, "08:05"), ("bob", 2, "08:10"), ("ann", 4, "08:20"), ("ann"
 
 def much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Spark take what it reads and what it gives for too much for this process to write."""
-    monkeypatch.setattr(run_engine, "_bytes", lambda *_: 10**12)
+    monkeypatch.setattr(run_engine, "table_bytes", lambda *_: 10**12)
     monkeypatch.setattr(cluster, "SMALL", -1)
     monkeypatch.setattr(ProcessFollower, "small", lambda *_, **__: False)
 

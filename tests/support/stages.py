@@ -34,7 +34,7 @@ from tests.support.strategies import pipelines
 
 def computed(by: Answering, log: Relation) -> Query:
     """The answers of a log's records, stage by stage, with no windows of records: as a backfill asks for them."""
-    return by.computed(log if by.earlier is None else by.changed(computed(by.earlier, log)))
+    return by.brought(log if by.earlier is None else by.changed(computed(by.earlier, log)))
 
 
 @st.composite

@@ -88,13 +88,10 @@ class Answering:
         """Write the query of the answers of assigned records, in windows that meet a condition (`answers.batch`)."""
         return answers.batch(self.pipeline, rows, within)
 
-    def computed(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        """Write the query of the answers of a relation's, or a bracketed query's, records: `batch` of `placed`."""
-        return answers.computed(self.pipeline, self._prepared(source), within)
-
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        """Write the query of `computed`, without the number of records, over what this process takes over if it can.
+        """Write the query of the answers of a relation's, or a bracketed query's, records: `batch` of `placed`.
 
+        It has not the number of records, and is over what this process takes over if it can.
         Of each window that is its accumulator alone, which the results are then made of here.
         """
         pipeline = self.pipeline
@@ -135,11 +132,8 @@ class PythonAnswering(Answering):
         made = self.session.by_key(rows, pipeline.key, partial(answerer, pipeline), columns)
         return Query(f"SELECT * FROM {made} WHERE {within}")
 
-    def computed(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        return self.batch(self.placed(source), within)
-
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        return self.computed(source, within)
+        return self.batch(self.placed(source), within)
 
 
 def _windows(pipeline: Pipeline) -> dict[str, str]:

@@ -10,11 +10,11 @@ import duckdb
 
 from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.connection import EngineError, RoomError
-from tailrace.engines.duckdb.database.scans import bytes_read
+from tailrace.engines.duckdb.database.scans import table_bytes
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.lake.schema.filters import Filter
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -40,7 +40,7 @@ _UNPACKED = 32
 
 def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[EngineChoice, int]:
     """Choose the engine of a run by the tables that it reads, each with a filter; return it and the bytes to read."""
-    size = sum(_bytes(lake, table, where) for table, where in reads)
+    size = sum(table_bytes(lake, table, where) for table, where in reads)
     return Bounds.of(lake.settings).for_run(size, definition), size
 
 
@@ -70,14 +70,3 @@ def session_for(
     bound = Bounds.of(lake.settings).memory // (1 if isinstance(definition, Pipeline) else _UNPACKED)
     with closing(ClusterSession(spark, lake, choice, small=size <= bound)) as session:
         yield session
-
-
-def _bytes(lake: Lake, table: str, where: Filter) -> int:
-    if not lake.has(table):
-        return 0
-    loaded = lake.table(table)
-    if where is EVERYTHING and (current := loaded.current_snapshot()) is not None and current.summary is not None:
-        size = current.summary.additional_properties.get("total-files-size")
-        if size is not None:
-            return int(size)
-    return bytes_read(loaded.scan(row_filter=where))

@@ -19,18 +19,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.engines.choose import Bounds, EngineChoice
-from tailrace.engines.duckdb.database.scans import bytes_read
+from tailrace.engines.duckdb.database.scans import table_bytes
 from tailrace.engines.duckdb.session import ROWS_A_FILE, DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.executions.arrow_frames import arrow_of
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import unconstrained
+from tailrace.engines.spark.executions.preparation import schema_of
 from tailrace.engines.spark.executions.python_tasks import tried
 from tailrace.engines.spark.executions.worker_queries import LogFiles
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.gathered_rows import Gathered
-from tailrace.engines.spark.relations import SparkRelations, frame_schema
+from tailrace.engines.spark.relations import SparkRelations
 from tailrace.engines.spark.session import cancellable
 from tailrace.engines.spark.side import SparkSide
 from tailrace.lake.catalog.lake import Lake
@@ -58,7 +59,7 @@ class _Table(NamedTuple):
     @property
     def size(self) -> int:
         """The bytes of the files."""
-        return bytes_read(self.lake.table(self.name).scan(row_filter=self.where, snapshot_id=self.snapshot))
+        return table_bytes(self.lake, self.name, self.where, self.snapshot)
 
 
 class ClusterSession:
@@ -104,8 +105,8 @@ class ClusterSession:
         if self._at(text) is self._here:
             with suppress(duckdb.OutOfMemoryException):
                 # Rows that are compared with a table's are computed once; others are not kept a second time.
-                compared = self._there.read_by(text)
-                return self._here.counted(text, counts) if compared else self._here.tallied(self.view(text), counts)
+                kept = self._here.materialized if self._there.read_by(text) else self._here.view
+                return self._here.tallied(kept(text), counts)
             self._lend(self._here.read_by(text))
         if self.small and (small := self._bring(self._there.frame(text))) is not None:
             return self._here.tallied(small, counts)
@@ -137,7 +138,7 @@ class ClusterSession:
         if (found := self._log_files(text)) is None:
             return None
         log, files = found
-        frame = files.answer(self.spark, text, log, to_arrow_schema(frame_schema(types)))
+        frame = files.answer(self.spark, text, log, to_arrow_schema(schema_of(types)))
         if frame is None:
             return None
 

@@ -11,18 +11,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from tailrace.engines.session_protocol import OverBatches, OverTables
 from tailrace.engines.spark.declared_rows import logged
 from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.executions.open_windows import free, unconstrained
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
-from tailrace.engines.spark.executions.preparation import prepare
+from tailrace.engines.spark.executions.preparation import prepare, schema_of
 from tailrace.engines.spark.executions.python_tasks import over_batches, over_group
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import moment
-from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.selections import is_common, leaves_out, stepped
@@ -100,14 +98,14 @@ class SparkRelations:
         return self._view(_new_name(), prepare(self.frame(all_of(source)), pipeline))
 
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
-        schema = frame_schema(types)
+        schema = schema_of(types)
         rows = self.frame(text).mapInArrow(over_batches(function(to_arrow_schema(schema))), schema)
         return self._view(_new_name(), rows)
 
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:
-        schema = frame_schema(types)
+        schema = schema_of(types)
         grouped = self.frame(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
         call = function(to_arrow_schema(schema))
         return self._view(_new_name(), grouped.applyInArrow(lambda rows: over_group(call, rows), schema))
@@ -165,24 +163,3 @@ def readable_rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 def _new_name() -> Relation:
     return Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
-
-
-def frame_schema(types: Mapping[str, str]) -> StructType:
-    """Return the schema of a frame with columns of these types."""
-    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {_ddl(type)}" for name, type in types.items()))
-    assert isinstance(schema, StructType)
-    return schema
-
-
-def _ddl(type: str) -> str:
-    """Write a type as Spark reads it, with the names of fields quoted.
-
-    >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
-    'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'
-    """
-    if element := element_type(type):
-        return f"array<{_ddl(element)}>"
-    fields = struct_fields(type)
-    if fields is None:
-        return type
-    return f"struct<{','.join(f'{quoted(name)}:{_ddl(own)}' for name, own in fields.items())}>"

@@ -27,7 +27,7 @@ _TABLES = (
 """Selects the tables of a namespace, without its views, as pyiceberg's own catalog tells them apart."""
 
 _KEPT = 16
-"""The number of tables whose metadata is kept as it was last read."""
+"""The number of files of metadata that are kept as they were read."""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
 

@@ -28,19 +28,17 @@ def batch(pipeline: Pipeline, rows: Query, within: Condition = ALWAYS) -> Query:
     return _answers(pipeline, aggregated(pipeline, rows), within, ["arrived AS _arrived"])
 
 
-def computed(pipeline: Pipeline, source: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the SQL of `batch` for a relation of records that are through the steps, but not yet assigned."""
-    return _answers(pipeline, finished(pipeline, source), within, ["arrived AS _arrived"])
-
-
 def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the SQL of what `results_of` makes the answers of, and no more: keys, window, accumulator."""
+    """Write the SQL of what `results_of` makes the answers of, and no more: keys, window, accumulator.
+
+    `source` is a relation of records that are through the steps, but not yet assigned.
+    """
     items = listed(names(pipeline), list(SPAN), [quoted(name) for name in pipeline.parts])
     return Query(f"SELECT {items} FROM ({finished(pipeline, source)}) WHERE {within}")
 
 
 def results_of(pipeline: Pipeline, rows: Relation) -> Query:
-    """Write the SQL of the answers of rows of `accumulators`: those of `computed`, but for the number of records."""
+    """Write the SQL of the answers of rows of `accumulators`: those of `batch`, but for the number of records."""
     return _answers(pipeline, all_of(rows), ALWAYS, [])
 
 

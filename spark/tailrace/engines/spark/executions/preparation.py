@@ -18,6 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tailrace.engines.python.each_calls import caller
 from tailrace.engines.spark.executions.python_tasks import over_batches
 from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
@@ -100,6 +101,20 @@ def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
 
 def schema_of(types: Mapping[str, str]) -> StructType:
     """Make the Spark schema of columns with these SQL types."""
-    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in types.items()))
+    schema = StructType.fromDDL(", ".join(f"{quoted(name)} {_ddl(type)}" for name, type in types.items()))
     assert isinstance(schema, StructType)
     return schema
+
+
+def _ddl(type: str) -> str:
+    """Write a type as Spark reads it, with the names of fields quoted.
+
+    >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
+    'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'
+    """
+    if element := element_type(type):
+        return f"array<{_ddl(element)}>"
+    fields = struct_fields(type)
+    if fields is None:
+        return type
+    return f"struct<{','.join(f'{quoted(name)}:{_ddl(own)}' for name, own in fields.items())}>"
