@@ -201,10 +201,19 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _shared_out(pid: int) -> float:
-    """The memory of a process and its descendants now, in MB; a page of several counts once. 0 where nobody says."""
-    total = 0
+    """The memory of a process and its descendants now, in MB; a page of several counts once. 0 where nobody says.
+
+    A process that a JVM starts has all of the JVM's memory, not a page less, until it runs another program: such a one
+    is left out.
+    """
+    total, machines = 0, set[int]()
     for process in (pid, *_descendants(pid)):
         with suppress(OSError):
+            name, rest = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)
+            if name.endswith("(java"):
+                machines.add(process)
+                if int(rest.split()[1]) in machines:
+                    continue
             found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
             total += int(found[1]) if found else 0
     return round(total / 1024, 1)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tailrace import AfterCount, AfterWatermark, Col, Derive, Each, Fixed, Map, Match, Max, Pipeline, Sum, minutes
 from tailrace.backfill.pipeline_backfill import backfill_stages
 from tailrace.engines.spark import cluster
-from tailrace.engines.spark.executions import worker_queries
+from tailrace.engines.spark.workers import worker_queries
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
@@ -58,7 +58,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, worth: int) -> Iterator[dict[str, lis
     """Note which ways were tried to have the executors read the log, and whether they did."""
     with monkeypatch.context() as patch:
         patch.setattr(worker_queries, "WORTH", worth)
-        yield {way: watched(patch, worker_queries.LogFiles, way) for way in ("write", "answer")}
+        yield {way: watched(patch, worker_queries.LogFiles, way) for way in ("write", "fetched")}
 
 
 def backfilled(case: Case, definition: Map | Pipeline, engine: str) -> list[list[tuple[Any, ...]]]:
@@ -78,17 +78,17 @@ def backfilled(case: Case, definition: Map | Pipeline, engine: str) -> list[list
     return found
 
 
-@pytest.mark.parametrize(("definition", "way"), [(DEAR, "write"), (BY_HOUR, "answer")], ids=["a map", "two stages"])
+@pytest.mark.parametrize(("definition", "way"), [(DEAR, "write"), (BY_HOUR, "fetched")], ids=["a map", "two stages"])
 def test_L1_a_ledger_by_the_executors_is_the_one_by_spark_and_by_the_process(
     case: Case, monkeypatch: pytest.MonkeyPatch, definition: Map | Pipeline, way: str
 ) -> None:
     case.drain(*definition.stages)
     by_process = backfilled(case, definition, "duckdb")
     assert all(by_process)
-    for worth, taken in ((0, True), (worker_queries.WORTH, False)):
+    for worth, taken in ((0, [True]), (worker_queries.WORTH, [])):
         with tried(monkeypatch, worth) as found:
             assert backfilled(case, definition, "spark") == by_process
-        assert found[way] == [taken]
+        assert found[way] == taken
 
 
 @pytest.mark.parametrize("here", [True, False])
@@ -107,7 +107,7 @@ def test_L1_a_run_on_spark_compares_with_small_tables_here_as_spark_would(
     lake = Lake(case.lake.settings.model_copy(update={"engine": "spark"}))
     with tried(monkeypatch, 0) as found:
         runs = backfill_stages(lake, BY_HOUR, BEGINNING, SECOND_DAY)
-    assert found["answer"] == [True]
+    assert found["fetched"] == [True]
     assert bool(reading) == here
     assert [(one.changed, one.untouched, one.retracted) for _, [one] in runs] == [(3, 3, 0), (0, len(expected[1]), 0)]
     assert [answered(case, table) for table in answers] == before
@@ -123,7 +123,7 @@ def test_a_map_with_a_step_of_ones_own_is_sparks(case: Case, monkeypatch: pytest
     by_process = backfilled(case, definition, "duckdb")
     with tried(monkeypatch, 0) as found:
         assert backfilled(case, definition, "spark") == by_process
-    assert found == {"write": [], "answer": []}
+    assert found == {"write": [], "fetched": []}
 
 
 def doubled(record: Any) -> dict[str, int]:

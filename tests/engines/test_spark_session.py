@@ -18,8 +18,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from tailrace.engines.spark.executions.arrow_frames import arrow_of, frame_of
 from tailrace.engines.spark.session import open_session, socket_conf
+from tailrace.engines.spark.workers.arrow_frames import arrow_of, frame_of
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.settings import Settings
 from tailrace.toolchain import Jar, ToolchainError, pinned
@@ -86,7 +86,7 @@ def test_python_and_the_jvm_talk_through_files_where_these_can_be(
 
 LET_GO = """
 import os, socket
-from tailrace.engines.python.worker_daemon import worker
+from tailrace.engines.spark.workers.worker_daemon import worker
 ours, theirs = socket.socketpair(socket.AF_UNIX)
 theirs.close()
 os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"

@@ -18,7 +18,7 @@ from tailrace.engines.batch.log_records import records
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb import file_query
 from tailrace.engines.spark import cluster
-from tailrace.engines.spark.executions import python_tasks, worker_queries
+from tailrace.engines.spark.workers import python_tasks, worker_queries
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tests.support.executors import watched, without_package
@@ -42,19 +42,23 @@ def answered(session: cluster.ClusterSession) -> list[Any]:
     return sorted(session.rows(f"SELECT who, window_start, n, cents FROM {taken.relation}"), key=str)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    ("small", "fits", "ways"),
+    [(True, True, [[True], []]), (True, False, [[False], [True]]), (False, True, [[], [True]])],
+)
 def test_L1_what_the_executors_add_up_is_what_spark_adds_up(
-    plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, small: bool
+    plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, small: bool, fits: bool, ways: list[list[bool]]
 ) -> None:
-    found, by_workers = [], watched(monkeypatch, worker_queries.LogFiles, "answer")
+    found = []
+    brought, kept = (watched(monkeypatch, worker_queries.LogFiles, way) for way in ("fetched", "answer"))
     for worth in (0, worker_queries.WORTH):
         monkeypatch.setattr(worker_queries, "WORTH", worth)
-        with closing(
-            cluster.ClusterSession(plain, lake, EngineChoice(Engine.SPARK, "of the test"), small=small)
-        ) as one:
-            found.append(answered(one))
+        choice = EngineChoice(Engine.SPARK, "of the test")
+        with closing(cluster.ClusterSession(plain, lake, choice, small=small)) as session:
+            monkeypatch.setattr(session, "_bound", session._bound if fits else 1)
+            found.append(answered(session))
     assert found[0] == found[1]
-    assert by_workers == [True, False]
+    assert [brought, kept] == ways
 
 
 def test_a_task_of_python_leaves_nothing_for_spark_to_look_through_before_the_next(plain: SparkSession) -> None:

@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.engines.spark import side
-from tailrace.engines.spark.executions import open_windows, worker_queries
-from tailrace.engines.spark.executions.worker_queries import WORTH
+from tailrace.engines.spark.executions import open_windows
+from tailrace.engines.spark.workers import worker_queries
+from tailrace.engines.spark.workers.worker_queries import WORTH
 from tailrace.ingest import landing_task, worker_landing
 from tailrace.ingest.sources import Files, Format
 from tailrace.lake.catalog.lake import Lake

@@ -28,7 +28,6 @@ from tailrace.engines.duckdb.pairs import DuckJoin
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
 from tailrace.engines.spark.declared_rows import as_declared as as_declared_frame
-from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.keys import SparkKeys
@@ -36,6 +35,7 @@ from tailrace.engines.spark.map_step import SparkMap
 from tailrace.engines.spark.pairs import SparkJoin
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
+from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.fold.fold import PassedEpoch
 from tailrace.ingest.sources import Files, Sized, Source
 from tailrace.lake.catalog.lake import Lake

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.engines.spark.executions.arrow_frames import frame_of
+from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.sources import NANOS, Files, Looked, look

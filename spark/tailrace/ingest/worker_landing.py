@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.spark.executions.preparation import schema_of
-from tailrace.engines.spark.executions.python_tasks import results, shares
-from tailrace.engines.spark.executions.worker_queries import WORTH, LogFiles
 from tailrace.engines.spark.side import FiledRecords
+from tailrace.engines.spark.workers.python_tasks import results, shares
+from tailrace.engines.spark.workers.worker_queries import WORTH, LogFiles
 from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import LandingTask, Part
 from tailrace.ingest.parsing import read_left

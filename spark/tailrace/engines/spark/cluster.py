@@ -23,17 +23,17 @@ from tailrace.engines.duckdb.database.scans import table_bytes
 from tailrace.engines.duckdb.session import ROWS_A_FILE, DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
 from tailrace.engines.spark.branch_rows import append
-from tailrace.engines.spark.executions.arrow_frames import arrow_of
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import unconstrained
 from tailrace.engines.spark.executions.preparation import schema_of
-from tailrace.engines.spark.executions.python_tasks import tried
-from tailrace.engines.spark.executions.worker_queries import LogFiles
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.gathered_rows import Gathered
 from tailrace.engines.spark.relations import SparkRelations
 from tailrace.engines.spark.session import cancellable
 from tailrace.engines.spark.side import SparkSide
+from tailrace.engines.spark.workers.arrow_frames import arrow_of
+from tailrace.engines.spark.workers.python_tasks import tried
+from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.filters import EVERYTHING, Filter
@@ -138,24 +138,26 @@ class ClusterSession:
         if (found := self._log_files(text)) is None:
             return None
         log, files = found
-        frame = files.answer(self.spark, text, log, to_arrow_schema(schema_of(types)))
-        if frame is None:
-            return None
+        schema = to_arrow_schema(schema_of(types))
 
         def answered() -> Relation:
-            small = self._bring(frame) if self.small else None
-            return self._there.once(frame.localCheckpoint()) if small is None else small
+            if self.small:
+                rows = files.fetched(self.spark, text, log, schema, self._bound)
+                if rows is not None:
+                    return self._here.lent(rows)
+                self.small = False
+            return self._there.once(files.answer(self.spark, text, log, schema).localCheckpoint())
 
         return tried(answered)
 
     def _log_files(self, text: Query) -> tuple[Relation, LogFiles] | None:
-        """Find the one log that a text reads, and its files; None where it reads more, or Spark has to read them."""
+        """Find the one log that a text reads, and its files; None where it reads more, or Spark is to read them."""
         read = self._here.read_by(text) | self._there.read_by(text)
         if len(read) != 1 or not read <= self._logs.keys():
             return None
         (log,) = read
         files = LogFiles.scanned(self.lake, *self._logs[log])
-        return None if files is None else (log, files)
+        return None if files is None or not files.worth else (log, files)
 
     def _bring(self, frame: DataFrame) -> Relation | None:
         """Compute a frame, and take its rows over into this process; None where they are too many for it."""

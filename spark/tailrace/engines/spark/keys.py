@@ -30,10 +30,10 @@ from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free
 from tailrace.engines.spark.executions.per_key import BUCKET, as_pair, bucketed
 from tailrace.engines.spark.executions.preparation import schema_of, viewed
-from tailrace.engines.spark.executions.python_tasks import over_group
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.productions import SparkProducer
 from tailrace.engines.spark.side import Bundled, as_frame
+from tailrace.engines.spark.workers.python_tasks import over_group
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.column_groups import SOURCE

@@ -142,7 +142,7 @@ def socket_conf(settings: Settings) -> dict[str, str]:
     return {
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": folder,
-        "spark.python.daemon.module": "tailrace.engines.python.worker_daemon",
+        "spark.python.daemon.module": "tailrace.engines.spark.workers.worker_daemon",
     }
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.engines.spark.executions.python_tasks import over_batches
+from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.framed.avro_bodies import AvroBodies
 from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges

@@ -17,7 +17,7 @@ from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpoi
 from tailrace.engines.spark.executions.preparation import prepare, queried, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach, Resting
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
-from tailrace.engines.spark.executions.worker_queries import LogFiles
+from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.lake.schema.contracts import PARTIAL
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline

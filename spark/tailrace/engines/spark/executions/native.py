@@ -19,16 +19,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.engines.python.assigned import BOUNDS, placer
-from tailrace.engines.spark.executions.arrow_frames import frame_of
 from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.execution import Consumed, PreparedBundle, SparkExecution, Stepped
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows, checkpointed, kept
 from tailrace.engines.spark.executions.preparation import queried, schema_of
-from tailrace.engines.spark.executions.python_tasks import over_batches, tried
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
-from tailrace.engines.spark.executions.worker_queries import LogFiles
+from tailrace.engines.spark.workers.arrow_frames import frame_of
+from tailrace.engines.spark.workers.python_tasks import over_batches, tried
+from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
@@ -107,13 +107,11 @@ class Native(SparkExecution):
             return observed.rows.localCheckpoint(storageLevel=kept(rows)), observed.read()
 
         # What steps made, and windows that the watermark judges before they merge, is in no file.
-        if files is not None and self._by_sql and not self.pipeline.where.merges:
-            bundle = self._views["bundle"]
-            parts = files.answer(self.spark, self._partials, bundle, to_arrow_schema(by_spark.schema))
-            if parts is not None:
-                frame = queried(self.spark, parts, lambda view: put_together(self.pipeline, view, counted=True))
-                if (made := tried(lambda: once(frame, MANY))) is not None:
-                    return made
+        if files is not None and files.worth and self._by_sql and not self.pipeline.where.merges:
+            parts = files.answer(self.spark, self._partials, self._views["bundle"], to_arrow_schema(by_spark.schema))
+            frame = queried(self.spark, parts, lambda view: put_together(self.pipeline, view, counted=True))
+            if (made := tried(lambda: once(frame, MANY))) is not None:
+                return made
         return once(by_spark)
 
     def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:

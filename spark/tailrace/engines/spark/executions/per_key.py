@@ -21,11 +21,11 @@ from tailrace.engines.python.window_step import PythonStep
 from tailrace.engines.spark.executions.execution import Consumed, SparkExecution, Stepped
 from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
 from tailrace.engines.spark.executions.preparation import queried, schema_of
-from tailrace.engines.spark.executions.python_tasks import over_group
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
-from tailrace.engines.spark.executions.worker_queries import LogFiles
+from tailrace.engines.spark.workers.python_tasks import over_group
+from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE, SIGN

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tailrace.engines.python.each_calls import caller
-from tailrace.engines.spark.executions.python_tasks import over_batches
+from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.file_query import FileQuery
-from tailrace.engines.spark.executions.python_tasks import for_each, results, shares
+from tailrace.engines.spark.workers.python_tasks import fetched, for_each, results, shares
 from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_just
@@ -62,25 +62,31 @@ class LogFiles:
             return None
         return cls.of(table, (task.file for task in tasks))
 
-    def answer(self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema) -> DataFrame | None:
-        """Return the frame of a text's answers over parts of the files; None where these are too small for it.
+    @property
+    def worth(self) -> bool:
+        """Whether the files are enough for the executors' Python."""
+        return sum(self.sizes) >= WORTH
 
-        `relation` is how the text calls the log.
-        """
-        if sum(self.sizes) < WORTH:
-            return None
+    def answer(self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema) -> DataFrame:
+        """Return the frame of a text's answers over parts of the files; `relation` is how the text calls the log."""
         return for_each(spark, self._parts(spark), self._asked(text, relation, schema).over, schema)
+
+    def fetched(
+        self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, most: int
+    ) -> pa.Table | None:
+        """Bring a text's answers over parts of the files to this process; None where they are more than `most` bytes.
+
+        None as well where they are more than the driver takes of one job.
+        """
+        return fetched(spark, self._parts(spark), self._asked(text, relation, schema).over, schema, most)
 
     def write(
         self, spark: SparkSession, text: Query, relation: Relation, table: Table, rows: int
     ) -> list[DataFile] | None:
         """Write a text's answers over parts of the files as files beside a table, with about so many rows each.
 
-        None where the files are too small for it, or an executor cannot; what others wrote then no commit lists, and
-        maintenance deletes it.
+        None where an executor cannot; what others wrote then no commit lists, and maintenance deletes it.
         """
-        if sum(self.sizes) < WORTH:
-            return None
         writing = FileWriting(self._asked(text, relation, table.schema().as_arrow()), DetachedTable.of(table), rows)
         written = results(spark, self._parts(spark), writing.over)
         return None if written is None else [file for files in written for file in files]

@@ -17,12 +17,14 @@ from typing import TypeVar
 from zipimport import zipimporter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tailrace.engines.session_protocol import OverBatches
+from tailrace.engines.spark.workers.arrow_frames import arrow_of
 
 Found = TypeVar("Found")
 
@@ -97,6 +99,44 @@ def results(
 
 _PICKLED = pa.schema({"result": pa.binary()})
 """The column in which results go from an executor to the driver: pickled, for a moment."""
+
+
+def fetched(
+    spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema, most: int,
+) -> pa.Table | None:  # fmt: skip
+    """Bring over what a call makes of each part, in a task of the executors' Python for each.
+
+    None where that is more than `most` bytes, or than the driver takes of one job. The JVM is given bytes, compressed:
+    of rows it would make objects and bytes again, and its heap would grow with them.
+    """
+
+    def packed(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for batch in call(part):
+            yield pa.record_batch([pa.array([_packed(batch)], pa.binary()), pa.array([batch.nbytes])], schema=_PACKED)
+
+    answers = arrow_of(for_each(spark, parts, packed, _PACKED))
+    if answers is None or (pc.sum(answers["size"]).as_py() or 0) > most:
+        return None
+    return pa.Table.from_batches([_unpacked(one.as_buffer()) for one in answers["rows"]], schema)
+
+
+_PACKED = pa.schema({"rows": pa.binary(), "size": pa.int64()})
+"""The columns in which batches of rows go from an executor to the driver: each as `_packed` writes it, and its size."""
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    written = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+    with pa.ipc.new_stream(written, batch.schema, options=options) as stream:
+        stream.write_batch(batch)
+    packed: bytes = written.getvalue().to_pybytes()
+    return packed
+
+
+def _unpacked(written: pa.Buffer) -> pa.RecordBatch:
+    with pa.ipc.open_stream(written) as stream:
+        return stream.read_next_batch()
 
 
 def tried(job: Callable[[], Found]) -> Found | None:

@@ -1,0 +1,1 @@
+"""Have the executors' Python do work, and take rows over from Spark's processes to this one, and back."""
