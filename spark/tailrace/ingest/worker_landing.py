@@ -16,7 +16,7 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.spark.executions.preparation import schema_of
+from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
 from tailrace.engines.spark.side import FiledRecords
 from tailrace.engines.spark.workers.python_tasks import results, shares
 from tailrace.engines.spark.workers.worker_queries import WORTH, LogFiles
@@ -113,7 +113,7 @@ class WorkerLanding:
         columns = declared_types(self.log)
         schema = schema_of(columns)
         if not files:
-            return self.spark.createDataFrame([], schema)
+            return empty_frame(self.spark, schema)
         # What Python writes has today's calendar for all times; of files of others Spark would ask.
         reader = self.spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
         # The names of folders say the partitions, which are no columns of the log.

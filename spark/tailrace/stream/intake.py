@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from tailrace.engines.duckdb.database.bundles import RememberedRows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.spark.declared_rows import logged
+from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import Sides
@@ -263,7 +264,7 @@ class Intake:
     def _no_records(self) -> DataFrame:
         if self.framed is not None:
             return self.framed.nothing(self.spark)
-        return read_messages(self.spark, self.log, self.spark.createDataFrame([], _MESSAGES))
+        return read_messages(self.spark, self.log, empty_frame(self.spark, _MESSAGES))
 
     def _entries(self) -> Entries:
         """Read what was entered in the control tables since the last epoch."""

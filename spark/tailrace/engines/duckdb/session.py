@@ -21,6 +21,7 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
+from tailrace.engines.duckdb.database.literal_columns import put_back, set_apart
 from tailrace.engines.duckdb.database.preview import readable_rows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.execution import Moved, Windows
@@ -210,16 +211,22 @@ class DuckSession:
     def _written(self, text: Query, lake: Lake, table: str) -> list[DataFile]:
         files: list[DataFile] = []
         writing: deque[Future[Sequence[DataFile]]] = deque()
-        target = lake.table(table)
-        if spans := span_columns(target.spec(), target.schema()):
+        target, (rest, apart) = lake.table(table), set_apart(text)
+        literals = None if apart is None else self.connection.execute(apart).to_arrow_table()
+        alike = () if literals is None else literals.column_names
+        if spans := [name_of(name) for name in span_columns(target.spec(), target.schema()) if name not in alike]:
             # Each file's worth of rows is split by partition, so rows of one time have to come together.
-            text = Query(f"SELECT * FROM ({text}) ORDER BY {', '.join(map(quoted, spans))}")
+            rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
+
+        def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
+            return lake.written(table, put_back(pa.Table.from_batches([batch]), literals))
+
         # Files are written while the rows of the next are computed: both are native code, and run in parallel.
         with ThreadPoolExecutor(WRITERS) as pool:
-            for batch in self.connection.execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_FILE):
+            for batch in self.connection.execute(rest).to_arrow_reader(ROWS_A_FILE):
                 if len(writing) == WRITERS:
                     files += writing.popleft().result()
-                writing.append(pool.submit(lake.written, table, pa.Table.from_batches([batch])))
+                writing.append(pool.submit(write, batch))
         for one in writing:
             files += one.result()
         return files

@@ -29,7 +29,7 @@ from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free
 from tailrace.engines.spark.executions.per_key import BUCKET, as_pair, bucketed
-from tailrace.engines.spark.executions.preparation import schema_of, viewed
+from tailrace.engines.spark.executions.preparation import empty_frame, schema_of, viewed
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.productions import SparkProducer
 from tailrace.engines.spark.side import Bundled, as_frame
@@ -122,8 +122,8 @@ class SparkKeys(SparkProducer):
     def nothing(self, generation: int = 1) -> KeysThere:
         loop = None
         if self.computation.loops:
-            loop = self.spark.createDataFrame([], schema_of(loop_types(self.computation)))
-        return KeysThere(self.spark.createDataFrame([], self._state), None, loop=loop)
+            loop = empty_frame(self.spark, schema_of(loop_types(self.computation)))
+        return KeysThere(empty_frame(self.spark, self._state), None, loop=loop)
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int = 1) -> KeysThere:
         return self.restore(as_of_snapshot(self.spark, self.lake, self.ledger, snapshot), clock)

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.framed.avro_bodies import AvroBodies
@@ -88,7 +89,7 @@ class FramedMessages:
 
     def nothing(self, spark: SparkSession) -> DataFrame:
         """Make the frame of no record."""
-        return spark.createDataFrame([], self._schema)
+        return empty_frame(spark, self._schema)
 
     @property
     def _schema(self) -> str:

@@ -40,7 +40,16 @@ def in_duckdb(text: Query) -> str:
     >>> in_duckdb(Query("SELECT CAST(a AS int) + 1L AS `b` FROM t"))
     'SELECT CAST(a AS INT) + CAST(1 AS BIGINT) AS "b" FROM t'
     """
-    tree = sqlglot.parse_one(text, read="spark")
+    return rewritten(parsed(text))
+
+
+def parsed(text: Query) -> exp.Expr:
+    """Parse a query of the common SQL."""
+    return sqlglot.parse_one(text, read="spark")
+
+
+def rewritten(tree: exp.Expr) -> str:
+    """Write a parsed query in DuckDB's dialect; the tree is used up."""
     # Inner nodes first, as a rule moves what is inside a node into another one.
     for node in reversed([node for node in tree.walk() if type(node) in _RULES]):
         node.replace(_RULES[type(node)](node))

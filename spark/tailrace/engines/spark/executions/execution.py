@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
-from tailrace.engines.spark.executions.preparation import prepare, queried, schema_of
+from tailrace.engines.spark.executions.preparation import empty_frame, prepare, queried, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach, Resting
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.workers.worker_queries import LogFiles
@@ -84,7 +84,7 @@ class SparkExecution:
     def nothing(self, generation: int = 0) -> OpenWindows:
         """Return the state before the first epoch."""
         self._begin()
-        return OpenWindows(self.spark.createDataFrame([], self._state_schema()), None, generation)
+        return OpenWindows(empty_frame(self.spark, self._state_schema()), None, generation)
 
     def restore(self, ledger: DataFrame, clock: Clock, generation: int, partials: int = 0) -> OpenWindows:
         """Restore the state after the epoch of `clock` from a ledger's partials, of which there are so many at most."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -104,6 +105,14 @@ def schema_of(types: Mapping[str, str]) -> StructType:
     schema = StructType.fromDDL(", ".join(f"{quoted(name)} {_ddl(type)}" for name, type in types.items()))
     assert isinstance(schema, StructType)
     return schema
+
+
+def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
+    """Make a frame of no rows with a schema, or its DDL; of an empty list PySpark makes one by Python workers."""
+    fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert isinstance(fields, StructType)
+    columns = (F.lit(None).cast(field.dataType).alias(field.name) for field in fields)
+    return spark.range(0).where(F.lit(False)).select(*columns)
 
 
 def _ddl(type: str) -> str:

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed, free, unconstrained
-from tailrace.engines.spark.executions.preparation import schema_of
+from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach, Resting, RestingFiles
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_groups import SPAN
@@ -176,7 +176,7 @@ class RestingWindows:
         self._past, self._taken = [*self._taken, *more], []
 
     def _none(self) -> DataFrame:
-        return self.spark.createDataFrame([], self._schema)
+        return empty_frame(self.spark, self._schema)
 
 
 def _nothing() -> int:

@@ -1,0 +1,98 @@
+"""Set columns apart that are one literal in all rows of a query, so that no row is sorted with them, or kept.
+
+Half of a ledger's columns are such in what a backfill writes: its run's numbers, and what panes of a backfill lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from sqlglot import exp
+
+from tailrace.engines.duckdb.database.dialect import parsed, rewritten
+from tailrace.sql.terms import Query
+
+
+class SetApart(NamedTuple):
+    """A query without its literal columns, and one that gives a row of these, None without any: in DuckDB's dialect."""
+
+    rest: str
+    literals: str | None
+
+
+def set_apart(text: Query) -> SetApart:
+    """Set the literal columns of a query apart, or of queries of which it is the union; one column stays at least.
+
+    >>> set_apart(Query("SELECT 'pane' AS kind, n FROM t UNION ALL SELECT 'pane' AS kind, -n AS n FROM t"))
+    SetApart(rest='SELECT n FROM t UNION ALL SELECT -n AS n FROM t', literals="SELECT 'pane' AS kind")
+    """
+    tree = parsed(text)
+    selects = list(_selects(tree))
+    columns = [[*select.expressions] for select in selects]
+    alike = list(map(_alike, zip(*columns, strict=True))) if _side_by_side(columns) else []
+    if not any(alike) or all(alike):
+        return SetApart(rewritten(tree), None)
+    literals = exp.select(*(column.copy() for column, apart in zip(columns[0], alike, strict=True) if apart))
+    for select, own in zip(selects, columns, strict=True):
+        select.set("expressions", [column for column, apart in zip(own, alike, strict=True) if not apart])
+    return SetApart(rewritten(tree), rewritten(literals))
+
+
+def put_back(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
+    """Add literal columns, of which there is a row, to rows; those that are null are left out."""
+    if literals is None:
+        return rows
+    for name in literals.column_names:
+        (value,) = literals[name]
+        if value.is_valid:
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    return rows
+
+
+def _selects(tree: exp.Expr) -> Iterator[exp.Select]:
+    """Yield the queries that a query is the union of, rows that come twice included; none where one is more than that.
+
+    Its columns have to be what each row has of its own: it groups nothing, and takes no row for another.
+    """
+    found = list[exp.Select]()
+    waiting = [tree]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, exp.Union) and not one.args.get("distinct") and not _has(one, "with_", "order", "limit"):
+            waiting += (one.right, one.left)
+        elif isinstance(one, exp.Select) and not _has(one, *_MORE):
+            found.append(one)
+        else:
+            return
+    yield from found
+
+
+_MORE = ("with_", "distinct", "group", "having", "qualify", "order", "limit", "offset")
+"""The parts of a query by which its rows depend on each other, or on what is named elsewhere."""
+
+
+def _side_by_side(columns: Sequence[Sequence[exp.Expr]]) -> bool:
+    """Tell whether the columns of one query are those of the next by their places: a `*` takes several."""
+    named = all(isinstance(one, exp.Alias | exp.Column) and not one.is_star for own in columns for one in own)
+    return len(columns) == 1 or (named and len({len(own) for own in columns}) == 1)
+
+
+def _alike(columns: Sequence[exp.Expr]) -> bool:
+    """Tell whether a column is the same literal in each of some queries."""
+    named = all(isinstance(one, exp.Alias) and _is_literal(one) for one in columns)
+    return named and len({one.this.sql() for one in columns}) == 1
+
+
+def _has(node: exp.Expr, *parts: str) -> bool:
+    return any(node.args.get(part) for part in parts)
+
+
+def _is_literal(node: exp.Expr) -> bool:
+    """Tell whether a column is a literal, a null, or one of them as another type."""
+    if isinstance(node, exp.Alias | exp.Cast | exp.Neg):
+        return _is_literal(node.this)
+    if isinstance(node, exp.Anonymous):
+        return node.name.upper() == "TIMESTAMP_MICROS" and all(map(_is_literal, node.expressions))
+    return isinstance(node, exp.Literal | exp.Null | exp.Boolean)
