@@ -82,7 +82,7 @@ def batch(task: Task) -> Outcome:
         if repeat >= 0:
             seconds.append(time.perf_counter() - started)
             cpu += cpu_seconds() - spent
-    task.leave(spark.table("totals").toArrow())
+    task.leave(lambda: spark.table("totals").toArrow())
     return Outcome(seconds, facts={"cpu": cpu / task.repeats})
 
 
@@ -114,7 +114,7 @@ def intervals(task: Task) -> Outcome:
         subprocess.run([*command, *job], env=given, check=True)
         seconds.append(time.perf_counter() - started)
     cpu = cpu_seconds() - before
-    task.leave(open_session(task.settings).table("totals_by_interval").toArrow())
+    task.leave(lambda: open_session(task.settings).table("totals_by_interval").toArrow())
     return Outcome(seconds, facts={"cpu": cpu})
 
 
@@ -234,7 +234,7 @@ def stream(task: Task) -> Outcome:
     cpu = cpu_seconds() - spent
     seconds = [after - before for before, after in zip(streams.begun, streams.begun[1:], strict=False)]
     half = len(seconds) // 2
-    task.leave(spark.table("totals").toArrow())
+    task.leave(lambda: spark.table("totals").toArrow())
     phases = {"aggregate_and_merge": median(streams.merged[half:])}
     return Outcome(seconds, phases, {"total": total, "cpu": cpu, **_landed(spark, task)})
 
@@ -250,7 +250,7 @@ def backlog(task: Task) -> Outcome:
     spent = cpu_seconds()
     total = streams.run()
     cpu = cpu_seconds() - spent
-    task.leave(spark.table("totals").toArrow())
+    task.leave(lambda: spark.table("totals").toArrow())
     phases = {"aggregate_and_merge": sum(streams.merged)}
     return Outcome([total], phases, {"cpu": cpu, **_landed(spark, task)})
 

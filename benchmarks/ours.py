@@ -148,7 +148,7 @@ def batch(task: Task) -> Outcome:
         if repeat >= 0:
             seconds.append(taken)
             cpu += cpu_seconds() - spent
-    task.leave(answer_rows(lake, pipeline))
+    task.leave(lambda: answer_rows(lake, pipeline))
     again, untouched = run_backfill(lake, pipeline, BEGIN, task.views.end)
     facts = {"cpu": cpu / task.repeats, **counts, "again": again, "again_untouched": untouched["untouched"]}
     return Outcome(seconds, facts=facts)
@@ -159,7 +159,7 @@ def stream(task: Task) -> Outcome:
     spark, lake = open_session(task.settings), Lake(task.settings)
     pipeline = definition("totals")
     streamed = run_stream(spark, lake, pipeline, task.views, task.per_epoch)
-    task.leave(answer_rows(lake, pipeline))
+    task.leave(lambda: answer_rows(lake, pipeline))
     facts = {"total": streamed.total, "cpu": streamed.cpu, "landed": spark.table("views").count()}
     return Outcome(streamed.seconds, streamed.phases(len(streamed.epochs) // 2), facts)
 
@@ -173,7 +173,7 @@ def backlog(task: Task) -> Outcome:
     run_stream(spark, lake, definition("totals_warm_up", "views_warm_up"), task.warm_up, task.per_epoch)
     pipeline = definition("totals")
     streamed = run_stream(spark, lake, pipeline, task.views, task.per_epoch)
-    task.leave(answer_rows(lake, pipeline))
+    task.leave(lambda: answer_rows(lake, pipeline))
     return Outcome([streamed.total], streamed.phases(), {"cpu": streamed.cpu, "landed": spark.table("views").count()})
 
 
@@ -190,7 +190,7 @@ def intervals(task: Task) -> Outcome:
     for first, last in task.views.intervals():
         seconds.append(run_backfill(lake, pipeline, first, last)[0])
     cpu = cpu_seconds()
-    task.leave(answer_rows(lake, pipeline))
+    task.leave(lambda: answer_rows(lake, pipeline))
     in_one, _ = run_backfill(lake, whole, BEGIN, task.views.end)
     return Outcome(seconds, facts={"cpu": cpu, "start": seconds[0], "one_run": in_one})
 
