@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from zipimport import zipimporter
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,6 +21,7 @@ from tailrace.engines.batch.log_records import records
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb import file_query
 from tailrace.engines.spark import cluster
+from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers import python_tasks, worker_queries
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
@@ -69,6 +73,32 @@ def test_a_task_of_python_leaves_nothing_for_spark_to_look_through_before_the_ne
     for _ in range(2):
         found = python_tasks.results(plain, [["part"]], state)
     assert found == [(True, False)]
+
+
+def test_a_task_of_python_gives_back_the_memory_that_it_took(plain: SparkSession) -> None:
+    def taken(part: Sequence[str]) -> tuple[int, int, int]:
+        def resident() -> int:
+            return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+        before = resident()
+        held = [pa.repeat(1, 8_000_000) for _ in range(3)]
+        return os.getpid(), before, resident() + 0 * len(held)
+
+    found = [python_tasks.results(plain, [["part"]], taken) for _ in range(4)]
+    one_by_one = [task for tasks in found for task in tasks or ()]
+    again = [(most, before) for (first, _, most), (then, before, _) in combinations(one_by_one, 2) if first == then]
+    assert again
+    assert all(before < most - 150 for most, before in again)
+
+
+def test_an_empty_frame_needs_no_python(plain: SparkSession) -> None:
+    made = empty_frame(plain, "`a b` bigint, nested struct<n:int,`x y`:array<string>>")
+    assert (made.schema.names, made.schema["nested"].dataType.simpleString()) == (
+        ["a b", "nested"],
+        "struct<n:int,x y:array<string>>",
+    )
+    assert made.collect() == []
+    assert "Python" not in made._jdf.queryExecution().logical().rdd().toDebugString()
 
 
 def test_executors_without_the_package_leave_the_log_to_spark(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -108,11 +107,15 @@ def schema_of(types: Mapping[str, str]) -> StructType:
 
 
 def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
-    """Make a frame of no rows with a schema, or its DDL; of an empty list PySpark makes one by Python workers."""
+    """Make a frame of no rows with a schema, or its DDL, that Spark does not know to be empty.
+
+    PySpark makes one of an empty list by Python workers, hence `_jsparkSession`. Where Spark knows a frame to be empty,
+    it plans an epoch otherwise, and has half as much again in its heap.
+    """
     fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     assert isinstance(fields, StructType)
-    columns = (F.lit(None).cast(field.dataType).alias(field.name) for field in fields)
-    return spark.range(0).where(F.lit(False)).select(*columns)
+    session, rows = spark._jsparkSession, spark.sparkContext._jsc.emptyRDD()
+    return DataFrame(session.createDataFrame(rows, session.parseDataType(fields.json())), spark)
 
 
 def _ddl(type: str) -> str:

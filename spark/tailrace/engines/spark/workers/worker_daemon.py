@@ -27,13 +27,8 @@ def worker(sock: Any, authenticated: bool) -> int:
         return 1
 
 
-_IMPORTED = (
-    "pyspark.worker",
-    "pyspark.sql.pandas.serializers",
-    "tailrace.engines.spark.workers.worker_queries",
-    "tailrace.lake.catalog.data_files",
-)
-"""The modules that the tasks of most workers import."""
+_IMPORTED = ("tailrace.engines.spark.workers.worker_queries", "tailrace.lake.catalog.data_files")
+"""The modules that the tasks of most workers import, beside pyspark's, which are there."""
 
 
 if __name__ == "__main__":
