@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,8 +23,6 @@ POOLS = (
 """Columns of one type each: literals, and what rows have of their own."""
 COLUMNS = st.sampled_from(POOLS).flatmap(lambda pool: st.tuples(st.sampled_from(pool), st.sampled_from(pool)))
 ROWS = "(SELECT * FROM VALUES (1L, 'a'), (2L, 'b'), (3L, NULL) AS t(n, t))"
-
-
 SIDES = (("TRUE", "a"), ("FALSE", "b"))
 
 
@@ -31,9 +30,8 @@ def column(place: int, value: str) -> str:
     return f"{value} AS `column {place}`"
 
 
-def fetched(text: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = CONNECTION.execute(text).to_arrow_table().to_pylist()
-    return rows
+def fetched(text: str) -> pa.Table:
+    return CONNECTION.execute(text).to_arrow_table()
 
 
 @given(st.lists(COLUMNS, min_size=1), st.booleans())
@@ -45,11 +43,11 @@ def test_the_rows_are_those_of_the_query_but_for_columns_of_nulls(
     if union:
         text = Query(f"{text} UNION ALL SELECT {texts[1]} FROM {ROWS}")
     rest, apart = set_apart(text)
-    literals = None if apart is None else CONNECTION.execute(apart).to_arrow_table()
-    rows = put_back(CONNECTION.execute(rest).to_arrow_table(), literals)
+    literals = None if apart is None else fetched(apart)
+    rows = put_back(fetched(rest), literals)
     names = [f"column {place}" for place in range(len(columns))]
     found = [{name: row.get(name) for name in names} for row in rows.to_pylist()]
-    assert sorted(map(str, found)) == sorted(map(str, fetched(in_duckdb_once(text))))
+    assert sorted(map(str, found)) == sorted(map(str, fetched(in_duckdb_once(text)).to_pylist()))
 
 
 def test_what_a_run_says_of_each_row_is_set_apart() -> None:

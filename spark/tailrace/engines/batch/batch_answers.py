@@ -89,10 +89,9 @@ class Answering:
         return answers.batch(self.pipeline, rows, within)
 
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        """Write the query of the answers of a relation's, or a bracketed query's, records: `batch` of `placed`.
+        """Write the query of the answers of a relation's, or a bracketed query's, records, without their number.
 
-        It has not the number of records, and is over what this process takes over if it can.
-        Of each window that is its accumulator alone, which the results are then made of here.
+        It reads each window's accumulator, which this process takes over if it can, and makes the results of it.
         """
         pipeline = self.pipeline
         types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}

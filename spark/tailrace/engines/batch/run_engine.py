@@ -40,7 +40,7 @@ _UNPACKED = 32
 
 def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[EngineChoice, int]:
     """Choose the engine of a run by the tables that it reads, each with a filter; return it and the bytes to read."""
-    size = sum(table_bytes(lake, table, where) for table, where in reads)
+    size = sum(table_bytes(lake.table(table), where) for table, where in reads if lake.has(table))
     return Bounds.of(lake.settings).for_run(size, definition), size
 
 

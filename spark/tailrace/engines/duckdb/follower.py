@@ -21,7 +21,7 @@ from pyiceberg.types import TimestamptzType
 from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb
-from tailrace.engines.duckdb.database.scans import Scan, bytes_read, files_read
+from tailrace.engines.duckdb.database.scans import Scan, bytes_read, files_read, table_bytes
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.read.current_answers import AnswersFollowing
@@ -58,7 +58,7 @@ class ProcessFollower(AnswersFollowing):
         """Tell whether what a merge may read fits this process's memory: the panes, and the files of answers."""
         size = bytes_read(self._gaining(since, until))
         if not (fresh or empty):
-            size += bytes_read(self.lake.table(self.name).scan())
+            size += table_bytes(self.lake.table(self.name))
         return size <= in_bytes(self.lake.settings.memory)
 
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:

@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
-from tailrace.engines.duckdb.database.scans import bytes_read, scanned
+from tailrace.engines.duckdb.database.scans import scanned, table_bytes
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import reading, tables
 from tailrace.sql.terms import Query
@@ -67,7 +67,7 @@ def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, E
         loaded = lake.table(table)
         if any(isinstance(field.field_type, DecimalType) for field in loaded.schema().fields):
             return f"{table} has decimals, whose sums and means the engines type otherwise"
-        size += bytes_read(loaded.scan(snapshot_id=snapshots.get(table)))
+        size += table_bytes(loaded, snapshot=snapshots.get(table))
     choice = bounds.for_run(size)
     if choice.engine is Engine.SPARK:
         return choice.why

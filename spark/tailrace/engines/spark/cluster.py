@@ -59,7 +59,7 @@ class _Table(NamedTuple):
     @property
     def size(self) -> int:
         """The bytes of the files."""
-        return table_bytes(self.lake, self.name, self.where, self.snapshot)
+        return table_bytes(self.lake.table(self.name), self.where, self.snapshot)
 
 
 class ClusterSession:
@@ -141,11 +141,9 @@ class ClusterSession:
         schema = to_arrow_schema(schema_of(types))
 
         def answered() -> Relation:
-            if self.small:
-                rows = files.fetched(self.spark, text, log, schema, self._bound)
-                if rows is not None:
-                    return self._here.lent(rows)
-                self.small = False
+            small = self._take(files.fetched(self.spark, text, log, schema, self._bound)) if self.small else None
+            if small is not None:
+                return small
             return self._there.once(files.answer(self.spark, text, log, schema).localCheckpoint())
 
         return tried(answered)
@@ -161,7 +159,10 @@ class ClusterSession:
 
     def _bring(self, frame: DataFrame) -> Relation | None:
         """Compute a frame, and take its rows over into this process; None where they are too many for it."""
-        rows = arrow_of(frame)
+        return self._take(arrow_of(frame))
+
+    def _take(self, rows: pa.Table | None) -> Relation | None:
+        """Name rows that came over; where they were too many, this process takes none over any more."""
         if rows is None:
             self.small = False
             return None

@@ -5,7 +5,7 @@ Half of a ledger's columns are such in what a backfill writes: its run's numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -29,8 +29,8 @@ def set_apart(text: Query) -> SetApart:
     SetApart(rest='SELECT n FROM t UNION ALL SELECT -n AS n FROM t', literals="SELECT 'pane' AS kind")
     """
     tree = parsed(text)
-    selects = list(_selects(tree))
-    columns = [[*select.expressions] for select in selects]
+    selects = _selects(tree)
+    columns = [select.expressions for select in selects]
     alike = list(map(_alike, zip(*columns, strict=True))) if _side_by_side(columns) else []
     if not any(alike) or all(alike):
         return SetApart(rewritten(tree), None)
@@ -51,22 +51,23 @@ def put_back(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
     return rows
 
 
-def _selects(tree: exp.Expr) -> Iterator[exp.Select]:
-    """Yield the queries that a query is the union of, rows that come twice included; none where one is more than that.
+def _selects(tree: exp.Expr) -> list[exp.Select]:
+    """List the queries that a query is the union of, rows that come twice included; none where one is more than that.
 
     Its columns have to be what each row has of its own: it groups nothing, and takes no row for another.
     """
-    found = list[exp.Select]()
-    waiting = [tree]
+    found, waiting = list[exp.Select](), [tree]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, exp.Union) and not one.args.get("distinct") and not _has(one, "with_", "order", "limit"):
+        if any(one.args.get(part) for part in _MORE):
+            return []
+        if isinstance(one, exp.Union):
             waiting += (one.right, one.left)
-        elif isinstance(one, exp.Select) and not _has(one, *_MORE):
+        elif isinstance(one, exp.Select):
             found.append(one)
         else:
-            return
-    yield from found
+            return []
+    return found
 
 
 _MORE = ("with_", "distinct", "group", "having", "qualify", "order", "limit", "offset")
@@ -83,10 +84,6 @@ def _alike(columns: Sequence[exp.Expr]) -> bool:
     """Tell whether a column is the same literal in each of some queries."""
     named = all(isinstance(one, exp.Alias) and _is_literal(one) for one in columns)
     return named and len({one.this.sql() for one in columns}) == 1
-
-
-def _has(node: exp.Expr, *parts: str) -> bool:
-    return any(node.args.get(part) for part in parts)
 
 
 def _is_literal(node: exp.Expr) -> bool:

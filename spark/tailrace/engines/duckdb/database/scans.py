@@ -34,17 +34,14 @@ def bytes_read(scan: Scan) -> int:
     return sum(task.file.file_size_in_bytes for task in scan.plan_files())
 
 
-def table_bytes(lake: Lake, table: str, where: BooleanExpression, snapshot: int | None = None) -> int:
-    """Add up the bytes of a table's files that a filter asks for, as of a snapshot if given; 0 without a table."""
-    if not lake.has(table):
-        return 0
-    loaded = lake.table(table)
-    read = loaded.current_snapshot() if snapshot is None else loaded.snapshot_by_id(snapshot)
+def table_bytes(table: Table, where: BooleanExpression = EVERYTHING, snapshot: int | None = None) -> int:
+    """Add up the bytes of a table's files that a filter asks for, as of a snapshot if one is given."""
+    read = table.current_snapshot() if snapshot is None else table.snapshot_by_id(snapshot)
     if where is EVERYTHING and read is not None and read.summary is not None:
         size = read.summary.additional_properties.get("total-files-size")
         if size is not None:
             return int(size)
-    return bytes_read(loaded.scan(row_filter=where, snapshot_id=snapshot))
+    return bytes_read(table.scan(row_filter=where, snapshot_id=snapshot))
 
 
 @contextmanager

@@ -70,9 +70,7 @@ def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place:
 def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame:
     """Call a Python function on the records; records that failed in an earlier step bypass it."""
     fields = [field for field in frame.schema.fields if field.name != FAILED]
-    new = StructType.fromDDL(", ".join(f"{quoted(name)} {type}" for name, type in step.gives.items()))
-    assert isinstance(new, StructType)
-    schema = StructType([*fields, *new.fields, StructField(FAILED, StringType())])
+    schema = StructType([*fields, *schema_of(step.gives).fields, StructField(FAILED, StringType())])
     return frame.mapInArrow(over_batches(caller(step, dict(types), to_arrow_schema(schema))), schema)
 
 
