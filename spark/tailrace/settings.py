@@ -141,6 +141,10 @@ class Settings(BaseSettings):
     """The heap of Spark's driver, and so of all of Spark in local mode."""
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
     """The number of parts into which Spark shuffles. Few suit small epochs; by default one a core."""
+    windows_in_driver: Annotated[int, Field(ge=0)] | None = None
+    """The most open windows of a definition that a stream on Spark keeps in its own process, Spark's driver, where
+    executors only add up the records. None: as many as fit four times TAILRACE_MEMORY, some 400 bytes each. Where more
+    are open, and where windows merge, steps come first or triggers finish, the executors have them."""
     windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
     """The most open windows of a definition that Spark keeps in its executors' memory. Where more are open they rest in
     files of the lake, of which an epoch reads those that it touches."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -39,11 +40,11 @@ class EpochCounts:
     late: int = 0
 
     @classmethod
-    def of_rows(cls, rows: pa.Table, open: int) -> EpochCounts:
-        """Count the rows of an epoch of windows, in the columns of its ledger."""
-        counts: dict[tuple[str, bool | None, str | None, str | None], int] = {}
-        for row in rows.group_by(["kind", "retraction", "timing", "reason"]).aggregate([([], "count_all")]).to_pylist():
-            counts[row["kind"], row["retraction"], row["timing"], row["reason"]] = row["count_all"]
+    def of_groups(cls, groups: Iterable[Mapping[str, Any]], open: int) -> EpochCounts:
+        """Make the counts of an epoch of windows from groups of its rows, as `counted` gives them."""
+        counts: Counter[tuple[str, bool | None, str | None, str | None]] = Counter()
+        for group in groups:
+            counts[group["kind"], group["retraction"], group["timing"], group["reason"]] += group["rows"]
         return cls(
             sum(n for (kind, taken, *_), n in counts.items() if kind == PANE and taken),
             sum(n for (kind, *_), n in counts.items() if kind == REJECTED),
@@ -59,6 +60,17 @@ class EpochCounts:
             kinds.get(kind, 0) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)
         )
         return cls(rejected=rejected, productions=productions, claimed=claimed, fed_back=fed_back, late=late)
+
+
+APART = ("kind", "retraction", "timing", "reason")
+"""The columns of a ledger by which the rows of an epoch of windows are counted."""
+
+
+def counted(rows: pa.Table) -> list[dict[str, Any]]:
+    """Count the rows of an epoch, in the columns of its ledger: a group for each combination of `APART`, and `rows`."""
+    groups = rows.group_by(list(APART)).aggregate([([], "count_all")]).rename_columns([*APART, "rows"])
+    found: list[dict[str, Any]] = groups.to_pylist()
+    return found
 
 
 class Side(Protocol):

@@ -28,6 +28,7 @@ from tailrace.engines.duckdb.pairs import DuckJoin
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
 from tailrace.engines.spark.declared_rows import as_declared as as_declared_frame
+from tailrace.engines.spark.driver_side import DriverSide, suits_driver
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.keys import SparkKeys
@@ -36,6 +37,7 @@ from tailrace.engines.spark.pairs import SparkJoin
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
 from tailrace.engines.spark.workers.arrow_frames import frame_of
+from tailrace.engines.spark.workers.worker_queries import WORTH
 from tailrace.fold.fold import PassedEpoch
 from tailrace.ingest.sources import Files, Sized, Source
 from tailrace.lake.catalog.lake import Lake
@@ -54,9 +56,6 @@ from tailrace.model.step.progress import least
 from tailrace.sql.records.selections import needs_spark
 from tailrace.sql.records.unions import united
 from tailrace.sql.terms import Relation, quoted
-
-BROUGHT = 16 * 2**20
-"""The bytes that this process reads of an epoch for Spark."""
 
 
 def _to_read(source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> int:
@@ -113,7 +112,8 @@ class Sides:
         """Read the log's records of the epochs after one up to another, on the engine that takes so many."""
         where = every(above("_epoch", after), at_most("_epoch", until))
         scan = self.lake.table(log.name).scan(row_filter=where)
-        if self.small and self.bounds.holds(bytes=_PACKED * bytes_read(scan)):
+        size = _PACKED * bytes_read(scan)
+        if size <= BROUGHT or self.bounds.holds(bytes=size):
             own = self.database.cursor()
             with scanned(own, self.lake, log.name, where) as rows:
                 within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")
@@ -161,7 +161,14 @@ class Sides:
     def first(self, definition: Definition) -> Side:
         """Open the side that a fold begins on, on the engine chosen for it."""
         choice = self.bounds.for_stream(definition)
-        return self._by_cluster(definition, choice) if choice.engine is Engine.SPARK else self._here(definition, choice)
+        if choice.engine is not Engine.SPARK:
+            return self._here(definition, choice)
+        return self._by_driver(definition, choice) or self._by_executors(definition, choice)
+
+    def reader(self, definition: Definition) -> Side:
+        """Open the side that reads the ledger of a definition that another stream folds."""
+        choice = self.bounds.for_stream(definition)
+        return (self._by_executors if choice.engine is Engine.SPARK else self._here)(definition, choice)
 
     def _here(self, definition: Definition, choice: EngineChoice) -> Side:
         connection = self.database.cursor()
@@ -174,7 +181,7 @@ class Sides:
             return DuckMap(connection, self.lake, definition, choice, steps)
         return DuckSide(connection, self.lake, definition, choice, steps)
 
-    def _by_cluster(self, definition: Definition, choice: EngineChoice) -> Side:
+    def _by_executors(self, definition: Definition, choice: EngineChoice) -> Side:
         if isinstance(definition, Computation):
             return SparkKeys(self.spark, self.lake, definition, choice)
         if isinstance(definition, Join):
@@ -183,22 +190,38 @@ class Sides:
             return SparkMap(self.spark, self.lake, definition, choice)
         return SparkSide(self.spark, self.lake, definition, choice, connection=self.database.cursor())
 
+    def _by_driver(self, definition: Definition, choice: EngineChoice) -> DriverSide | None:
+        """Open a side on Spark that has its windows in this process; None where they are the executors' in any case."""
+        if self.lake.settings.windows_in_driver == 0 or not suits_driver(definition):
+            return None
+        return DriverSide(self.spark, self.database.cursor(), self.lake, definition, choice)
+
     def _by_spark(self, pipeline: Ranged, bundle: pa.Table) -> pa.Table:
         """Take a bundle's records through steps that are written for Spark."""
         return prepare(frame_of(self.spark, bundle), pipeline).toArrow()
 
     def next(self, side: Side, definition: Definition, bundle: Bundled, state: Any) -> Side:
-        """Return the side that takes a fold's next bundle: once it is Spark's, it stays so until a restart."""
+        """Return the side that takes a fold's next bundle: once it is Spark's, it stays so until a restart.
+
+        Windows that are in this process stay there while they fit, though executors add up the records.
+        """
+        if isinstance(side, DriverSide):
+            return side if side.takes(bundle, state) else self._by_executors(definition, side.choice)
         if not side.direct:
             return side
         if not isinstance(bundle, pa.Table):
-            why = f"an epoch has more to read than TAILRACE_MEMORY, {self.bounds.limit}"
-        elif not self.bounds.holds(rows=state.count):
+            choice = EngineChoice(Engine.SPARK, f"an epoch has more to read than TAILRACE_MEMORY, {self.bounds.limit}")
+            driver = self._by_driver(definition, choice)
+            if driver is not None:
+                if driver.takes(bundle, state):
+                    return driver
+                driver.close()
+            return self._by_executors(definition, choice)
+        if not self.bounds.holds(rows=state.count):
             what = next((text for kind, text in _KEPT.items() if isinstance(definition, kind)), "windows are open")
             why = f"{state.count:,} {what}, too many for TAILRACE_MEMORY, {self.bounds.limit}"
-        else:
-            return side
-        return self._by_cluster(definition, EngineChoice(Engine.SPARK, why))
+            return self._by_executors(definition, EngineChoice(Engine.SPARK, why))
+        return side
 
     def beside(self, definition: Definition, bundle: Bundled) -> Side:
         """Open a side that takes one bundle, beside the fold's own side."""
@@ -206,7 +229,7 @@ class Sides:
         if not side.direct or isinstance(bundle, pa.Table):
             return side
         side.close()
-        return self._by_cluster(definition, side.choice)
+        return self._by_executors(definition, side.choice)
 
     def follower(self, pipeline: Pipeline, owner: str, side: Side) -> Following:
         """Return the follower that keeps the answers up with the ledger of a fold."""
@@ -220,6 +243,9 @@ _KEPT: dict[type, str] = {Computation: "keys are kept", Join: "records are kept"
 
 _PACKED = 6
 """The factor by which the content of a Parquet file may be larger in memory than the file."""
+
+BROUGHT = _PACKED * WORTH
+"""The bytes in memory of an epoch that this process reads for Spark: too few for the executors' Python."""
 
 _MESSAGE = 1_000
 """The number of bytes that a message of a topic is taken to have."""

@@ -29,7 +29,7 @@ class LedgerReading:
     """A definition whose epochs are read from its ledger alone."""
 
     def __init__(self, lake: Lake, definition: Definition, sides: Sides) -> None:
-        self.lease, self.side = LookedUp(lake, ledger_name(definition.name)), sides.first(definition)
+        self.lease, self.side = LookedUp(lake, ledger_name(definition.name)), sides.reader(definition)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
         """Return an epoch of the ledger as its readers take it (`fold.Recorded`)."""

@@ -255,8 +255,6 @@ class Intake:
     def without_records(self, news: News, epoch: int, read: Mapping[str, str]) -> Bundle:
         """Make an epoch without records; `read` is what the commit repeats of how far the source was read."""
         self.progress, self._blank = news.progress, BlankLines()
-        if not self.sides.small:
-            return self._bundle(self._no_records(), news.entries, read, epoch)
         if self._nothing is None:
             self._nothing = self._no_records().toArrow()
         return self._of_rows(self._nothing, news.entries, read, epoch)

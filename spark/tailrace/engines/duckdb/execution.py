@@ -7,17 +7,20 @@ failure between two steps it is restored from the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb, in_duckdb_once, literal_row, name_of
 from tailrace.engines.duckdb.preparation import Connection, Stepping, Steps, Taken
 from tailrace.engines.python.assigned import assigned_windows
 from tailrace.engines.python.window_step import PythonStep
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import shape_of
 from tailrace.lake.schema.shapes import arrow_schema
 from tailrace.model.base.clock import Clock
@@ -28,7 +31,7 @@ from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_values
 from tailrace.sql.epoch.holds import due_items, holds_back, next_due, oldest_held
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
-from tailrace.sql.epoch.partials import late, may_be_late, may_have_passed, partials, refused
+from tailrace.sql.epoch.partials import closed, late, may_be_late, may_have_passed, partials, put_together, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.touched_windows import touched
 from tailrace.sql.epoch.transition_rows import transitions
@@ -55,10 +58,23 @@ class Windows:
 
 @dataclass(frozen=True)
 class Moved:
-    """The result of an epoch: the rows to write to the ledger, and the state after it."""
+    """The result of an epoch: the rows to write to the ledger, and the state after it.
 
-    rows: pa.Table
+    Where they are many, only a few are `computed`, and `queries` give the others, for a writer that takes a file's
+    worth at a time. `read` answers a query with rows as the ledger has them; it can until the next epoch is consumed.
+    """
+
+    computed: pa.Table
     state: Windows
+    queries: tuple[Query, ...] = ()
+    read: Callable[[Query], pa.Table] | None = None
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """All rows at once."""
+        if self.read is None:
+            return self.computed
+        return pa.concat_tables([self.computed, *map(self.read, self.queries)])
 
 
 class DuckExecution(Stepping):
@@ -185,11 +201,10 @@ class SqlExecution(DuckExecution):
         self._transitions = in_duckdb(
             transitions(pipeline, met(pipeline, names["awake"], names["partials"], names["clock"], joined=True))
         )
-        texts = self.rows.apart(names["transitions"])
-        if pipeline.finishing == "close":
-            text = refused(pipeline, names["bundle"], names["clock"], names["transitions"])
-            texts.append(self.rows.of_late(text))
-        self._ledger_texts = [in_duckdb(text) for text in texts]
+        self._kind = "TABLE"
+        self._moved = tuple(self.rows.apart(names["transitions"]))
+        text = refused(pipeline, names["bundle"], names["clock"], names["transitions"])
+        self._refused = in_duckdb(self.rows.of_late(text)) if pipeline.finishing == "close" else None
         behind = may_have_passed(pipeline, names["bundle"], names["clock"])
         self._late = in_duckdb(self.rows.of_late(late(pipeline, behind, names["clock"])))
         self._remains = in_duckdb(self.rows.state(names["transitions"]))
@@ -200,8 +215,38 @@ class SqlExecution(DuckExecution):
         self._clock(state, Clock(-1, watermark, 0))
         self.connection.register(names["bundle"], taken.records)
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {names['partials']} AS {self._partials}")
-        closest = self._value(f"SELECT MIN(window_end) FROM {names['partials']}")
-        return Taken(taken.records, taken.rejected, closest)
+        return Taken(taken.records, taken.rejected, self._closest())
+
+    def put_together(self, parts: pa.Table) -> int:
+        """Put partials of parts of a bundle together, for `taken`; return how many there are.
+
+        A share of the windows at a time, as grouping takes several times the memory of what it gives.
+        """
+        name, shares = self._names["partials"], 1 + parts.num_rows // ROWS_A_SHARE
+        with registered(self.connection, parts) as rows:
+            for share in range(shares):
+                own = f"hash({', '.join(map(name_of, [*self.pipeline.key, *SPAN]))}) % {shares} = {share}"
+                some = rows if shares == 1 else Relation(f"{name}_share")
+                if shares > 1:
+                    self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {some} AS SELECT * FROM {rows} WHERE {own}")
+                text = in_duckdb_once(put_together(self.pipeline, some, counted=True))
+                made = f"INSERT INTO {name}" if share else f"CREATE OR REPLACE TEMP TABLE {name} AS"
+                self.connection.execute(f"{made} {text}")
+        return self._count(name)
+
+    def late_among(self, watermark: int) -> int:
+        """Count how many times records of the partials came too late for a window at a watermark, in microseconds."""
+        expired = closed(self.pipeline, "window_end", f"{watermark}L")
+        text = Query(f"SELECT COALESCE(SUM(arrived), 0) FROM {self._names['partials']} WHERE {expired}")
+        return int(self._value(in_duckdb_once(text)))
+
+    def taken(self, late: Callable[[Clock], pa.Table]) -> Taken:
+        """Take the partials that were put together; `late` finds records that came too late, asked where some did."""
+        return Taken(pa.table({}), None, self._closest(), late)
+
+    def _closest(self) -> int | None:
+        closest: int | None = self._value(f"SELECT MIN(window_end) FROM {self._names['partials']}")
+        return closest
 
     def step(self, state: Windows, taken: Taken, clock: Clock) -> Moved:
         clock.after(state.clock)
@@ -209,12 +254,35 @@ class SqlExecution(DuckExecution):
         self._clock(state, clock)
         with in_one_transaction(self.connection):
             execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
-            execute(f"CREATE OR REPLACE TEMP TABLE {names['transitions']} AS {self._transitions}")
-            texts = [*self._ledger_texts, *([self._late] if self._any_late(state, taken) else [])]
-            rows = pa.concat_tables([self._typed(execute(text).to_arrow_table()) for text in texts])
+            # Many rows are computed for each query of them, as they would take more memory than all else.
+            later = self._count(names["awake"]) + self._count(names["partials"]) >= MANY
+            kind = "VIEW" if later else "TABLE"
+            if kind != self._kind:
+                execute(f"DROP {self._kind} IF EXISTS {names['transitions']}")
+            execute(f"CREATE OR REPLACE TEMP {kind} {names['transitions']} AS {self._transitions}")
+            rows = self._not_taken(state, taken, clock)
+            if not later:
+                rows = pa.concat_tables([*map(self._of_transitions, self._moved), rows])
             after = self._stepped(self._remains, state, clock)
+        self._kind = kind
         self.connection.unregister(names["bundle"])
-        return Moved(self._with_rejected(rows, taken, clock), after)
+        rows = self._with_rejected(rows, taken, clock)
+        return Moved(rows, after, self._moved, self._of_transitions) if later else Moved(rows, after)
+
+    def _of_transitions(self, text: Query) -> pa.Table:
+        """Return the rows of a query of the transitions, as the ledger has them."""
+        return self._typed(self.connection.execute(in_duckdb(text)).to_arrow_table())
+
+    def _not_taken(self, state: Windows, taken: Taken, clock: Clock) -> pa.Table:
+        """Return the ledger's rows of the records that no window took: they came too late, or to one that is done."""
+        found = [self.schema.empty_table()]
+        texts = [] if self._refused is None else [self._refused]
+        if self._any_late(state, taken):
+            if taken.late is not None:
+                found.append(self._typed(taken.late(clock)))
+            else:
+                texts.append(self._late)
+        return pa.concat_tables([*found, *(self._typed(self.connection.execute(t).to_arrow_table()) for t in texts)])
 
     def _placed(self, taken: Taken) -> Taken:
         """Add the windows that the definition's own windowing code assigns; a windowing in SQL adds nothing here."""
@@ -222,7 +290,8 @@ class SqlExecution(DuckExecution):
 
     def _any_late(self, state: Windows, taken: Taken) -> bool:
         """Tell whether the bundle may hold late records. Partials of windows that merge do not say."""
-        return bool(taken.records.num_rows) and may_be_late(self.pipeline, taken.closest, state.clock)
+        some = bool(taken.records.num_rows) or taken.late is not None
+        return some and may_be_late(self.pipeline, taken.closest, state.clock)
 
     @property
     def _by_key(self) -> bool:
@@ -275,6 +344,14 @@ class PythonExecution(DuckExecution):
             after = self._stepped(f"SELECT * FROM {names['transitions']}", state, clock)
             self.connection.unregister(names["transitions"])
         return Moved(self._with_rejected(self._typed(rows), taken, clock), after)
+
+
+MANY = 100_000
+"""The number of windows that an epoch takes through the rules from which on their rows are not computed all at once."""
+
+
+ROWS_A_SHARE = 500_000
+"""The approximate number of rows of parts that are put together at once."""
 
 
 def executed(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:

@@ -14,6 +14,7 @@ from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.python.each_calls import caller
 from tailrace.lake.schema.contracts import ledger_of, shape_of
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
+from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED, may_fail, selected
@@ -27,11 +28,16 @@ Steps: TypeAlias = Callable[[pa.Table], pa.Table]
 
 @dataclass(frozen=True)
 class Taken:
-    """A bundle after the definition's steps, and the end of the first window that it touches, in microseconds."""
+    """A bundle after the definition's steps, and the end of the first window that it touches, in microseconds.
+
+    Of a bundle that was added up elsewhere there are no records here; `late` finds those that came too late for an
+    epoch of a clock, as rows of the ledger.
+    """
 
     records: pa.Table
     rejected: pa.Table | None
     closest: int | None = None
+    late: Callable[[Clock], pa.Table] | None = None
 
 
 class Stepping:

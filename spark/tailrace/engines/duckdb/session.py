@@ -6,9 +6,7 @@ Relations are views and tables of a database of the session's own, so whatever d
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any
@@ -21,9 +19,9 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
-from tailrace.engines.duckdb.database.literal_columns import put_back, set_apart
 from tailrace.engines.duckdb.database.preview import readable_rows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
+from tailrace.engines.duckdb.database.written_rows import written
 from tailrace.engines.duckdb.execution import Moved, Windows
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.side import DuckSide
@@ -34,7 +32,6 @@ from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import ledger_contract, shape_of
 from tailrace.lake.schema.filters import EVERYTHING, Filter
-from tailrace.lake.schema.layouts import span_columns
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
@@ -45,12 +42,6 @@ from tailrace.sql.terms import Condition, Query, Relation, all_of, quoted
 
 ROWS_A_CALL = 200_000
 """The approximate number of rows handed to a Python function at once: they are objects then."""
-
-ROWS_A_FILE = 250_000
-"""The number of rows of a table that are written into a file."""
-
-WRITERS = 2
-"""The number of files written at once, beside the rows of the next: so many files' rows and one more are in memory."""
 
 
 class Gathered:
@@ -203,33 +194,10 @@ class DuckSession:
         return Gathered(self.connection, self._taken_over(schema.empty_table()))
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
-        branch.hold(FileChange(tuple(self._written(text, of or self.lake, branch.table))), properties)
+        branch.hold(FileChange(tuple(written(self.connection, text, of or self.lake, branch.table))), properties)
 
     def files(self, text: Query, table: str) -> Sequence[DataFile]:
-        return self._written(text, self.lake, table)
-
-    def _written(self, text: Query, lake: Lake, table: str) -> list[DataFile]:
-        files: list[DataFile] = []
-        writing: deque[Future[Sequence[DataFile]]] = deque()
-        target, (rest, apart) = lake.table(table), set_apart(text)
-        literals = None if apart is None else self.connection.execute(apart).to_arrow_table()
-        alike = () if literals is None else literals.column_names
-        if spans := [name_of(name) for name in span_columns(target.spec(), target.schema()) if name not in alike]:
-            # Each file's worth of rows is split by partition, so rows of one time have to come together.
-            rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
-
-        def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
-            return lake.written(table, put_back(pa.Table.from_batches([batch]), literals))
-
-        # Files are written while the rows of the next are computed: both are native code, and run in parallel.
-        with ThreadPoolExecutor(WRITERS) as pool:
-            for batch in self.connection.execute(rest).to_arrow_reader(ROWS_A_FILE):
-                if len(writing) == WRITERS:
-                    files += writing.popleft().result()
-                writing.append(pool.submit(write, batch))
-        for one in writing:
-            files += one.result()
-        return files
+        return written(self.connection, text, self.lake, table)
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
         return ProcessFollower(self.connection, self.lake, pipeline, owner)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.engines.duckdb.database.written_rows import written
 from tailrace.engines.duckdb.execution import Moved, Windows, executed
 from tailrace.engines.duckdb.preparation import Steps, Taken
-from tailrace.engines.protocol import EpochCounts
+from tailrace.engines.protocol import APART, EpochCounts, counted
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
@@ -62,8 +64,19 @@ class DuckSide:
         return self.execution.step(state, consumed, clock)
 
     def write(self, stepped: Moved, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        branch.hold(FileChange(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
-        return EpochCounts.of_rows(stepped.rows, stepped.state.count)
+        files, groups = list(self.lake.written(self.ledger, stepped.computed)), counted(stepped.computed)
+        for query in stepped.queries:
+            files += written(self.connection, query, self.lake, self.ledger)
+            groups += self._counted(query)
+        branch.hold(FileChange(tuple(files)), properties)
+        return EpochCounts.of_groups(groups, stepped.state.count)
+
+    def _counted(self, query: Query) -> list[dict[str, Any]]:
+        """Count the ledger rows of a query as `counted` does."""
+        by = ", ".join(APART)
+        text = in_duckdb_once(Query(f"SELECT {by}, COUNT(*) AS rows FROM ({query}) GROUP BY {by}"))
+        found: list[dict[str, Any]] = self.connection.execute(text).to_arrow_table().to_pylist()
+        return found
 
     def onward(self, state: Windows) -> int:
         return self.execution.onward(state)

@@ -20,7 +20,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.engines.choose import Bounds, EngineChoice
 from tailrace.engines.duckdb.database.scans import table_bytes
-from tailrace.engines.duckdb.session import ROWS_A_FILE, DuckSession
+from tailrace.engines.duckdb.database.written_rows import ROWS_A_FILE
+from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
 from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.protocol import FIRED, REASONS, EpochCounts
+from tailrace.engines.protocol import FIRED, REASONS, EpochCounts, counted
 from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.compiler import compiled
@@ -120,7 +120,7 @@ class SparkSide:
         if few and (rows := arrow_of(stepped.rows)) is not None:
             # Written here, which is quicker than to plan Spark's writing, and makes fewer files.
             branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
-            return EpochCounts.of_rows(rows, stepped.state.open())
+            return EpochCounts.of_groups(counted(rows), stepped.state.open())
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
         counts = ObservedCounts(
             stepped.rows,

@@ -1,0 +1,48 @@
+"""Write the rows of a query as files beside a table, a file's worth at a time: they never are in memory all at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+
+from tailrace.engines.duckdb.database.dialect import name_of
+from tailrace.engines.duckdb.database.literal_columns import put_back, set_apart
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.layouts import span_columns
+from tailrace.sql.terms import Query
+
+ROWS_A_FILE = 250_000
+"""The number of rows of a table that are written into a file."""
+
+WRITERS = 2
+"""The number of files written at once, beside the rows of the next: so many files' rows and one more are in memory."""
+
+
+def written(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
+    """Write the rows of a query as files beside a table, which does not list them yet."""
+    files: list[DataFile] = []
+    writing: deque[Future[Sequence[DataFile]]] = deque()
+    target, (rest, apart) = lake.table(table), set_apart(text)
+    literals = None if apart is None else connection.execute(apart).to_arrow_table()
+    alike = () if literals is None else literals.column_names
+    if spans := [name_of(name) for name in span_columns(target.spec(), target.schema()) if name not in alike]:
+        # Each file's worth of rows is split by partition, so rows of one time have to come together.
+        rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
+
+    def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
+        return lake.written(table, put_back(pa.Table.from_batches([batch]), literals))
+
+    # Files are written while the rows of the next are computed: both are native code, and run in parallel.
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for batch in connection.execute(rest).to_arrow_reader(ROWS_A_FILE):
+            if len(writing) == WRITERS:
+                files += writing.popleft().result()
+            writing.append(pool.submit(write, batch))
+    for one in writing:
+        files += one.result()
+    return files
