@@ -196,7 +196,9 @@ def growth_on_workers(task: Task) -> Outcome:
     Of a worker's memory 3 GB are its executor's heap.
     """
     with cluster(task.home / "cluster", task.settings, memory="4g", heap=(heap := "3g")) as place:
-        settings = task.settings.model_copy(update={"spark_master": place.address, "driver_memory": "2g"})
+        settings = task.settings.model_copy(
+            update={"spark_master": place.address, "driver_memory": "2g", "windows_in_driver": 0}
+        )
         with patch.dict(os.environ, {name: value for name, value in place.env.items() if name != "JAVA_HOME"}):
             found = _grown(task, settings, ON_WORKERS, {"spark.executor.memory": heap})
         found.facts["executors"] = place.said.count("Launching executor")

@@ -135,7 +135,12 @@ def main(request: Path) -> None:
     asked = json.loads(request.read_text())
     home = Path(asked["home"])
     settings = Settings(
-        warehouse=home / "lake", spark_master=asked["master"], engine="spark", driver_memory="2g", memory="1GB"
+        warehouse=home / "lake",
+        spark_master=asked["master"],
+        engine="spark",
+        driver_memory="2g",
+        memory="1GB",
+        windows_in_driver=0,
     )
     events = home / "events"
     events.mkdir()

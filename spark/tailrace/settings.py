@@ -143,7 +143,7 @@ class Settings(BaseSettings):
     """The number of parts into which Spark shuffles. Few suit small epochs; by default one a core."""
     windows_in_driver: Annotated[int, Field(ge=0)] | None = None
     """The most open windows of a definition that a stream on Spark keeps in its own process, Spark's driver, where
-    executors only add up the records. None: as many as fit four times TAILRACE_MEMORY, some 400 bytes each. Where more
+    executors only add up the records. None: as many as TAILRACE_MEMORY holds, 400 bytes each. Where more
     are open, and where windows merge, steps come first or triggers finish, the executors have them."""
     windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
     """The most open windows of a definition that Spark keeps in its executors' memory. Where more are open they rest in

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected, correcting
 from tailrace.engines.batch.batch_answers import answering
-from tailrace.engines.duckdb.execution import AssignedExecution, DuckExecution, PythonExecution, SqlExecution
+from tailrace.engines.duckdb.executions.execution import DuckExecution
+from tailrace.engines.duckdb.executions.python_execution import PythonExecution
+from tailrace.engines.duckdb.executions.sql_execution import AssignedExecution, SqlExecution
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.lake.schema.contracts import answer_contract
 from tailrace.lake.schema.shapes import iceberg_schema

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tailrace.engines.duckdb import follower
-from tailrace.engines.duckdb.execution import Windows, executed
+from tailrace.engines.duckdb.executions.compiler import executed
+from tailrace.engines.duckdb.executions.execution import Windows
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange

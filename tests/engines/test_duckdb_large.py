@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
-from tailrace.engines.duckdb.execution import executed
+from tailrace.engines.duckdb.executions.compiler import executed
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.triggers.combinators import Repeat, Trigger

@@ -8,10 +8,11 @@ from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.engines.duckdb.executions import parts_execution, sql_execution
 from tailrace.model.base.errors import ClockError
 from tailrace.model.step.reference import fold, fold_stages
 from tests.support.depth import cases
-from tests.support.duck import CONNECTION, run_on_duckdb
+from tests.support.duck import CONNECTION, in_parts, run_on_duckdb
 from tests.support.few import FEW, few_epochs
 from tests.support.midnights import calendars_agree, midnights
 from tests.support.native import said_by_reference
@@ -23,10 +24,10 @@ EACH_TIME_THE_SAME = each_time_the_same(cases(16, deeper=300))
 
 
 @pytest.mark.parametrize("transcript", transcripts(), ids=str)
-def test_a_transcript_comes_out(transcript: Transcript) -> None:
+def test_L1_a_transcript_comes_out_whichever_bundles_are_added_up_in_parts(transcript: Transcript) -> None:
     run = fold(transcript.pipeline, transcript.epochs)
     expected = said_by_reference(transcript.pipeline, run.panes, run.late, run.rejected)
-    assert run_on_duckdb(transcript.pipeline, transcript.epochs) == [expected], transcript.claim
+    assert run_on_duckdb(transcript.pipeline, transcript.epochs, in_parts) == [expected], transcript.claim
 
 
 @pytest.mark.parametrize("transcript", staged(), ids=str)
@@ -40,11 +41,17 @@ def test_a_transcript_of_several_stages_comes_out(transcript: Staged) -> None:
 @seed(1)
 @EACH_TIME_THE_SAME
 @given(data=st.data())
-def test_a_random_definition_over_random_epochs_says_the_same(data: st.DataObject) -> None:
+def test_L1_a_random_definition_over_random_epochs_says_the_same_whole_and_in_parts(data: st.DataObject) -> None:
     pipeline = data.draw(perhaps_told(data.draw(pipelines())))
     made = data.draw(epochs(pipeline))
     run = fold(pipeline, made)
-    assert run_on_duckdb(pipeline, made) == [said_by_reference(pipeline, run.panes, run.late)]
+    expected = [said_by_reference(pipeline, run.panes, run.late)]
+    assert run_on_duckdb(pipeline, made) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        # As an epoch of many windows is taken through the rules, and its parts are put together.
+        patch.setattr(sql_execution, "MANY", 1)
+        patch.setattr(parts_execution, "ROWS_A_SHARE", 2)
+        assert run_on_duckdb(pipeline, made, in_parts) == expected
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["taken_out", "kept"])

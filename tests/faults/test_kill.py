@@ -42,7 +42,8 @@ def test_X2_a_stream_killed_at_many_moments_ends_as_if_it_never_was(
     for _ in range(KILLS):
         landing.land(16)
         engine = chance.choice(["duckdb", "duckdb", "spark"])
-        killed += run_and_kill(command, env | {"TAILRACE_ENGINE": engine}, chance)
+        own = {"TAILRACE_ENGINE": engine, "TAILRACE_WINDOWS_IN_DRIVER": chance.choice(["0", "1000"])}
+        killed += run_and_kill(command, env | own, chance)
         _backfilled(Lake(settings), later)
     assert killed == KILLS, f"seed {SEED}"
     # What is left is drained in larger epochs, which takes less time and must not matter.

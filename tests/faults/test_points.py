@@ -50,7 +50,7 @@ def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_
     definition = tmp_path / "visits.py"
     definition.write_text(DEFINITION + DEAR)
     landing = Landing(tmp_path / "landing", random.Random(11))
-    env = environment(settings) | {"TAILRACE_ENGINE": engine}
+    env = environment(settings) | {"TAILRACE_ENGINE": engine, "TAILRACE_WINDOWS_IN_DRIVER": "0"}
     stages, dear = (f"{definition}:{name}" for name in ("visits_by_length", "dear_clicks"))
     given = ["stream", stages, dear, "--from", str(landing.folder), "--json", "--once", "--per-epoch", "4"]
     for point in POINTS[engine] if DEPTH > 1 else CHOSEN:

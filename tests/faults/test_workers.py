@@ -40,12 +40,12 @@ GAP = timedelta(seconds=30)
 """The gap of the definition's sessions."""
 
 
-def submitted(race: Race, place: Cluster, engine: str, job: str, *words: str) -> subprocess.Popen[str]:
-    """A job of the cluster; with the engine `spark` its executors compute it."""
+def submitted(race: Race, place: Cluster, engine: str, job: str, *words: str, **more: str) -> subprocess.Popen[str]:
+    """A job of the cluster with `more` settings; with the engine `spark` its executors compute it."""
     command = [SUBMIT, *place.options, "--driver-memory", "1g", str(JOBS / f"{job}.py"), race.definition, *words]
     race.running.append(
         subprocess.Popen(
-            command, env=race.env | place.env | {"TAILRACE_ENGINE": engine},
+            command, env=race.env | place.env | {"TAILRACE_ENGINE": engine} | more,
             text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
     )  # fmt: skip
@@ -55,7 +55,9 @@ def submitted(race: Race, place: Cluster, engine: str, job: str, *words: str) ->
 def streamed(race: Race, place: Cluster, engine: str, chance: random.Random | None = None) -> list[dict[str, Any]]:
     """Stream what has landed, a file an epoch, and give the reports; with `chance`, workers are lost in between."""
     source = ("--from", str(race.landing.folder), "--per-epoch", "1", "--json", "--once")
-    stream = submitted(race, place, engine, "stream", *source)
+    # Executors that are to be lost have the open windows; else the driver has them.
+    more = {} if chance is None else {"TAILRACE_WINDOWS_IN_DRIVER": "0"}
+    stream = submitted(race, place, engine, "stream", *source, **more)
     assert stream.stdout is not None
     reports = []
     for line in stream.stdout:

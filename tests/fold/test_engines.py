@@ -16,11 +16,14 @@ from pyspark.sql import SparkSession
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Every, Fixed, Log, Pipeline, Sessions, Sum, seconds
 from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.engines.choose import Bounds
+from tailrace.engines.protocol import Side
+from tailrace.engines.spark.driver_side import DriverSide
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Notice, WentOver
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
+from tailrace.model.definition.chain import Definition
 from tailrace.model.step.reference import batch
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
@@ -87,6 +90,16 @@ def test_L1_L2_a_stream_that_changes_its_engine_ends_as_if_it_had_one(
     takes = Sides.takes
     # Some epochs are taken for too large; the bundle then comes as Spark's, and the folds go over.
     monkeypatch.setattr(Sides, "takes", lambda self, *given: chance.random() < 0.75 and takes(self, *given))
+    # Of these some are taken for too much for the driver, and executors have the windows from there on.
+    fits, goes_on, sides = DriverSide.takes, Sides.next, Counter[tuple[str, str]]()
+    monkeypatch.setattr(DriverSide, "takes", lambda self, *given: fits(self, *given) and chance.random() < 0.5)
+
+    def goes_on_told(self: Sides, side: Side, definition: Definition, *given: Any) -> Side:
+        taken = goes_on(self, side, definition, *given)
+        sides[definition.name, type(taken).__name__] += 1
+        return taken
+
+    monkeypatch.setattr(Sides, "next", goes_on_told)
     while len(reports) < EPOCHS:
         stream = Stream(plain, lake, [HOURS, TALKS], Files(str(folder), "json", 1), watch=reports.append)
         before, most = len(reports), chance.randrange(2, 6)
@@ -98,6 +111,7 @@ def test_L1_L2_a_stream_that_changes_its_engine_ends_as_if_it_had_one(
     engines = Counter(report.folded["talks"].engine for report in reports)
     assert set(engines) == {"duckdb", "spark"}, engines
     assert any(isinstance(one, WentOver) for one in told)
+    assert {kind for name, kind in sides if name == HOURS.name} == {"DuckSide", "DriverSide", "SparkSide"}, sides
     by = {engine: Lake(settings.model_copy(update={"engine": engine})) for engine in ("duckdb", "spark")}
     for pipeline, engine, other in ((HOURS, "duckdb", "spark"), (TALKS, "spark", "duckdb")):
         found = audit(by[other], pipeline)

@@ -44,7 +44,7 @@ NUMBERED = Numbered(name="numbered", log=RIDES, key="who")
 def test_X2_a_stream_whose_state_is_lost_has_it_from_the_ledgers_and_goes_on(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    on_spark = settings.model_copy(update={"engine": "spark"})
+    on_spark = settings.model_copy(update={"engine": "spark", "windows_in_driver": 0})
     case, told = Case(plain, on_spark, tmp_path / "landing"), list[EpochReport]()
     stream = Stream(plain, case.lake, [BY_CENTS, NUMBERED], case.source, watch=told.append)
     stream.start()
@@ -72,7 +72,7 @@ def test_X2_a_stream_whose_state_is_lost_has_it_from_the_ledgers_and_goes_on(
 def test_X2_what_spark_fails_at_while_it_folds_is_said_in_a_line_and_nothing_is_lost(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = Case(plain, settings.model_copy(update={"engine": "spark"}), tmp_path / "landing")
+    case = Case(plain, settings.model_copy(update={"engine": "spark", "windows_in_driver": 0}), tmp_path / "landing")
     case.land(("ann", 1, "08:05"), ("ann", 2, "08:15"))
     with monkeypatch.context() as patch:
         patch.setattr(SparkSide, "write", lambda *_: plain.sql("SELECT RAISE_ERROR('no room')").collect())

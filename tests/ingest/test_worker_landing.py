@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.engines.spark import side
+from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Pipeline, Sessions, Sum, minutes
+from tailrace.engines.duckdb.executions import parts_execution, sql_execution
+from tailrace.engines.spark import driver_side, side
 from tailrace.engines.spark.executions import open_windows
 from tailrace.engines.spark.workers import worker_queries
 from tailrace.engines.spark.workers.worker_queries import WORTH
@@ -23,11 +25,17 @@ from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tests.support.executors import watched, without_package
-from tests.support.rides import HOURLY
+from tests.support.rides import HOURLY, RIDES
 
 SECOND = 1_000_000
 FIRST = 1_767_225_600 * SECOND
 """The first of January 2026."""
+
+
+STAYS = Pipeline(
+    name="stays", log=RIDES, key="who", what={"n": Count(), "cents": Sum("cents")}, where=Sessions(minutes(5)),
+    when=AfterWatermark(early=AfterCount(2), late=AfterCount(1)), how=RETRACTING, allowed_lateness=minutes(120),
+)  # fmt: skip
 
 
 def ride(who: str | None, minute: int) -> dict[str, Any]:
@@ -52,7 +60,7 @@ def moment(at: int) -> str:
 
 def drained(spark: SparkSession, lake: Lake, folder: Path, format: Format) -> list[EpochReport]:
     found: list[EpochReport] = []
-    stream = Stream(spark, lake, [HOURLY], Files(str(folder), format, per_epoch=3), watch=found.append)
+    stream = Stream(spark, lake, [HOURLY, STAYS], Files(str(folder), format, per_epoch=3), watch=found.append)
     stream.start(once=True)
     stream.wait()
     stream.close()
@@ -62,15 +70,16 @@ def drained(spark: SparkSession, lake: Lake, folder: Path, format: Format) -> li
 def told(lake: Lake, reports: list[EpochReport]) -> list[Any]:
     """What a lake holds of the rides, and what was told of each epoch; who wrote the files is not in it."""
     tables = []
-    for table in ("rides", "rides__rejected", "hourly__ledger", "hourly"):
+    for table in ("rides", "rides__rejected", "hourly__ledger", "hourly", "stays__ledger", "stays"):
         rows = lake.table(table).scan().to_arrow()
         # Each way numbers the lines of a file in one of its own.
         left_out = ("_offset", "source_offset", "processing_time", "fired", "pending", "trigger")
         names = [name for name in rows.column_names if name not in left_out]
         tables.append(sorted(map(repr, rows.select(names).to_pylist())))
-    epochs = [(one.epoch, one.landed, one.progress, one.folded["hourly"].panes) for one in reports]
+    panes = [(one.folded["hourly"].panes, one.folded["stays"].panes, one.folded["stays"].late) for one in reports]
+    epochs = [(one.epoch, one.landed, one.progress) for one in reports]
     progress = [commit.properties.get("progress") for commit in lake.commits("rides")]
-    return [*tables, epochs, progress]
+    return [*tables, epochs, panes, progress]
 
 
 def orphans(lake: Lake) -> int:
@@ -86,13 +95,15 @@ def engine(settings: Settings) -> Settings:
 
 
 @pytest.mark.parametrize("format", ["parquet", "json"])
-def test_X6_what_the_executors_land_is_what_spark_lands(
+def test_L1_X6_what_executors_land_and_add_up_is_what_spark_does(
     plain: SparkSession, engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format
 ) -> None:
     folder = tmp_path / "landing"
     folder.mkdir()
     for number in range(5):
         rides = [ride(f"w{one % 3}" if one else None, 20 * number + one) for one in range(25)]
+        # Of the second epoch, and of windows that are over by then.
+        rides += [ride(f"w{one}", -400 - one) for one in range(3 * (number == 4))]
         file = folder / f"{number}.{format}"
         if format == "parquet":
             parquet(file, rides)
@@ -102,26 +113,34 @@ def test_X6_what_the_executors_land_is_what_spark_lands(
         os.utime(file, (1_700_000_000 + number,) * 2)
     monkeypatch.setattr(landing_task, "PART", 600)
     found = []
-    for name, worth in (("workers", 0), ("spark", WORTH)):
-        lake = Lake(engine.model_copy(update={"namespace": name}))
+    for name, worth, in_driver in (("driver", 0, None), ("workers", 0, 0), ("spark", WORTH, 0)):
+        lake = Lake(engine.model_copy(update={"namespace": name, "windows_in_driver": in_driver}))
         with monkeypatch.context() as patch:
             for module in (worker_landing, worker_queries):
                 patch.setattr(module, "WORTH", worth)
-            if name == "workers":
+            if not worth:
                 # As an epoch of many windows is kept and written.
                 patch.setattr(open_windows, "MANY", 1)
                 patch.setattr(side, "MANY", 1)
+                patch.setattr(sql_execution, "MANY", 1)
+                patch.setattr(parts_execution, "ROWS_A_SHARE", 7)
             together = watched(patch, side.SparkSide, "_lie_together")
             landed = watched(patch, worker_landing.WorkerLanding, "land")
             folded = watched(patch, worker_queries.LogFiles, "answer")
+            here = watched(patch, driver_side.DriverSide, "takes")
+            late = watched(patch, driver_side.DriverSide, "_late_rows")
             reports = drained(plain, lake, folder, format)
-        assert landed == [name == "workers"] * 2
-        assert folded == landed * (name == "workers")
+        assert landed == [not worth] * 2
+        assert folded == [True] * 2 * (name == "workers")
         assert any(together) is (name == "workers")
+        assert here == [True] * 4 * (name == "driver")
+        assert any(late) is (name == "driver")
         found.append(told(lake, reports))
         assert orphans(lake) == 0
-    for by_workers, by_spark in zip(*found, strict=True):
-        assert by_workers == by_spark
+    by_driver, by_workers, by_spark = found
+    for one, another, third in zip(by_driver, by_workers, by_spark, strict=True):
+        assert one == another == third
+    assert sum(late for _, _, late in by_driver[-2]) == 3
 
 
 def test_X2_an_epoch_with_an_odd_file_is_sparks_and_leaves_no_file_behind(

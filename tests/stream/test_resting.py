@@ -15,6 +15,7 @@ from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.open_windows import OpenWindows, lost_state
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.side import SparkSide
+from tailrace.lake.catalog.events import Notice, WentOver
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.table_names import RESTING
 from tailrace.lake.upkeep.leftovers import leftover_tables, milliseconds
@@ -110,8 +111,9 @@ def test_an_epoch_reads_the_files_of_the_windows_that_it_touches_and_no_others(
 def test_X2_a_fold_that_loses_its_resting_windows_or_starts_again_has_them_from_the_ledger(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    few = settings.model_copy(update={"engine": "spark", "windows_in_memory": 2})
-    case, reports = Case(plain, few, tmp_path / "landing"), list[EpochReport]()
+    few = settings.model_copy(update={"engine": "spark", "windows_in_driver": 5, "windows_in_memory": 2})
+    case, reports, told = Case(plain, few, tmp_path / "landing"), list[EpochReport](), list[Notice]()
+    case.lake = Lake(few, told.append)
     other = Case(plain, settings.model_copy(update={"engine": "duckdb", "namespace": "other"}), tmp_path / "other")
 
     def land(*rides: tuple[str, int, str]) -> None:
@@ -123,6 +125,8 @@ def test_X2_a_fold_that_loses_its_resting_windows_or_starts_again_has_them_from_
     for hour in ("08", "09"):
         land(*((who, 100, f"{hour}:00") for who in "abcdef"))
     within(stream, lambda: len(reports) == 2)
+    (over,) = [one for one in told if isinstance(one, WentOver)]
+    assert (over.engine, "TAILRACE_WINDOWS_IN_DRIVER" in over.why) == ("spark", True), "six windows were open by then"
     land(("a", 1, "09:10"), ("g", 1, "09:10"))
     within(stream, lambda: len(reports) == 3)
     (lost,) = resting_tables(case.lake)

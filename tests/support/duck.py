@@ -2,28 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from tailrace.engines.duckdb.database.connection import connect
-from tailrace.engines.duckdb.execution import DuckExecution, Windows, executed
+from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.engines.duckdb.executions.compiler import executed
+from tailrace.engines.duckdb.executions.execution import DuckExecution, Windows
+from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
+from tailrace.engines.duckdb.executions.preparation import Taken
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.step import Record
 from tailrace.settings import Settings
+from tailrace.sql.records.ways import Way, way
+from tailrace.sql.terms import Query
 from tests.support.native import Said, _exact, arrow_bundle
 
 CONNECTION = connect(Settings(memory="1GB"))
 """One database for all tests of a process: each execution's tables have names of their own."""
 
 
-def run_on_duckdb(pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]]) -> list[Said]:
+def in_parts(pipeline: Pipeline) -> DuckExecution:
+    """The execution of a definition that takes bundles in parts, or the usual one where it does not."""
+    return (
+        ByParts(CONNECTION.cursor(), pipeline) if way(pipeline) is Way.SQL else executed(CONNECTION.cursor(), pipeline)
+    )
+
+
+class ByParts(PartsExecution):
+    """Takes every second bundle as executors give it: the partials of parts of it, and late records on demand (L1)."""
+
+    _fed = 0
+
+    def consume(self, bundle: pa.Table, state: Windows) -> Taken:
+        self._fed += 1
+        if self._fed % 2 or not self.adds_up:
+            return super().consume(bundle, state)
+        cut = bundle.num_rows // 2
+        parts, gives = [bundle.slice(0, cut), bundle.slice(cut)], self.adding_gives(bundle.schema)
+        there = self.put_together(pa.concat_tables(self._answer(part, self.adding(state), gives) for part in parts))
+        found = self.late(state)
+        assert found is None or there or not found
+
+        def late(clock: Clock) -> pa.Table:
+            rows = pa.concat_tables(self._answer(part, self.late_rows(state, clock), self.schema) for part in parts)
+            assert found in (None, rows.num_rows)
+            return rows
+
+        return self.taken(late)
+
+    def _answer(self, part: pa.Table, text: Query, schema: pa.Schema) -> pa.Table:
+        """A text's answer over a part, on a connection of its own, as it comes from an executor."""
+        own = self.connection.cursor()
+        own.register(self.records, part)
+        return own.execute(in_duckdb(text)).to_arrow_table().cast(schema)
+
+
+def run_on_duckdb(
+    pipeline: Pipeline,
+    epochs: Iterable[tuple[Sequence[Record], Clock]],
+    execution: Callable[[Pipeline], DuckExecution] = lambda stage: executed(CONNECTION.cursor(), stage),
+) -> list[Said]:
     """What each stage says of these epochs; a stage reads the rows of the one before."""
-    stages = [executed(CONNECTION.cursor(), stage) for stage in pipeline.stages]
+    stages = [execution(stage) for stage in pipeline.stages]
     states: list[Windows] = [one.nothing() for one in stages]
     said = [Said() for _ in stages]
     for records, clock in epochs:

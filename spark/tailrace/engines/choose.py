@@ -50,12 +50,12 @@ class Bounds:
         """Tell whether so many bytes to read and so many rows of state fit; as DuckDB spills, a state may be larger."""
         if self.engine is not None:
             return self.engine is Engine.DUCKDB
-        return bytes <= self.memory and rows <= self.windows
+        return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
 
     @property
-    def windows(self) -> int:
-        """The most open windows that fit, whoever adds up their records."""
-        return 4 * self.memory // _BYTES_A_ROW
+    def windows_unspilt(self) -> int:
+        """The most open windows that fit without spilling, whoever adds up their records."""
+        return self.memory // _BYTES_A_ROW
 
     def for_run(self, bytes: int, definition: Definition | None = None) -> EngineChoice:
         """Choose the engine of a run that reads so many bytes of files; steps written for Spark always run on Spark."""

@@ -21,6 +21,8 @@ from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.scans import as_declared, bytes_read, scanned
+from tailrace.engines.duckdb.executions.compiler import executed
+from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.keys import DuckKeys
 from tailrace.engines.duckdb.map_step import DuckMap
@@ -179,7 +181,7 @@ class Sides:
             return DuckJoin(connection, self.lake, definition, choice, streamed)
         if isinstance(definition, Map):
             return DuckMap(connection, self.lake, definition, choice, steps)
-        return DuckSide(connection, self.lake, definition, choice, steps)
+        return DuckSide(self.lake, executed(connection, definition, steps), choice)
 
     def _by_executors(self, definition: Definition, choice: EngineChoice) -> Side:
         if isinstance(definition, Computation):
@@ -194,7 +196,7 @@ class Sides:
         """Open a side on Spark that has its windows in this process; None where they are the executors' in any case."""
         if self.lake.settings.windows_in_driver == 0 or not suits_driver(definition):
             return None
-        return DriverSide(self.spark, self.database.cursor(), self.lake, definition, choice)
+        return DriverSide(self.spark, self.lake, PartsExecution(self.database.cursor(), definition), choice)
 
     def _by_spark(self, pipeline: Ranged, bundle: pa.Table) -> pa.Table:
         """Take a bundle's records through steps that are written for Spark."""
@@ -206,7 +208,12 @@ class Sides:
         Windows that are in this process stay there while they fit, though executors add up the records.
         """
         if isinstance(side, DriverSide):
-            return side if side.takes(bundle, state) else self._by_executors(definition, side.choice)
+            if side.takes(bundle, state):
+                return side
+            why = (
+                "an epoch's windows are more than the driver has room for: TAILRACE_WINDOWS_IN_DRIVER, TAILRACE_MEMORY"
+            )
+            return self._by_executors(definition, EngineChoice(Engine.SPARK, why))
         if not side.direct:
             return side
         if not isinstance(bundle, pa.Table):

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
-from tailrace.engines.duckdb.preparation import Connection, Stepping, Steps
+from tailrace.engines.duckdb.executions.preparation import Connection, Stepping, Steps
 from tailrace.engines.duckdb.productions import DuckRows
 from tailrace.engines.map_side import MapSide
 from tailrace.lake.catalog.lake import Lake

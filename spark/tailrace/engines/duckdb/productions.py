@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scanned
-from tailrace.engines.duckdb.preparation import Connection
+from tailrace.engines.duckdb.executions.preparation import Connection
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.row_side import RowSide, SteppedRows
 from tailrace.lake.catalog.lake import Lake

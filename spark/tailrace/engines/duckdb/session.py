@@ -22,7 +22,8 @@ from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.preview import readable_rows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.database.written_rows import written
-from tailrace.engines.duckdb.execution import Moved, Windows
+from tailrace.engines.duckdb.executions.compiler import executed
+from tailrace.engines.duckdb.executions.execution import Moved, Windows
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.python.each_calls import caller
@@ -180,7 +181,7 @@ class DuckSession:
         return made
 
     def side(self, pipeline: Pipeline) -> DuckSide:
-        return DuckSide(self.connection, self.lake, pipeline, self.choice)
+        return DuckSide(self.lake, executed(self.connection, pipeline), self.choice)
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[pa.Table]:
         # Copied once, as each look at the files opens them all.

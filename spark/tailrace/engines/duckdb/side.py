@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.database.written_rows import written
-from tailrace.engines.duckdb.execution import Moved, Windows, executed
-from tailrace.engines.duckdb.preparation import Steps, Taken
+from tailrace.engines.duckdb.executions.execution import DuckExecution, Moved, Windows
+from tailrace.engines.duckdb.executions.preparation import Taken
 from tailrace.engines.protocol import APART, EpochCounts, counted
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
@@ -22,7 +21,6 @@ from tailrace.lake.schema.contracts import PANE, PARTIAL
 from tailrace.lake.schema.filters import above, at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.stage_records import corrected_before, sent_with
 from tailrace.sql.terms import Condition, Query, Relation
 
@@ -32,17 +30,10 @@ class DuckSide:
 
     direct = True
 
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        lake: Lake,
-        pipeline: Pipeline,
-        choice: EngineChoice,
-        steps: Steps | None = None,
-    ) -> None:
-        self.connection, self.lake, self.pipeline, self.choice = connection, lake, pipeline, choice
-        self.execution = executed(connection, pipeline, steps)
-        self.ledger = ledger_name(pipeline.name)
+    def __init__(self, lake: Lake, execution: DuckExecution, choice: EngineChoice) -> None:
+        self.lake, self.execution, self.choice = lake, execution, choice
+        self.connection, self.pipeline = execution.connection, execution.pipeline
+        self.ledger = ledger_name(self.pipeline.name)
         self.holds = self.execution.holds
         self._restored_at: int | None = None
 

@@ -1,0 +1,98 @@
+"""A definition's step on DuckDB over records that are elsewhere: parts of a bundle are added up there, and come here.
+
+What is large of an epoch are its records. Their partials are a row for each key and window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once, name_of
+from tailrace.engines.duckdb.executions.execution import Windows
+from tailrace.engines.duckdb.executions.preparation import Connection, Taken
+from tailrace.engines.duckdb.executions.sql_execution import SqlExecution
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.model.base.clock import Clock
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.epoch.clock_row import clock_row
+from tailrace.sql.epoch.partials import closed, late, may_have_passed, partials, put_together
+from tailrace.sql.terms import Query, Relation
+
+ROWS_A_SHARE = 500_000
+"""The approximate number of rows of parts that are put together at once."""
+
+
+class PartsExecution(SqlExecution):
+    """The step as SQL over the partials of parts of a bundle. `records` is what its texts call the records of a part.
+
+    Bundles that are here are taken as well.
+    """
+
+    def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
+        super().__init__(connection, pipeline)
+        self.records = Relation(f"{self._own}_records")
+        self._together = in_duckdb(put_together(pipeline, _SHARE, counted=True))
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether partials say all that the rules ask of records that are as the log has them.
+
+        They do not where steps make other records of them, or where a trigger that is done refuses them one by one.
+        """
+        return not self.pipeline.each and self.pipeline.finishing != "close"
+
+    def adding(self, state: Windows) -> Query:
+        """Write the query of the partials of a part of the bundle after a state."""
+        watermark = state.clock.watermark if state.clock else BEGINNING
+        clock = self._row(state, Clock(-1, watermark, 0))
+        return partials(self.pipeline, self.records, clock, by_slices=True)
+
+    def adding_gives(self, records: pa.Schema) -> pa.Schema:
+        """Find the schema of partials of records that have a schema."""
+        with registered(self.connection, records.empty_table()) as nothing:
+            text = in_duckdb(Query(self.adding(Windows(None, 0)).replace(self.records, nothing)))
+            return self.connection.execute(text).to_arrow_table().schema
+
+    def late_rows(self, state: Windows, clock: Clock) -> Query:
+        """Write the query of the ledger's rows of the records of a part that came too late for an epoch."""
+        row = self._row(state, clock)
+        return self.rows.of_late(late(self.pipeline, may_have_passed(self.pipeline, self.records, row), row))
+
+    def _row(self, state: Windows, clock: Clock) -> Relation:
+        return Relation(f"({clock_row(self.pipeline, state.clock, clock, state.generation)})")
+
+    def put_together(self, parts: pa.Table) -> int:
+        """Put the partials of parts together, to be taken through the rules; return how many there are.
+
+        A share of the windows at a time, as grouping takes several times the memory of what it gives. Windows that
+        merge do so with those that are open.
+        """
+        name, shares = self._names["partials"], 1 if self._by_key else 1 + parts.num_rows // ROWS_A_SHARE
+        by = ", ".join(map(name_of, [*self.pipeline.key, *SPAN]))
+        with registered(self.connection, parts) as rows:
+            for share in range(shares):
+                some = Relation(f"(SELECT * FROM {rows} WHERE hash({by}) % {shares} = {share})")
+                text = f"SELECT * FROM {rows}" if self._by_key else self._together.replace(_SHARE, some)
+                made = f"INSERT INTO {name}" if share else f"CREATE OR REPLACE TEMP TABLE {name} AS"
+                self.connection.execute(f"{made} {text}")
+        return self._count(name)
+
+    def late(self, state: Windows) -> int | None:
+        """Count how many times records of the partials came too late for a window; None where these do not say."""
+        if self._by_key:
+            return None
+        watermark = BEGINNING if state.clock is None else state.clock.watermark
+        expired = closed(self.pipeline, "window_end", f"{watermark}L")
+        text = Query(f"SELECT COALESCE(SUM(arrived), 0) FROM {self._names['partials']} WHERE {expired}")
+        return int(self._value(in_duckdb_once(text)))
+
+    def taken(self, late: Callable[[Clock], pa.Table]) -> Taken:
+        """Take the partials that were put together; `late` finds records that came too late, asked where some may."""
+        return Taken(pa.table({}), None, self._closest(), late)
+
+
+_SHARE = Relation("tailrace_share")
