@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.planning.readings import jvm_of, kept, spent
 from benchmarks.planning.shapes import Shape
-from tailrace.engines.spark.branch_rows import append
+from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from tailrace.engines.spark.branch_rows import append
+from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import PROPERTIES, Column, Contract

@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.engines.spark.branch_rows import append
+from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.lake.catalog import rest_client, sure_commits
 from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.transactions import committing

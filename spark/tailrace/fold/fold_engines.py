@@ -29,13 +29,13 @@ from tailrace.engines.duckdb.map_step import DuckMap
 from tailrace.engines.duckdb.pairs import DuckJoin
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side
-from tailrace.engines.spark.declared_rows import as_declared as as_declared_frame
 from tailrace.engines.spark.driver_side import DriverSide, suits_driver
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.engines.spark.map_step import SparkMap
 from tailrace.engines.spark.pairs import SparkJoin
+from tailrace.engines.spark.rows.declared_rows import as_declared as as_declared_frame
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
 from tailrace.engines.spark.workers.arrow_frames import frame_of

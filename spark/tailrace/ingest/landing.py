@@ -13,9 +13,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.spark.branch_rows import append
-from tailrace.engines.spark.declared_rows import as_live
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
+from tailrace.engines.spark.rows.branch_rows import append
+from tailrace.engines.spark.rows.declared_rows import as_live
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.restoration import go_back

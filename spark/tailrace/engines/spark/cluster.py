@@ -23,13 +23,13 @@ from tailrace.engines.duckdb.database.scans import table_bytes
 from tailrace.engines.duckdb.database.written_rows import ROWS_A_FILE
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
-from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import unconstrained
 from tailrace.engines.spark.executions.preparation import schema_of
 from tailrace.engines.spark.follower import Follower
-from tailrace.engines.spark.gathered_rows import Gathered
 from tailrace.engines.spark.relations import SparkRelations
+from tailrace.engines.spark.rows.branch_rows import append
+from tailrace.engines.spark.rows.gathered_rows import Gathered
 from tailrace.engines.spark.session import cancellable
 from tailrace.engines.spark.side import SparkSide
 from tailrace.engines.spark.workers.arrow_frames import arrow_of

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.duckdb.follower import ProcessFollower
-from tailrace.engines.spark.branch_rows import beside_others
+from tailrace.engines.spark.rows.branch_rows import beside_others
 from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.read.current_answers import AnswersFollowing

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.row_side import RowSide, SteppedRows
-from tailrace.engines.spark.branch_rows import append
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED

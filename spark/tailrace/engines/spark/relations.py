@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tailrace.engines.session_protocol import OverBatches, OverTables
-from tailrace.engines.spark.declared_rows import logged
 from tailrace.engines.spark.executions.open_windows import free, unconstrained
 from tailrace.engines.spark.executions.per_key import BUCKET, bucketed
 from tailrace.engines.spark.executions.preparation import prepare, schema_of
+from tailrace.engines.spark.rows.declared_rows import logged
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.engines.spark.workers.python_tasks import over_batches, over_group
 from tailrace.lake.catalog.lake import Lake

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import FIRED, REASONS, EpochCounts, counted
-from tailrace.engines.spark.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, Stepped
@@ -23,6 +22,7 @@ from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows
 from tailrace.engines.spark.executions.preparation import changed
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
+from tailrace.engines.spark.rows.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.workers.arrow_frames import arrow_of, frame_of
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.lake.catalog.lake import Lake
