@@ -46,9 +46,8 @@ class EngineError(TailraceError, RuntimeError):
         message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if isinstance(error, duckdb.OutOfMemoryException):
             mend = "give it more memory (TAILRACE_MEMORY) or more room to spill to (TAILRACE_SCRATCH)"
-            return RoomError(
-                f"DuckDB has no more room: {message}; {mend}, or have Spark take it (TAILRACE_ENGINE=spark)"
-            )
+            elsewhere = "have executors take it (TAILRACE_ENGINE=spark, TAILRACE_WINDOWS_IN_DRIVER=0)"
+            return RoomError(f"DuckDB has no more room: {message}; {mend}, or {elsewhere}")
         if isinstance(error, duckdb.IOException):
             return cls(f"DuckDB could not read or write: {message}; it spills to TAILRACE_SCRATCH: look at that folder")
         return cls(f"DuckDB failed: {message}")
