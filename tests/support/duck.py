@@ -29,9 +29,8 @@ CONNECTION = connect(Settings(memory="1GB"))
 
 def in_parts(pipeline: Pipeline) -> DuckExecution:
     """The execution of a definition that takes bundles in parts, or the usual one where it does not."""
-    return (
-        ByParts(CONNECTION.cursor(), pipeline) if way(pipeline) is Way.SQL else executed(CONNECTION.cursor(), pipeline)
-    )
+    made = ByParts if way(pipeline) is Way.SQL else executed
+    return made(CONNECTION.cursor(), pipeline)
 
 
 class ByParts(PartsExecution):
@@ -45,18 +44,18 @@ class ByParts(PartsExecution):
             return super().consume(bundle, state)
         cut = bundle.num_rows // 2
         parts, gives = [bundle.slice(0, cut), bundle.slice(cut)], self.adding_gives(bundle.schema)
-        there = self.put_together(pa.concat_tables(self._answer(part, self.adding(state), gives) for part in parts))
+        there = self.put_together(pa.concat_tables(self._answered(part, self.adding(state), gives) for part in parts))
         found = self.late(state)
         assert found is None or there or not found
 
         def late(clock: Clock) -> pa.Table:
-            rows = pa.concat_tables(self._answer(part, self.late_rows(state, clock), self.schema) for part in parts)
+            rows = pa.concat_tables(self._answered(part, self.late_rows(state, clock), self.schema) for part in parts)
             assert found in (None, rows.num_rows)
             return rows
 
         return self.taken(late)
 
-    def _answer(self, part: pa.Table, text: Query, schema: pa.Schema) -> pa.Table:
+    def _answered(self, part: pa.Table, text: Query, schema: pa.Schema) -> pa.Table:
         """A text's answer over a part, on a connection of its own, as it comes from an executor."""
         own = self.connection.cursor()
         own.register(self.records, part)

@@ -89,18 +89,13 @@ class Sides:
         if (opened := self.__dict__.pop("database", None)) is not None:
             opened.close()
 
-    @property
-    def small(self) -> bool:
-        """Whether DuckDB takes an epoch without records, which is as small as one can be."""
-        return self.bounds.engine is not Engine.SPARK
-
     def takes(self, source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> bool:
         """Tell whether DuckDB takes an epoch, by the bytes that are to be read of it.
 
         `read` says up to which offset the epoch reads its source, `before` what the epoch before it said.
         """
         if self.bounds.engine is not None:
-            return self.small
+            return self.bounds.holds()
         return self.bounds.holds(bytes=_to_read(source, sized, read, before))
 
     def brings(self, source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> bool:
@@ -163,13 +158,15 @@ class Sides:
     def first(self, definition: Definition) -> Side:
         """Open the side that a fold begins on, on the engine chosen for it."""
         choice = self.bounds.for_stream(definition)
-        if choice.engine is not Engine.SPARK:
-            return self._here(definition, choice)
-        return self._by_driver(definition, choice) or self._by_executors(definition, choice)
+        driver = self._by_driver(definition, choice) if choice.engine is Engine.SPARK else None
+        return driver or self._on(definition, choice)
 
     def reader(self, definition: Definition) -> Side:
         """Open the side that reads the ledger of a definition that another stream folds."""
-        choice = self.bounds.for_stream(definition)
+        return self._on(definition, self.bounds.for_stream(definition))
+
+    def _on(self, definition: Definition, choice: EngineChoice) -> Side:
+        """Open a side on the chosen engine; on Spark, one whose windows the executors have."""
         return (self._by_executors if choice.engine is Engine.SPARK else self._here)(definition, choice)
 
     def _here(self, definition: Definition, choice: EngineChoice) -> Side:
@@ -210,9 +207,7 @@ class Sides:
         if isinstance(side, DriverSide):
             if side.takes(bundle, state):
                 return side
-            why = (
-                "an epoch's windows are more than the driver has room for: TAILRACE_WINDOWS_IN_DRIVER, TAILRACE_MEMORY"
-            )
+            why = "an epoch is not the driver's: by TAILRACE_WINDOWS_IN_DRIVER, TAILRACE_MEMORY or the definition"
             return self._by_executors(definition, EngineChoice(Engine.SPARK, why))
         if not side.direct:
             return side

@@ -13,10 +13,9 @@ from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once, name_of
 from tailrace.engines.duckdb.executions.execution import Windows
 from tailrace.engines.duckdb.executions.preparation import Connection, Taken
-from tailrace.engines.duckdb.executions.sql_execution import SqlExecution
+from tailrace.engines.duckdb.executions.sql_execution import SqlExecution, clock_before
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.clock_row import clock_row
 from tailrace.sql.epoch.partials import closed, late, may_have_passed, partials, put_together
@@ -47,15 +46,15 @@ class PartsExecution(SqlExecution):
 
     def adding(self, state: Windows) -> Query:
         """Write the query of the partials of a part of the bundle after a state."""
-        watermark = state.clock.watermark if state.clock else BEGINNING
-        clock = self._row(state, Clock(-1, watermark, 0))
-        return partials(self.pipeline, self.records, clock, by_slices=True)
+        return partials(self.pipeline, self.records, self._row(state, clock_before(state)), by_slices=True)
 
     def adding_gives(self, records: pa.Schema) -> pa.Schema:
         """Find the schema of partials of records that have a schema."""
-        with registered(self.connection, records.empty_table()) as nothing:
-            text = in_duckdb(Query(self.adding(Windows(None, 0)).replace(self.records, nothing)))
-            return self.connection.execute(text).to_arrow_table().schema
+        self.connection.register(self.records, records.empty_table())
+        try:
+            return self.connection.execute(in_duckdb(self.adding(Windows(None, 0)))).to_arrow_table().schema
+        finally:
+            self.connection.unregister(self.records)
 
     def late_rows(self, state: Windows, clock: Clock) -> Query:
         """Write the query of the ledger's rows of the records of a part that came too late for an epoch."""
@@ -85,8 +84,7 @@ class PartsExecution(SqlExecution):
         """Count how many times records of the partials came too late for a window; None where these do not say."""
         if self._by_key:
             return None
-        watermark = BEGINNING if state.clock is None else state.clock.watermark
-        expired = closed(self.pipeline, "window_end", f"{watermark}L")
+        expired = closed(self.pipeline, "window_end", f"{clock_before(state).watermark}L")
         text = Query(f"SELECT COALESCE(SUM(arrived), 0) FROM {self._names['partials']} WHERE {expired}")
         return int(self._value(in_duckdb_once(text)))
 

@@ -30,8 +30,8 @@ Steps: TypeAlias = Callable[[pa.Table], pa.Table]
 class Taken:
     """A bundle after the definition's steps, and the end of the first window that it touches, in microseconds.
 
-    Of a bundle that was added up elsewhere there are no records here; `late` finds those that came too late for an
-    epoch of a clock, as rows of the ledger.
+    `late` finds the records that came too late for an epoch of a clock, as rows of the ledger; None where there are no
+    records. Of a bundle that was added up elsewhere `records` has none.
     """
 
     records: pa.Table

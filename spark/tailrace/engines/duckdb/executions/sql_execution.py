@@ -24,6 +24,11 @@ MANY = 100_000
 """The number of windows that an epoch takes through the rules from which on their rows are not computed all at once."""
 
 
+def clock_before(state: Windows) -> Clock:
+    """Return the clock by which records are put into windows: its watermark is that before their epoch (rule M1)."""
+    return Clock(-1, state.clock.watermark if state.clock else BEGINNING, 0)
+
+
 class SqlExecution(DuckExecution):
     """The step as SQL."""
 
@@ -44,11 +49,11 @@ class SqlExecution(DuckExecution):
 
     def consume(self, bundle: pa.Table, state: Windows) -> Taken:
         taken, names = self._placed(self._prepared(bundle)), self._names
-        watermark = state.clock.watermark if state.clock else BEGINNING
-        self._clock(state, Clock(-1, watermark, 0))
+        self._clock(state, clock_before(state))
         self.connection.register(names["bundle"], taken.records)
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {names['partials']} AS {self._partials}")
-        return Taken(taken.records, taken.rejected, self._closest())
+        late = (lambda _: self.connection.execute(self._late).to_arrow_table()) if taken.records.num_rows else None
+        return Taken(taken.records, taken.rejected, self._closest(), late)
 
     def _closest(self) -> int | None:
         closest: int | None = self._value(f"SELECT MIN(window_end) FROM {self._names['partials']}")
@@ -77,27 +82,25 @@ class SqlExecution(DuckExecution):
 
     def _of_transitions(self, text: Query) -> pa.Table:
         """Return the rows of a query of the transitions, as the ledger has them."""
-        return self._typed(self.connection.execute(in_duckdb(text)).to_arrow_table())
+        return self._answer(in_duckdb(text))
+
+    def _answer(self, text: str) -> pa.Table:
+        """Return the rows of a text of DuckDB's dialect, as the ledger has them."""
+        return self._typed(self.connection.execute(text).to_arrow_table())
 
     def _not_taken(self, state: Windows, taken: Taken, clock: Clock) -> pa.Table:
         """Return the ledger's rows of the records that no window took: they came too late, or to one that is done."""
         found = [self.schema.empty_table()]
-        texts = [] if self._refused is None else [self._refused]
-        if self._any_late(state, taken):
-            if taken.late is not None:
-                found.append(self._typed(taken.late(clock)))
-            else:
-                texts.append(self._late)
-        return pa.concat_tables([*found, *(self._typed(self.connection.execute(t).to_arrow_table()) for t in texts)])
+        if self._refused is not None:
+            found.append(self._answer(self._refused))
+        # Partials of windows that merge do not say whether some are late.
+        if taken.late is not None and may_be_late(self.pipeline, taken.closest, state.clock):
+            found.append(self._typed(taken.late(clock)))
+        return pa.concat_tables(found)
 
     def _placed(self, taken: Taken) -> Taken:
         """Add the windows that the definition's own windowing code assigns; a windowing in SQL adds nothing here."""
         return taken
-
-    def _any_late(self, state: Windows, taken: Taken) -> bool:
-        """Tell whether the bundle may hold late records. Partials of windows that merge do not say."""
-        some = bool(taken.records.num_rows) or taken.late is not None
-        return some and may_be_late(self.pipeline, taken.closest, state.clock)
 
     @property
     def _by_key(self) -> bool:
