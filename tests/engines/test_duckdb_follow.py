@@ -93,7 +93,11 @@ def test_L2_p_is_what_the_panes_say_after_each_epoch(ledger: Ledger) -> None:
         assert ledger.held() == expected(epoch + 1), epoch
 
 
-def test_X3_panes_that_were_compacted_before_p_followed_are_in_it(ledger: Ledger) -> None:
+@pytest.mark.parametrize("share", [1, follower.PANES_A_SHARE])
+def test_X3_panes_that_were_compacted_before_p_followed_are_in_it_in_shares_or_at_once(
+    ledger: Ledger, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "PANES_A_SHARE", share)
     half = len(EPOCHS) // 2
     for epoch in range(half):
         ledger.fold(epoch)
@@ -103,6 +107,8 @@ def test_X3_panes_that_were_compacted_before_p_followed_are_in_it(ledger: Ledger
     ledger.compact()
     ledger.follower.follow()
     assert ledger.held() == expected(len(EPOCHS)) != expected(half)
+    files = list(ledger.lake.table(PIPELINE.name).scan().plan_files())
+    assert (len(files) > 1) == (share == 1), "each share has files of its own"
 
 
 def test_files_of_windows_that_did_not_change_stay_as_they_are(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,9 @@ ROWS_A_FILE = 100_000
 MOST_ALIKE = 1_000_000
 """The most rows of windows with the same end that are put into one file."""
 
+PANES_A_SHARE = 1_000_000
+"""The approximate number of panes that are merged at once: finding each window's last one takes 200 bytes of each."""
+
 
 class ProcessFollower(AnswersFollowing):
     """The follower of one pipeline: it keeps the answers up with the ledger."""
@@ -67,22 +70,24 @@ class ProcessFollower(AnswersFollowing):
             raise MovedError(f"{self.name} was moved while it was merged into")
         if fresh:
             with self._panes(since, until) as rows:
-                self._hold(in_duckdb(self._fresh).replace("tailrace_ledger", rows), [], stamp)
+                self._hold([in_duckdb(self._fresh).replace("tailrace_ledger", rows)], [], stamp)
             return
-        named = Relation(f"tailrace_told_{uuid.uuid4().hex[:12]}")
-        self._gained(named, since, until)
-        try:
-            touched = [] if empty else self._touched(table, named)
+        with self._panes(since, until) as rows, self._ends(rows) as ends:
+            touched = [] if empty else self._touched(table, ends)
             with files_read(self.connection, table, table.scan(), touched) as held:
-                text = in_duckdb(self._merged).replace("tailrace_told", named).replace("tailrace_held", held)
-                self._hold(text, touched, stamp)
-        finally:
-            self.connection.execute(f"DROP TABLE IF EXISTS {named}")
+                text = in_duckdb(self._merged)
+                shares = (
+                    text.replace("tailrace_ledger", f"(FROM {rows} WHERE {share})").replace(
+                        "tailrace_held", f"(FROM {held} WHERE {share})"
+                    )
+                    for share in self._shares(ends)
+                )
+                self._hold(shares, touched, stamp)
 
-    def _hold(self, text: str, touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
-        """Write the rows of a text, a few files' worth at a time, to be committed in place of the touched files."""
-        reader = self.connection.execute(text).to_arrow_reader(ROWS_A_FILE)
-        files = [file for part in parts(reader) for file in self.lake.written(self.name, part)]
+    def _hold(self, texts: Iterable[str], touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
+        """Write the rows of texts, a few files' worth at a time, to be committed in place of the touched files."""
+        readers = (self.connection.execute(text).to_arrow_reader(ROWS_A_FILE) for text in texts)
+        files = [file for reader in readers for part in parts(reader) for file in self.lake.written(self.name, part)]
         self.branch.hold(FileChange(tuple(files), tuple(task.file for task in touched)), stamp)
 
     @contextmanager
@@ -108,14 +113,33 @@ class ProcessFollower(AnswersFollowing):
         answers = pane_answers(self.pipeline, _LEDGER)
         return Query(f"SELECT {listed(self._columns)} FROM ({answers}) ORDER BY window_end, window_start")
 
-    def _gained(self, named: Relation, since: int | None, until: int) -> None:
-        """Make a table of each window's last pane among those that the ledger gained from one snapshot to another."""
-        text = in_duckdb(latest(self.pipeline, _LEDGER))
-        with self._panes(since, until) as rows:
-            self.connection.execute(f"CREATE TEMP TABLE {named} AS {text.replace('tailrace_ledger', rows)}")
+    @contextmanager
+    def _ends(self, rows: Relation) -> Iterator[Relation]:
+        """Name a table of the ends of the windows that rows of the ledger have panes of, and of how many panes."""
+        name = Relation(f"tailrace_ends_{uuid.uuid4().hex[:12]}")
+        panes = f"FROM {rows} WHERE kind = '{PANE}'"
+        self.connection.execute(
+            f"CREATE TEMP TABLE {name} AS SELECT window_end, COUNT(*) AS panes {panes} GROUP BY window_end"
+        )
+        try:
+            yield name
+        finally:
+            self.connection.execute(f"DROP TABLE {name}")
+
+    def _shares(self, ends: Relation) -> list[str]:
+        """Write the conditions on a window's end that cut panes, in its order, into shares of some `PANES_A_SHARE`."""
+        before = "SUM(panes) OVER (ORDER BY window_end) - panes"
+        cuts = self.connection.execute(
+            f"SELECT epoch_us(MIN(window_end)) FROM (SELECT window_end, ({before}) // {PANES_A_SHARE} AS share "
+            f"FROM {ends}) GROUP BY share HAVING share > 0 ORDER BY share"
+        ).fetchall()
+        at = [f"make_timestamptz({cut})" for (cut,) in cuts]
+        firsts = ["true", *(f"window_end >= {one}" for one in at)]
+        lasts = [*(f"window_end < {one}" for one in at), "true"]
+        return [f"{first} AND {last}" for first, last in zip(firsts, lasts, strict=True)]
 
     def _touched(self, table: Table, changed: Relation) -> list[FileScanTask]:
-        """Find the files of answers whose range of window time holds a window that changed."""
+        """Find the files of answers whose range of window time holds the end of a window that changed."""
         tasks = list(table.scan().plan_files())
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
         columns = {"place": pa.int64(), "low": pa.int64(), "high": pa.int64()}
@@ -131,11 +155,11 @@ class ProcessFollower(AnswersFollowing):
     def _merged(self) -> Query:
         """The query of the touched files' rows after the merge: each window's highest version, or none if retracted."""
         own = listed(self._columns)
-        new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM tailrace_told"
+        new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM ({latest(self.pipeline, _LEDGER)})"
         both = Query(f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held")
         # Only a higher version takes a row's place: of equal ones the row that is there stays (rule V1).
-        latest = first_of(bracketed(both), [*names(self.pipeline), *SPAN], [*NEWEST, "_new"])
-        return Query(f"SELECT {own} FROM ({latest}) WHERE NOT _gone ORDER BY window_end, window_start")
+        newest = first_of(bracketed(both), [*names(self.pipeline), *SPAN], [*NEWEST, "_new"])
+        return Query(f"SELECT {own} FROM ({newest}) WHERE NOT _gone ORDER BY window_end, window_start")
 
 
 def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -63,6 +63,9 @@ class DriverSide(DuckSide):
             return False
         with suppress(duckdb.OutOfMemoryException):
             there = state.count + self.execution.put_together(parts)
+            # Arrow keeps what it frees for a next use, and nothing of this size comes soon.
+            del parts
+            pa.default_memory_pool().release_unused()
             if there <= self._most and self._late(bundle, state) <= LATE_HERE:
                 self._added = bundle
                 return True
