@@ -8,7 +8,7 @@ from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
-from tailrace.engines.duckdb.executions import parts_execution, sql_execution
+from tailrace.engines.duckdb.executions import sql_execution
 from tailrace.model.base.errors import ClockError
 from tailrace.model.step.reference import fold, fold_stages
 from tests.support.depth import cases
@@ -48,9 +48,8 @@ def test_L1_a_random_definition_over_random_epochs_says_the_same_whole_and_in_pa
     expected = [said_by_reference(pipeline, run.panes, run.late)]
     assert run_on_duckdb(pipeline, made) == expected
     with pytest.MonkeyPatch.context() as patch:
-        # As an epoch of many windows is taken through the rules, and its parts are put together.
+        # As an epoch of many windows is taken through the rules.
         patch.setattr(sql_execution, "MANY", 1)
-        patch.setattr(parts_execution, "ROWS_A_SHARE", 2)
         assert run_on_duckdb(pipeline, made, in_parts) == expected
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Pipeline, Sessions, Sum, minutes
-from tailrace.engines.duckdb.executions import parts_execution, sql_execution
+from tailrace.engines.duckdb.executions import sql_execution
 from tailrace.engines.spark import driver_side, side
 from tailrace.engines.spark.executions import open_windows
 from tailrace.engines.spark.workers import worker_queries
@@ -123,7 +123,6 @@ def test_L1_X6_what_executors_land_and_add_up_is_what_spark_does(
                 patch.setattr(open_windows, "MANY", 1)
                 patch.setattr(side, "MANY", 1)
                 patch.setattr(sql_execution, "MANY", 1)
-                patch.setattr(parts_execution, "ROWS_A_SHARE", 7)
             together = watched(patch, side.SparkSide, "_lie_together")
             landed = watched(patch, worker_landing.WorkerLanding, "land")
             folded = watched(patch, worker_queries.LogFiles, "answer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb
+from tailrace.engines.duckdb.database.shares import SHARE_COLUMN, checked, in_shares, with_share
 from tailrace.engines.duckdb.executions.compiler import executed
 from tailrace.engines.duckdb.executions.execution import DuckExecution, Windows
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
@@ -20,7 +22,6 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.step import Record
 from tailrace.settings import Settings
 from tailrace.sql.records.ways import Way, way
-from tailrace.sql.terms import Query
 from tests.support.native import Said, _exact, arrow_bundle
 
 CONNECTION = connect(Settings(memory="1GB"))
@@ -44,22 +45,30 @@ class ByParts(PartsExecution):
             return super().consume(bundle, state)
         cut = bundle.num_rows // 2
         parts, gives = [bundle.slice(0, cut), bundle.slice(cut)], self.adding_gives(bundle.schema)
-        there = self.put_together(pa.concat_tables(self._answered(part, self.adding(state), gives) for part in parts))
+        text = with_share(in_duckdb(self.adding(state)), self.windowed_by)
+        rows = pa.concat_tables(self._answered(part, text, gives.append(SHARE_COLUMN)) for part in parts)
+        shares = defaultdict[int, list[pa.RecordBatch]](list)
+        for share, batch in in_shares(rows.to_batches(3)):
+            shares[share].append(batch)
+        tables = ((share, pa.Table.from_batches(batches)) for share, batches in shares.items())
+        there = self.put_together([gives.empty_table(), *checked(self.connection, self.windowed_by, tables)])
         found = self.late(state)
         assert found is None or there or not found
 
         def late(clock: Clock) -> pa.Table:
-            rows = pa.concat_tables(self._answered(part, self.late_rows(state, clock), self.schema) for part in parts)
+            rows = pa.concat_tables(
+                self._answered(part, in_duckdb(self.late_rows(state, clock)), self.schema) for part in parts
+            )
             assert found in (None, rows.num_rows)
             return rows
 
         return self.taken(late)
 
-    def _answered(self, part: pa.Table, text: Query, schema: pa.Schema) -> pa.Table:
+    def _answered(self, part: pa.Table, text: str, schema: pa.Schema) -> pa.Table:
         """A text's answer over a part, on a connection of its own, as it comes from an executor."""
         own = self.connection.cursor()
         own.register(self.records, part)
-        return own.execute(in_duckdb(text)).to_arrow_table().cast(schema)
+        return own.execute(text).to_arrow_table().cast(schema)
 
 
 def run_on_duckdb(

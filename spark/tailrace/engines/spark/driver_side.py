@@ -6,7 +6,9 @@ Spark's heap holds none of it. What an executor had it may lose: here nothing is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import TypeGuard
 
 import duckdb
@@ -16,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import Bounds, EngineChoice
 from tailrace.engines.duckdb.database.connection import EngineError
+from tailrace.engines.duckdb.database.shares import checked
 from tailrace.engines.duckdb.executions.execution import Windows
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
 from tailrace.engines.duckdb.executions.preparation import Taken
@@ -24,6 +27,7 @@ from tailrace.engines.spark.executions.preparation import queried
 from tailrace.engines.spark.side import Bundled, FiledRecords, as_frame
 from tailrace.engines.spark.workers.arrow_frames import arrow_of
 from tailrace.engines.spark.workers.python_tasks import tried
+from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Definition
@@ -31,6 +35,9 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.selections import may_fail, needs_spark
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Query
+
+ROWS_AT_ONCE = 500_000
+"""The number of partials by Spark that are put in place at once."""
 
 LATE_HERE = 1_000_000
 """The most records of an epoch that came too late whose rows this process writes."""
@@ -64,7 +71,6 @@ class DriverSide(DuckSide):
         with suppress(duckdb.OutOfMemoryException):
             there = state.count + self.execution.put_together(parts)
             # Arrow keeps what it frees for a next use, and nothing of this size comes soon.
-            del parts
             pa.default_memory_pool().release_unused()
             if there <= self._most and self._late(bundle, state) <= LATE_HERE:
                 self._added = bundle
@@ -78,12 +84,21 @@ class DriverSide(DuckSide):
         self._added = None
         return self.execution.taken(lambda clock: self._late_rows(bundle, state, clock))
 
-    def _parts(self, bundle: Bundled, state: Windows) -> pa.Table | None:
-        """Add up parts of a bundle where it is; None where they are too much for this process."""
+    def _parts(self, bundle: Bundled, state: Windows) -> Iterator[pa.Table] | None:
+        """Add up parts of a bundle where it is, and bring them here in shares; None where they are too much."""
         text = self.execution.adding(state)
         if isinstance(bundle, FiledRecords):
-            return self._by_workers(bundle, text, self.execution.adding_gives(bundle.files.schema))
-        return self._by_spark(bundle, text)
+            return self._by_workers(bundle.files, text, self.execution.adding_gives(bundle.files.schema))
+        if (rows := self._by_spark(bundle, text)) is None:
+            return None
+        # Spark has a row for each window already, so any cut will do.
+        return (rows.slice(first, ROWS_AT_ONCE) for first in range(0, max(1, rows.num_rows), ROWS_AT_ONCE))
+
+    def _by_workers(self, files: LogFiles, text: Query, schema: pa.Schema) -> Iterator[pa.Table] | None:
+        """Have the executors' Python add up parts of files; None where one cannot, or they are too much."""
+        one, by = self.execution, self.execution.windowed_by
+        found = tried(lambda: files.fetched_shares(self.spark, text, one.records, schema, by, self._memory))
+        return None if found is None else chain([schema.empty_table()], checked(one.connection, by, found.shares()))
 
     def _late(self, bundle: Bundled, state: Windows) -> int:
         """Count the records of a bundle that came too late, each once for a window."""
@@ -106,13 +121,11 @@ class DriverSide(DuckSide):
 
     def _found(self, bundle: Bundled, text: Query, schema: pa.Schema) -> pa.Table | None:
         """Bring over a text's answers over parts of a bundle; None where they are too much for this process."""
-        found = self._by_workers(bundle, text, schema) if isinstance(bundle, FiledRecords) else None
+        found = None
+        if isinstance(bundle, FiledRecords):
+            files, records, most = bundle.files, self.execution.records, self._memory
+            found = tried(lambda: files.fetched(self.spark, text, records, schema, most))
         return self._by_spark(bundle, text) if found is None else found
-
-    def _by_workers(self, bundle: FiledRecords, text: Query, schema: pa.Schema) -> pa.Table | None:
-        """Have the executors' Python answer a text; None where one of them cannot, or it is too much."""
-        records, most = self.execution.records, self._memory
-        return tried(lambda: bundle.files.fetched(self.spark, text, records, schema, most))
 
     def _by_spark(self, bundle: Bundled, text: Query) -> pa.Table | None:
         """Have Spark answer a text; None where that is more than the driver takes."""

@@ -5,12 +5,12 @@ What is large of an epoch are its records. Their partials are a row for each key
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
 from tailrace.engines.duckdb.database.bundles import registered
-from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once, name_of
+from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.executions.execution import Windows
 from tailrace.engines.duckdb.executions.preparation import Connection, Taken
 from tailrace.engines.duckdb.executions.sql_execution import SqlExecution, clock_before
@@ -21,19 +21,18 @@ from tailrace.sql.epoch.clock_row import clock_row
 from tailrace.sql.epoch.partials import closed, late, may_have_passed, partials, put_together
 from tailrace.sql.terms import Query, Relation
 
-ROWS_A_SHARE = 500_000
-"""The approximate number of rows of parts that are put together at once."""
-
 
 class PartsExecution(SqlExecution):
-    """The step as SQL over the partials of parts of a bundle. `records` is what its texts call the records of a part.
+    """The step as SQL over the partials of parts of a bundle; bundles that are here are taken as well.
 
-    Bundles that are here are taken as well.
+    `records` is what its texts call the records of a part, `windowed_by` are the columns of partials that say of which
+    window they are.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
         super().__init__(connection, pipeline)
         self.records = Relation(f"{self._own}_records")
+        self.windowed_by = (*pipeline.key, *SPAN)
         self._together = in_duckdb(put_together(pipeline, _SHARE, counted=True))
 
     @property
@@ -64,20 +63,18 @@ class PartsExecution(SqlExecution):
     def _row(self, state: Windows, clock: Clock) -> Relation:
         return Relation(f"({clock_row(self.pipeline, state.clock, clock, state.generation)})")
 
-    def put_together(self, parts: pa.Table) -> int:
+    def put_together(self, shares: Iterable[pa.Table]) -> int:
         """Put the partials of parts together, to be taken through the rules; return how many there are.
 
-        A share of the windows at a time, as grouping takes several times the memory of what it gives. Windows that
-        merge do so with those that are open.
+        They come in shares, the first of which may be empty; no window is in two. Grouping takes several times the
+        memory of what it gives, so it is done share by share. Windows that merge do so with those that are open.
         """
-        name, shares = self._names["partials"], 1 if self._by_key else 1 + parts.num_rows // ROWS_A_SHARE
-        by = ", ".join(map(name_of, [*self.pipeline.key, *SPAN]))
-        with registered(self.connection, parts) as rows:
-            for share in range(shares):
-                some = Relation(f"(SELECT * FROM {rows} WHERE hash({by}) % {shares} = {share})")
-                text = f"SELECT * FROM {rows}" if self._by_key else self._together.replace(_SHARE, some)
-                made = f"INSERT INTO {name}" if share else f"CREATE OR REPLACE TEMP TABLE {name} AS"
-                self.connection.execute(f"{made} {text}")
+        name = self._names["partials"]
+        text = Query(f"SELECT * FROM {_SHARE}") if self._by_key else self._together
+        for place, share in enumerate(shares):
+            made = f"INSERT INTO {name}" if place else f"CREATE OR REPLACE TEMP TABLE {name} AS"
+            with registered(self.connection, share) as rows:
+                self.connection.execute(f"{made} {text.replace(_SHARE, rows)}")
         return self._count(name)
 
     def late(self, state: Windows) -> int | None:

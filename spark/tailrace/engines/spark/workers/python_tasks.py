@@ -11,6 +11,7 @@ import gc
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import TypeVar
@@ -109,22 +110,51 @@ def fetched(
 ) -> pa.Table | None:  # fmt: skip
     """Bring over what a call makes of each part, in a task of the executors' Python for each.
 
-    None where that is more than `most` bytes, or than the driver takes of one job. The JVM is given bytes, compressed:
-    of rows it would make objects and bytes again, and its heap would grow with them.
+    None where that is more than `most` bytes, or than the driver takes of one job.
+    """
+    found = fetched_shares(spark, parts, lambda part: ((0, batch) for batch in call(part)), schema, most)
+    return None if found is None else found.rows()
+
+
+def fetched_shares(
+    spark: SparkSession, parts: Sequence[Sequence[str]],
+    call: Callable[[Sequence[str]], Iterator[tuple[int, pa.RecordBatch]]], schema: pa.Schema, most: int,
+) -> FetchedShares | None:  # fmt: skip
+    """Bring over what a call makes of each part, each batch with the number of its share, as `fetched` does.
+
+    The JVM is given bytes, compressed: of rows it would make objects and bytes again, and its heap would grow by them.
     """
 
     def packed(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for batch in call(part):
-            yield pa.record_batch([pa.array([_packed(batch)], pa.binary()), pa.array([batch.nbytes])], schema=_PACKED)
+        for share, batch in call(part):
+            yield pa.record_batch([[share], pa.array([_packed(batch)], pa.binary()), [batch.nbytes]], schema=_PACKED)
 
     answers = arrow_of(for_each(spark, parts, packed, _PACKED))
     if answers is None or (pc.sum(answers["size"]).as_py() or 0) > most:
         return None
-    return pa.Table.from_batches([_unpacked(one.as_buffer()) for one in answers["rows"]], schema)
+    return FetchedShares(answers, schema)
 
 
-_PACKED = pa.schema({"rows": pa.binary(), "size": pa.int64()})
-"""The columns in which batches of rows go from an executor to the driver: each as `_packed` writes it, and its size."""
+@dataclass(frozen=True)
+class FetchedShares:
+    """Rows that came over in shares. They are compressed, until a share of them is asked for."""
+
+    answers: pa.Table
+    schema: pa.Schema
+
+    def shares(self) -> Iterator[tuple[int, pa.Table]]:
+        """Return each share that has rows, by its number."""
+        for share in sorted(pc.unique(self.answers["share"]).to_pylist()):
+            yield share, self.rows(pc.equal(self.answers["share"], share))
+
+    def rows(self, which: pa.ChunkedArray | None = None) -> pa.Table:
+        """Return all rows, or those of some batches."""
+        packed = self.answers["rows"] if which is None else self.answers["rows"].filter(which)
+        return pa.Table.from_batches([_unpacked(one.as_buffer()) for one in packed], self.schema)
+
+
+_PACKED = pa.schema({"share": pa.int64(), "rows": pa.binary(), "size": pa.int64()})
+"""The columns in which batches go from an executor to the driver: rows as `_packed` writes them, and their size."""
 
 
 def _packed(batch: pa.RecordBatch) -> bytes:

@@ -6,7 +6,7 @@ Each task answers it over some of the files; whoever asks puts the answers toget
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +15,16 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
+from tailrace.engines.duckdb.database.shares import SHARE_COLUMN, in_shares, with_share
 from tailrace.engines.duckdb.file_query import FileQuery
-from tailrace.engines.spark.workers.python_tasks import fetched, for_each, results, shares
+from tailrace.engines.spark.workers.python_tasks import (
+    FetchedShares,
+    fetched,
+    fetched_shares,
+    for_each,
+    results,
+    shares,
+)
 from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_just
@@ -79,6 +87,14 @@ class LogFiles:
         None as well where they are more than the driver takes of one job.
         """
         return fetched(spark, self._parts(spark), self._asked(text, relation, schema).over, schema, most)
+
+    def fetched_shares(
+        self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, by: Sequence[str], most: int
+    ) -> FetchedShares | None:
+        """Bring a text's answers over parts of the files here as `fetched` does, in shares by some columns."""
+        asked = self._asked(text, relation, schema)
+        asked = replace(asked, text=with_share(asked.text, by), schema=schema.append(SHARE_COLUMN))
+        return fetched_shares(spark, self._parts(spark), lambda files: in_shares(asked.over(files)), schema, most)
 
     def write(
         self, spark: SparkSession, text: Query, relation: Relation, table: Table, rows: int
