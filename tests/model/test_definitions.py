@@ -26,6 +26,7 @@ from tailrace.model.triggers.combinators import (
     AfterWatermark,
     AllOf,
     AnyOf,
+    AtPercentile,
     AtWatermark,
     Every,
     Never,
@@ -405,6 +406,21 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
             )
         ],
     ),
+    "M3_a_trigger_that_is_on_time_for_ever_beside_one_that_is_ready_early_on_nothing": (
+        {
+            "log": log(disorder=minutes(1), percentiles={50: minutes(1)}),
+            "when": Repeat(AllOf(AtWatermark(), AtPercentile(50))),
+        },
+        [
+            Fault(
+                "when",
+                Repeat(AllOf(AtWatermark(), AtPercentile(50))),
+                "a trigger that waits for records",
+                "it would fire in every epoch once the watermark has passed: leave out Repeat, or write "
+                "Sequence(AtWatermark(), Repeat(AfterCount(1)))",
+            )
+        ],
+    ),
     "a_trigger_that_ends_while_records_come": (
         {"when": AllOf(AfterCount(3), AfterCount(5))},
         [
@@ -593,6 +609,10 @@ def test_the_message_numbers_the_faults_and_says_what_to_write() -> None:
         {"when": AfterWatermark(late=Every(minutes(1))), "allowed_lateness": hours(1)},
         {"when": AnyOf(Every(minutes(1)), AtWatermark())},
         {"when": Repeat(AllOf(AfterCount(5), AfterDelay(minutes(1))))},
+        {
+            "log": log(disorder=minutes(1), percentiles={50: minutes(1)}),
+            "when": Repeat(AllOf(AtPercentile(50), AfterCount(5))),
+        },
         {"when": AfterCount(1), "finishing": "close"},
         {"when": AtWatermark(), "allowed_lateness": hours(1), "finishing": "close"},
         {"when": Until(Every(minutes(1)), AtWatermark())},

@@ -90,6 +90,10 @@ class AnyOf(Many):
     def fires_on_nothing(self) -> bool:
         return any(part.fires_on_nothing for part in self.parts)
 
+    @property
+    def ready_on_nothing(self) -> bool:
+        return any(part.ready_on_nothing for part in self.parts)
+
 
 class AllOf(Many):
     """Fires when every part is ready or done; is done when every part is done.
@@ -120,7 +124,11 @@ class AllOf(Many):
 
     @property
     def fires_on_nothing(self) -> bool:
-        return bool(self.parts) and all(part.fires_on_nothing for part in self.parts)
+        return self.ready_on_nothing and any(part.fires_on_nothing for part in self.parts)
+
+    @property
+    def ready_on_nothing(self) -> bool:
+        return bool(self.parts) and all(part.ready_on_nothing for part in self.parts)
 
 
 class Sequence(Many):
@@ -174,6 +182,10 @@ class Sequence(Many):
     @property
     def fires_on_nothing(self) -> bool:
         return any(part.fires_on_nothing for part in self.parts)
+
+    @property
+    def ready_on_nothing(self) -> bool:
+        return any(part.ready_on_nothing for part in self.parts)
 
     def own_faults(self, path: str) -> Iterable[Fault]:
         for place, part in enumerate(self.parts[:-1]):
@@ -327,6 +339,10 @@ class Until(Composite):
     @property
     def fires_on_nothing(self) -> bool:
         return self.part.fires_on_nothing or self.stop.fires_on_nothing
+
+    @property
+    def ready_on_nothing(self) -> bool:
+        return self.part.ready_on_nothing or self.stop.ready_on_nothing
 
     @property
     def stops(self) -> bool:

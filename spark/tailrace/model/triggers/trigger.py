@@ -130,6 +130,11 @@ class Trigger:
         return False
 
     @property
+    def ready_on_nothing(self) -> bool:
+        """Whether that, on time or not: early it fires no pane of nothing, but it lets an `AllOf` fire one on time."""
+        return self.fires_on_nothing
+
+    @property
     def looks_at_watermark(self) -> bool:
         """Whether it can become ready by the watermark alone."""
         return False
@@ -244,6 +249,10 @@ class AtPercentile(Once):
         known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
         passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
         return Ready(passed, o.literal(False, "boolean"))
+
+    @property
+    def ready_on_nothing(self) -> bool:
+        return True
 
     @property
     def counts(self) -> bool:
