@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
 from tailrace.engines.spark.side import FiledRecords
-from tailrace.engines.spark.workers.python_tasks import results, shares
+from tailrace.engines.spark.workers.python_tasks import files_in_parts, results
 from tailrace.engines.spark.workers.worker_queries import WORTH, LogFiles
 from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import LandingTask, Part
@@ -32,7 +32,7 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Seen
 from tailrace.sql.terms import quoted
 
-SHARE = 64 * 2**20
+PART = 64 * 2**20
 """The bytes of files that a task is given, where there are so many for each core."""
 
 LARGEST = {"json": 256 * 2**20, "parquet": 2**30}
@@ -71,7 +71,7 @@ class WorkerLanding:
         if not files or sum(found) < WORTH or max(found) > LARGEST[self.source.format]:
             return None
         task = LandingTask.of(self.lake, self.log, self.source.format, epoch)
-        parts = shares(files, found, self.spark.sparkContext.defaultParallelism, SHARE)
+        parts = files_in_parts(files, found, self.spark.sparkContext.defaultParallelism, PART)
         made = None if task is None else self._made(task, parts)
         if made is None:
             self._rests = RESTS

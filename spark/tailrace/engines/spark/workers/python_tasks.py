@@ -184,15 +184,15 @@ def tried(job: Callable[[], Found]) -> Found | None:
         return None
 
 
-def shares(files: Sequence[str], sizes: Sequence[int], cores: int, share: int) -> list[list[str]]:
-    """Share files out among tasks in their order: a few tasks a core, or more of about `share` bytes.
+def files_in_parts(files: Sequence[str], sizes: Sequence[int], cores: int, part: int) -> list[list[str]]:
+    """Cut files into parts in their order, each for a task: a few tasks a core, or more of about `part` bytes.
 
-    >>> shares(["a", "b", "c", "d"], [5, 5, 5, 5], cores=1, share=5)
+    >>> files_in_parts(["a", "b", "c", "d"], [5, 5, 5, 5], cores=1, part=5)
     [['a'], ['b'], ['c'], ['d']]
-    >>> shares(["a", "b", "c", "d"], [4, 1, 1, 6], cores=1, share=100)
+    >>> files_in_parts(["a", "b", "c", "d"], [4, 1, 1, 6], cores=1, part=100)
     [['a'], ['b', 'c', 'd']]
     """
-    tasks = max(1, min(len(files), max(3 * cores, sum(sizes) // share)))
+    tasks = max(1, min(len(files), max(3 * cores, sum(sizes) // part)))
     ends, done = [0], 0
     for place, size in enumerate(sizes, 1):
         done += size

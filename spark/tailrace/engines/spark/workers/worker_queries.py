@@ -21,9 +21,9 @@ from tailrace.engines.spark.workers.python_tasks import (
     FetchedShares,
     fetched,
     fetched_shares,
+    files_in_parts,
     for_each,
     results,
-    shares,
 )
 from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
@@ -32,7 +32,7 @@ from tailrace.lake.schema.filters import Filter
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, Relation
 
-SHARE = 32 * 2**20
+PART = 32 * 2**20
 """The bytes of files that a task is given, where there are so many for each core."""
 
 WORTH = 24 * 2**20
@@ -112,7 +112,7 @@ class LogFiles:
         return FileQuery(in_duckdb_once(text), relation, columns, schema, self.io, MEMORY)
 
     def _parts(self, spark: SparkSession) -> list[list[str]]:
-        return shares(self.paths, self.sizes, spark.sparkContext.defaultParallelism, SHARE)
+        return files_in_parts(self.paths, self.sizes, spark.sparkContext.defaultParallelism, PART)
 
 
 @dataclass(frozen=True)
