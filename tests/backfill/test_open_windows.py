@@ -28,6 +28,7 @@ from tailrace.engines.spark import cluster
 from tailrace.lake.commit.lease import BORROWER, LENDER, Lease
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import FencedError
+from tailrace.lake.schema.table_names import RESTING
 from tailrace.model.base.time import BEGINNING
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
@@ -67,16 +68,18 @@ def without_ann(spark: SparkSession, settings: Settings, folder: Path) -> Case:
         pytest.param(HOURLY, "duckdb", True, id="fixed"),
         pytest.param(VISITS, "duckdb", True, id="sessions"),
         pytest.param(VISITS, "spark", True, id="sessions_on_spark", marks=deep),
-        pytest.param(HOURLY, "spark", False, id="much_on_spark"),
+        pytest.param(HOURLY, "spark", False, id="much_on_spark_with_windows_in_files"),
     ],
 )
 def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     pipeline: Pipeline, engine: str, small: bool,
 ) -> None:  # fmt: skip
+    chosen: dict[str, object] = {"engine": engine}
     if not small:
         much(monkeypatch)
-    case = Case(plain, settings.model_copy(update={"engine": engine}), tmp_path / "landing")
+        chosen |= {"windows_in_driver": 0, "windows_in_memory": 0}
+    case = Case(plain, settings.model_copy(update=chosen), tmp_path / "landing")
     case.land(*MORNING)
     case.drain(pipeline)
     case.lose(pipeline, "ann")
@@ -85,6 +88,7 @@ def test_X4_a_stream_goes_on_from_the_windows_that_a_backfill_put_right(
     running.start()
     case.land(("ann", 16, "08:45"), ("bob", 1, "08:50"))
     within(running, lambda: running.epoch == 1 and running.folds[0].epoch == 1)
+    assert any(f"{RESTING}_" in name for name in case.lake.tables) != small
     tried = backfill(case.lake, pipeline, BEGINNING, dry_run=True)[-1]
     done = backfill(case.lake, pipeline, BEGINNING)[-1]
     assert (tried.changed, tried.untouched, tried.retracted) == (done.changed, done.untouched, done.retracted)

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.model.base.conditions import Match
 from tailrace.model.base.errors import DefinitionError, Fault, TailraceError
-from tailrace.model.base.time import hours, minutes
+from tailrace.model.base.time import days, hours, minutes
 from tailrace.model.combiners.basic import AllTrue, AnyTrue, Count, Max, Mean, Min, Sum
 from tailrace.model.combiners.lists import Quantile, TopK
 from tailrace.model.combiners.own import OwnCombiner, OwnWindows
@@ -23,6 +23,7 @@ from tailrace.model.triggers.combinators import (
     AfterCount,
     AfterDelay,
     AfterMatch,
+    AfterSignal,
     AfterWatermark,
     AllOf,
     AnyOf,
@@ -401,26 +402,29 @@ NONSENSE: dict[str, tuple[dict[str, Any], list[Fault]]] = {
                 "when",
                 Repeat(AnyOf(AtWatermark(), AfterCount(5))),
                 "a trigger that waits for records",
-                "it would fire in every epoch once the watermark has passed: leave out Repeat, or write "
+                "it would be on time again and again with nothing new: leave out Repeat, or write "
                 "Sequence(AtWatermark(), Repeat(AfterCount(1)))",
             )
         ],
     ),
-    "M3_a_trigger_that_is_on_time_for_ever_beside_one_that_is_ready_early_on_nothing": (
-        {
-            "log": log(disorder=minutes(1), percentiles={50: minutes(1)}),
-            "when": Repeat(AllOf(AtWatermark(), AtPercentile(50))),
-        },
-        [
-            Fault(
-                "when",
-                Repeat(AllOf(AtWatermark(), AtPercentile(50))),
-                "a trigger that waits for records",
-                "it would fire in every epoch once the watermark has passed: leave out Repeat, or write "
-                "Sequence(AtWatermark(), Repeat(AfterCount(1)))",
-            )
-        ],
-    ),
+    **{
+        f"M3_a_trigger_that_is_on_time_for_ever_beside_{type(other).__name__}": (
+            {
+                "log": log(disorder=minutes(1), percentiles={50: minutes(1)}),
+                "when": Repeat(AllOf(AtWatermark(), other)),
+            },
+            [
+                Fault(
+                    "when",
+                    Repeat(AllOf(AtWatermark(), other)),
+                    "a trigger that waits for records",
+                    "it would be on time again and again with nothing new: leave out Repeat, or write "
+                    "Sequence(AtWatermark(), Repeat(AfterCount(1)))",
+                )
+            ],
+        )
+        for other in (AtPercentile(50), AfterSignal("go"), Until(Every(days(400)), AfterSignal("go")))
+    },
     "a_trigger_that_ends_while_records_come": (
         {"when": AllOf(AfterCount(3), AfterCount(5))},
         [
@@ -609,6 +613,8 @@ def test_the_message_numbers_the_faults_and_says_what_to_write() -> None:
         {"when": AfterWatermark(late=Every(minutes(1))), "allowed_lateness": hours(1)},
         {"when": AnyOf(Every(minutes(1)), AtWatermark())},
         {"when": Repeat(AllOf(AfterCount(5), AfterDelay(minutes(1))))},
+        {"when": Repeat(AllOf(AtWatermark(), AfterDelay(minutes(1))))},
+        {"when": Repeat(AllOf(AtWatermark(), Every(minutes(1)), AfterSignal("go")))},
         {
             "log": log(disorder=minutes(1), percentiles={50: minutes(1)}),
             "when": Repeat(AllOf(AtPercentile(50), AfterCount(5))),

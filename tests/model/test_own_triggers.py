@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from tailrace import AfterCount, AfterWatermark, Count, DefinitionError, Fixed, Pipeline, Repeat, minutes
+from tailrace import (
+    AfterCount,
+    AfterWatermark,
+    AllOf,
+    AnyOf,
+    AtWatermark,
+    Count,
+    DefinitionError,
+    Fixed,
+    Pipeline,
+    Repeat,
+    minutes,
+)
 from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold
 from tailrace.model.triggers.trigger import Moment, Ready, Trigger
@@ -91,11 +103,37 @@ def test_the_sub_expression_at_fault_is_named() -> None:
     assert "when[0].part = " in refusal(AfterWatermark(early=Never(), late=AfterCount(1)))
 
 
+def test_M3_a_trigger_of_ones_own_is_asked_whether_it_needs_records_before_it_is_repeated() -> None:
+    expected = "expected a trigger that waits for records; it would be on time again and again with nothing new"
+    for restless in (Punctual(), AllOf(AtWatermark(), EagerOnce()), AnyOf(AtWatermark(), Eager())):
+        assert expected in refusal(Repeat(restless))
+    for sound in (Repeat(AllOf(AtWatermark(), Eager(), AfterCount(1))), Repeat(EagerOnce()), Punctual()):
+        Pipeline(name="own", log=examples.SCORES, what={"n": Count()}, where=Fixed(minutes(1)), when=sound)
+
+
 class Eager(Own):
     """Is ready whenever it is asked: it fires what is fresh, for a pane with nothing new comes on time alone."""
 
     def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
         return Ready(o.literal(True, "boolean"), o.literal(False, "boolean"))
+
+
+class EagerOnce(DoneAndReady):
+    """Is ready whenever it is asked, until it has fired."""
+
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        return Ready(o.no(slots["done"]), o.literal(False, "boolean"))
+
+
+class Punctual(SaysItGoesOn):
+    """Fires once, as the watermark passes."""
+
+    finishes = True
+    finishes_only_on_time = True
+
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        passed = o.every(o.no(slots["done"]), o.at_least(moment.watermark, moment.end))
+        return Ready(passed, passed)
 
 
 def test_a_trigger_that_is_always_ready_fires_what_is_fresh_and_is_not_refused() -> None:

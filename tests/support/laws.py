@@ -370,12 +370,19 @@ def clock_never_goes_back(pipeline: Pipeline, epochs: Epochs) -> None:
 def quiet_input_goes_quiet(pipeline: Pipeline, state: WindowsState, *, step: int, epochs: int = 90) -> None:
     """With no more records and a watermark that stands, panes come to an end: no trigger fires for ever on nothing.
 
-    What is pending may fire, after whatever delay, and after that each `AtWatermark` in the trigger at most once.
+    Time goes by, and the signals that the trigger waits for come in every other epoch. What is pending may fire, after
+    whatever delay, and after that each `AtWatermark` in the trigger at most once.
     """
     if state.clock is None:
         return
+    signals = tuple(pipeline.when.signals())
     clocks = [
-        replace(state.clock, epoch=state.clock.epoch + n, processing_time=state.clock.processing_time + n * step)
+        replace(
+            state.clock,
+            epoch=state.clock.epoch + n,
+            processing_time=state.clock.processing_time + n * step,
+            signals=signals if n % 2 else (),
+        )
         for n in range(1, epochs + 1)
     ]
     run = fold(pipeline, [([], clock) for clock in clocks], state)

@@ -217,8 +217,13 @@ def _sequence(parts: list[Trigger], by: Trigger) -> Trigger:
     return Sequence(*(_ended(part, by) for part in parts[:-1]), parts[-1])
 
 
+def _repeats(trigger: Trigger) -> bool:
+    """Whether validation lets it be repeated."""
+    return not (trigger.finishes and trigger.fires_on_nothing)
+
+
 def _repeated(trigger: Trigger) -> Trigger:
-    return trigger if trigger.fires_on_nothing else Repeat(trigger)
+    return Repeat(trigger) if _repeats(trigger) else trigger
 
 
 @cache
@@ -251,7 +256,7 @@ def _endless(trigger: Trigger) -> Trigger:
 def _questions(late: bool) -> st.SearchStrategy[Trigger]:
     """Triggers as users write them: early, on time and late; and random ones that never end."""
     inner = triggers(1)
-    after = inner.filter(lambda part: not part.fires_on_nothing)
+    after = inner.filter(_repeats)
     shorthand = st.builds(AfterWatermark, st.none() | after, after.map(_endless) if late else st.none())
     return st.one_of(shorthand, triggers().map(_endless), st.builds(AtWatermark) if not late else shorthand)
 

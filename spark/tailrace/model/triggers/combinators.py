@@ -228,12 +228,12 @@ class Repeat(Composite):
         return (".part",)
 
     def own_faults(self, path: str) -> Iterable[Fault]:
-        if self.part.fires_on_nothing:
+        if self.part.finishes and self.part.fires_on_nothing:
             yield Fault(
                 path,
                 self,
                 "a trigger that waits for records",
-                "it would fire in every epoch once the watermark has passed: leave out Repeat, or write "
+                "it would be on time again and again with nothing new: leave out Repeat, or write "
                 "Sequence(AtWatermark(), Repeat(AfterCount(1)))",
             )
 

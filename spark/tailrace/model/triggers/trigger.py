@@ -12,13 +12,14 @@ needs to know of the fresh records is a `Measure`, which is added up beside the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from itertools import product
 from typing import NamedTuple, Protocol
 
-from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.algebra import Algebra, Scalars, Term
 from tailrace.model.base.errors import Fault
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.time import BEGINNING, duration, duration_faults, offset_faults
@@ -126,13 +127,20 @@ class Trigger:
 
     @property
     def fires_on_nothing(self) -> bool:
-        """Whether it can be ready again and again with no fresh record, once it has started anew."""
-        return False
+        """Whether it can be on time with no fresh record each time that it starts anew."""
+        return any(ready.fires and ready.on_time for ready in self._asked_on_nothing())
 
     @property
     def ready_on_nothing(self) -> bool:
-        """Whether that, on time or not: early it fires no pane of nothing, but it lets an `AllOf` fire one on time."""
-        return self.fires_on_nothing
+        """Whether it can be ready so, on time or early: no pane comes of it alone, but it lets an `AllOf` fire one."""
+        return any(ready.fires for ready in self._asked_on_nothing())
+
+    def _asked_on_nothing(self) -> Iterator[Ready]:
+        """Ask it at its start, past the watermark and with no fresh record, whatever time goes by or signal comes."""
+        o, now = Scalars(), 1 << 60
+        for phase, before, came in product(Phase, (now, 0), (False, True)):
+            measures, signals = dict.fromkeys(self.measures(), 0), dict.fromkeys(self.signals(), came)
+            yield self.ready(o, dict(self.slots()), Moment(phase, 0, None, 0, 0, now, before, measures, {}, signals))
 
     @property
     def looks_at_watermark(self) -> bool:
@@ -228,10 +236,6 @@ class AtWatermark(Once):
     def looks_at_watermark(self) -> bool:
         return True
 
-    @property
-    def fires_on_nothing(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class AtPercentile(Once):
@@ -249,10 +253,6 @@ class AtPercentile(Once):
         known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
         passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
         return Ready(passed, o.literal(False, "boolean"))
-
-    @property
-    def ready_on_nothing(self) -> bool:
-        return True
 
     @property
     def counts(self) -> bool:
