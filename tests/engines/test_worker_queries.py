@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from zipimport import zipimporter
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.batch.log_records import records
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.duckdb import file_query
+from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.spark import cluster
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers import python_tasks, worker_queries
@@ -47,13 +49,24 @@ def answered(session: cluster.ClusterSession) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("small", "fits", "ways"),
-    [(True, True, [[True], []]), (True, False, [[False], [True]]), (False, True, [[], [True]])],
+    ("small", "fits", "room", "ways"),
+    [
+        pytest.param(True, True, True, [[True], []], id="put together here"),
+        pytest.param(True, True, False, [[True], []], id="put together as it is read"),
+        pytest.param(True, False, True, [[False], [True]], id="too much for here"),
+        pytest.param(False, True, True, [[], [True]], id="left with the executors"),
+    ],
 )
 def test_L1_what_the_executors_add_up_is_what_spark_adds_up(
-    plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, small: bool, fits: bool, ways: list[list[bool]]
-) -> None:
+    plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch,
+    small: bool, fits: bool, room: bool, ways: list[list[bool]],
+) -> None:  # fmt: skip
+    def no_room(*_: object) -> None:
+        raise duckdb.OutOfMemoryException("no room")
+
     found = []
+    if not room:
+        monkeypatch.setattr(DuckSession, "materialized", no_room)
     brought, kept = (watched(monkeypatch, worker_queries.LogFiles, way) for way in ("fetched", "answer"))
     for worth in (0, worker_queries.WORTH):
         monkeypatch.setattr(worker_queries, "WORTH", worth)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tailrace.engines.choose import in_bytes
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.database.scans import Scan, bytes_read, files_read, table_bytes
+from tailrace.engines.duckdb.database.written_rows import some_at_once
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.read.current_answers import AnswersFollowing
@@ -87,7 +89,8 @@ class ProcessFollower(AnswersFollowing):
     def _hold(self, texts: Iterable[str], touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
         """Write the rows of texts, a few files' worth at a time, to be committed in place of the touched files."""
         readers = (self.connection.execute(text).to_arrow_reader(ROWS_A_FILE) for text in texts)
-        files = [file for reader in readers for part in parts(reader) for file in self.lake.written(self.name, part)]
+        each = (part for reader in readers for part in parts(reader))
+        files = some_at_once(partial(self.lake.written, self.name), each)
         self.branch.hold(FileChange(tuple(files), tuple(task.file for task in touched)), stamp)
 
     @contextmanager

@@ -128,6 +128,12 @@ class ClusterSession:
     def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
         if together is not None and (parts := self._by_workers(text, types)) is not None:
             text = together(parts)
+            if self._here.has(parts):
+                with suppress(duckdb.OutOfMemoryException):
+                    # Once, for who counts and for who writes; and the parts, which take more memory, go.
+                    made = self._here.materialized(text)
+                    self._here.free(parts)
+                    return made
         if self._at(text) is self._there and self.small:
             small = self._bring(self._there.frame(text))
             if small is not None:

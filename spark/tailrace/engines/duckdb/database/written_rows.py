@@ -1,10 +1,11 @@
-"""Write the rows of a query as files beside a table, a file's worth at a time: they never are in memory all at once."""
+"""Write rows as files beside a table, a file's worth at a time: they never are in memory all at once."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -16,6 +17,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.layouts import span_columns
 from tailrace.sql.terms import Query
 
+Rows = TypeVar("Rows")
+
 ROWS_A_FILE = 250_000
 """The number of rows of a table that are written into a file."""
 
@@ -25,8 +28,6 @@ WRITERS = 2
 
 def written(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
     """Write the rows of a query as files beside a table, which does not list them yet."""
-    files: list[DataFile] = []
-    writing: deque[Future[Sequence[DataFile]]] = deque()
     target, (rest, apart) = lake.table(table), set_apart(text)
     literals = None if apart is None else connection.execute(apart).to_arrow_table()
     alike = () if literals is None else literals.column_names
@@ -37,12 +38,21 @@ def written(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, tabl
     def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
         return lake.written(table, put_back(pa.Table.from_batches([batch]), literals))
 
-    # Files are written while the rows of the next are computed: both are native code, and run in parallel.
+    return some_at_once(write, connection.execute(rest).to_arrow_reader(ROWS_A_FILE))
+
+
+def some_at_once(write: Callable[[Rows], Sequence[DataFile]], parts: Iterable[Rows]) -> list[DataFile]:
+    """Write each part as files, `WRITERS` of them at once, while the rows of the next are computed.
+
+    Both are native code, and run in parallel.
+    """
+    files: list[DataFile] = []
+    writing: deque[Future[Sequence[DataFile]]] = deque()
     with ThreadPoolExecutor(WRITERS) as pool:
-        for batch in connection.execute(rest).to_arrow_reader(ROWS_A_FILE):
+        for part in parts:
             if len(writing) == WRITERS:
                 files += writing.popleft().result()
-            writing.append(pool.submit(write, batch))
+            writing.append(pool.submit(write, part))
     for one in writing:
         files += one.result()
     return files
