@@ -219,7 +219,7 @@ def _sequence(parts: list[Trigger], by: Trigger) -> Trigger:
 
 def _repeats(trigger: Trigger) -> bool:
     """Whether validation lets it be repeated."""
-    return not (trigger.finishes and trigger.fires_on_nothing)
+    return not list(Repeat(trigger).own_faults("when"))
 
 
 def _repeated(trigger: Trigger) -> Trigger:

@@ -86,14 +86,6 @@ class AnyOf(Many):
     def finishes_only_on_time(self) -> bool:
         return all(part.finishes_only_on_time for part in self.parts)
 
-    @property
-    def fires_on_nothing(self) -> bool:
-        return any(part.fires_on_nothing for part in self.parts)
-
-    @property
-    def ready_on_nothing(self) -> bool:
-        return any(part.ready_on_nothing for part in self.parts)
-
 
 class AllOf(Many):
     """Fires when every part is ready or done; is done when every part is done.
@@ -178,14 +170,6 @@ class Sequence(Many):
     @property
     def finishes_only_on_time(self) -> bool:
         return not self.finishes or any(part.finishes_only_on_time for part in self.parts)
-
-    @property
-    def fires_on_nothing(self) -> bool:
-        return any(part.fires_on_nothing for part in self.parts)
-
-    @property
-    def ready_on_nothing(self) -> bool:
-        return any(part.ready_on_nothing for part in self.parts)
 
     def own_faults(self, path: str) -> Iterable[Fault]:
         for place, part in enumerate(self.parts[:-1]):

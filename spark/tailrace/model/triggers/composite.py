@@ -141,6 +141,14 @@ class Many(Composite):
     def of(self) -> tuple[Trigger, ...]:
         return self.parts
 
+    @property
+    def fires_on_nothing(self) -> bool:
+        return any(part.fires_on_nothing for part in self.parts)
+
+    @property
+    def ready_on_nothing(self) -> bool:
+        return any(part.ready_on_nothing for part in self.parts)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
 
