@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -171,9 +171,11 @@ class Streams:
         landing.result()
 
 
-def leave(spark: SparkSession, task: Task, name: str) -> None:
-    """Write a query's answer for the comparison."""
-    pq.write_table(spark.table(name).toArrow(), task.home / f"{name.partition('_')[0]}.parquet")
+def leave(spark: SparkSession, task: Task, tables: Mapping[str, str]) -> None:
+    """Write what the queries answered, each in its table, for the comparison: the work is over."""
+    task.over.touch()
+    for name, table in tables.items():
+        pq.write_table(spark.table(table).toArrow(), task.home / f"{name}.parquet")
 
 
 def stream(task: Task) -> Outcome:
@@ -182,7 +184,7 @@ def stream(task: Task) -> Outcome:
     took = {"warm_up": steady(Streams(spark, task, task.warm_up, "q0_w").run())}
     for name in task.variant.split("+"):
         took[name] = steady(Streams(spark, task, task.views, name).run())
-        leave(spark, task, name)
+    leave(spark, task, {name: name for name in task.variant.split("+")})
     return Outcome([], facts={"queries": took})
 
 
@@ -201,8 +203,9 @@ def batch(task: Task) -> Outcome:
     """Read the landed log, answer each query, overwrite the result; seconds among the facts, and CPU's."""
     spark = open_session(task.settings)
     took, cpu = {}, {}
-    for name in task.variant.split("+"):
-        by, table, seconds, spent = BY[name], f"{name}_{task.number}", [], 0.0
+    tables = {name: f"{name}_{task.number}" for name in task.variant.split("+")}
+    for name, table in tables.items():
+        by, seconds, spent = BY[name], [], 0.0
         make_result(spark, table)
         for repeat in range(-WARM, task.repeats):
             started, before = time.perf_counter(), cpu_seconds()
@@ -211,7 +214,7 @@ def batch(task: Task) -> Outcome:
                 seconds.append(time.perf_counter() - started)
                 spent += cpu_seconds() - before
         took[name], cpu[name] = median(seconds), spent / task.repeats
-        leave(spark, task, table)
+    leave(spark, task, tables)
     return Outcome([], facts={"queries": took, "cpu": cpu})
 
 

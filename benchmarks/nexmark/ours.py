@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from statistics import median
 
 import pyarrow.parquet as pq
@@ -24,8 +25,15 @@ WARM = 2
 """How often a query is answered by a backfill before it counts."""
 
 
-def leave(spark: SparkSession, task: Task, one: Query, mark: str = "") -> None:
-    """Write what a query answers, and when its windows end, if it has any, for the comparison."""
+def leave(spark: SparkSession, task: Task, marks: Mapping[str, str]) -> None:
+    """Write what the queries answered, each in tables with a mark, for the comparison: the work is over."""
+    task.over.touch()
+    for name, mark in marks.items():
+        _write(spark, task, query(name), mark)
+
+
+def _write(spark: SparkSession, task: Task, one: Query, mark: str) -> None:
+    """Write what a query answers, and when its windows end, if it has any."""
     ends = [] if isinstance(one.definition, Map) else ["window_end"]
     rows = spark.sql(one.read(mark, *ends))
     named = [F.col(ours).alias(theirs) for theirs, ours in one.columns] + [F.col(name).alias("ends") for name in ends]
@@ -37,7 +45,7 @@ def leave(spark: SparkSession, task: Task, one: Query, mark: str = "") -> None:
 def stream(task: Task) -> Outcome:
     """An epoch of each query, in seconds, among the facts; each lands a log of its own."""
     spark, lake = open_session(task.settings), Lake(task.settings)
-    took, phases = {}, {}
+    took, phases, marks = {}, {}, {}
     for place, name in enumerate(("warm_up", *task.variant.split("+"))):
         one = query("q0" if place == 0 else name)
         mark = f"_{place}"
@@ -45,7 +53,8 @@ def stream(task: Task) -> Outcome:
         streamed = run_stream(spark, lake, definition, task.views if place else task.warm_up, task.per_epoch)
         took[name], phases[name] = steady(streamed.seconds), streamed.phases(len(streamed.epochs) // 2)
         if place:
-            leave(spark, task, one, mark)
+            marks[name] = mark
+    leave(spark, task, marks)
     return Outcome([], facts={"queries": took, "phases": phases})
 
 
@@ -58,7 +67,7 @@ def land(task: Task) -> Outcome:
 def batch(task: Task) -> Outcome:
     """Backfill each query without answers over the landed log, all its stages; seconds among the facts, and CPU's."""
     spark, lake = open_session(task.settings), Lake(task.settings)
-    took, cpu = {}, {}
+    took, cpu, marks = {}, {}, {}
     for name in task.variant.split("+"):
         one, seconds, spent = query(name), [], 0.0
         for repeat in range(-WARM, task.repeats):
@@ -71,8 +80,8 @@ def batch(task: Task) -> Outcome:
             if repeat >= 0:
                 seconds.append(time.perf_counter() - started)
                 spent += cpu_seconds() - before
-        took[name], cpu[name] = median(seconds), spent / task.repeats
-        leave(spark, task, one, mark)
+        took[name], cpu[name], marks[name] = median(seconds), spent / task.repeats, mark
+    leave(spark, task, marks)
     return Outcome([], facts={"queries": took, "cpu": cpu})
 
 
