@@ -233,7 +233,6 @@ def valid(event: dict[str, Any]) -> RunEvent:
     )
 
 
-@pytest.mark.slow
 def says_one_start_and_one_completion(events: list[dict[str, Any]]) -> None:
     first, *between, last = (valid(one).eventType for one in events)
     assert (first, last) == (RunState.START, RunState.COMPLETE)
@@ -241,6 +240,7 @@ def says_one_start_and_one_completion(events: list[dict[str, Any]]) -> None:
     assert set(between) <= {RunState.RUNNING}
 
 
+@pytest.mark.slow
 def test_the_command_is_scraped_while_it_runs_logs_json_and_sends_its_lineage(tmp_path: Path) -> None:
     folder = tmp_path / "landing"
     land_first(folder)
