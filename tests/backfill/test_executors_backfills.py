@@ -12,7 +12,21 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace import AfterCount, AfterWatermark, Col, Derive, Each, Fixed, Map, Match, Max, Pipeline, Sum, minutes
+from tailrace import (
+    AfterCount,
+    AfterWatermark,
+    Col,
+    Derive,
+    Each,
+    Fixed,
+    Map,
+    Match,
+    Max,
+    Pipeline,
+    Sessions,
+    Sum,
+    minutes,
+)
 from tailrace.backfill.pipeline_backfill import backfill_stages
 from tailrace.engines.spark import cluster
 from tailrace.engines.spark.workers import worker_queries
@@ -39,6 +53,8 @@ BY_HOUR = Pipeline(
     where=Fixed(minutes(120)),
     when=AfterWatermark(late=AfterCount(1)),
 )
+# The rides of each file are a part of a rider's one session.
+BY_SESSION = replace(HOURLY, name="by_session", where=Sessions(minutes(50)))
 
 SECOND_DAY = instant(datetime(2026, 1, 2, tzinfo=UTC))
 
@@ -78,7 +94,11 @@ def backfilled(case: Case, definition: Map | Pipeline, engine: str) -> list[list
     return found
 
 
-@pytest.mark.parametrize(("definition", "way"), [(DEAR, "write"), (BY_HOUR, "fetched")], ids=["a map", "two stages"])
+@pytest.mark.parametrize(
+    ("definition", "way"),
+    [(DEAR, "write"), (BY_HOUR, "fetched"), (BY_SESSION, "fetched")],
+    ids=["a map", "two stages", "sessions"],
+)
 def test_L1_a_ledger_by_the_executors_is_the_one_by_spark_and_by_the_process(
     case: Case, monkeypatch: pytest.MonkeyPatch, definition: Map | Pipeline, way: str
 ) -> None:

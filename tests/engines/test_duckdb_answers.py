@@ -50,7 +50,7 @@ def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, ob
     by = answering(session, pipeline.finished)
     placed = answered(session, pipeline, by.batch(by.assigned(log)))
     same_answers(answered(session, pipeline, computed(by, log)), placed, "the same by slices of time")
-    if by.earlier is None and way(pipeline) is Way.SQL and not pipeline.where.merges and not pipeline.each:
+    if by.earlier is None and way(pipeline) is Way.SQL and not pipeline.each:
         same_answers(in_parts(session, pipeline, records), placed, "the same, put together of parts of the records")
     return placed
 

@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace import Sessions, minutes
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.batch.log_records import records
 from tailrace.engines.choose import Engine, EngineChoice
@@ -26,7 +29,9 @@ from tailrace.engines.spark import cluster
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers import python_tasks, worker_queries
 from tailrace.lake.catalog.lake import Lake
+from tailrace.model.base.time import BEGINNING, instant
 from tailrace.settings import Settings
+from tailrace.sql.results.answers import in_range
 from tests.support.executors import watched, without_package
 from tests.support.rides import HOURLY, Case
 
@@ -76,6 +81,19 @@ def test_L1_what_the_executors_add_up_is_what_spark_adds_up(
             found.append(answered(session))
     assert found[0] == found[1]
     assert [brought, kept] == ways
+
+
+def test_V5_a_session_is_in_a_range_by_its_end_though_each_task_has_a_part_of_it(
+    plain: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_queries, "WORTH", 0)
+    fetched = watched(monkeypatch, worker_queries.LogFiles, "fetched")
+    with closing(cluster.ClusterSession(plain, lake, EngineChoice(Engine.SPARK, "of the test"), small=True)) as session:
+        by, rows = answering(session, replace(HOURLY, where=Sessions(minutes(50)))), records(session, HOURLY.log, 2)
+        ends = (instant(datetime(2026, 1, 1, hour, 30, tzinfo=UTC)) for hour in (9, 11))
+        found = [session.rows(by.brought(rows, in_range(BEGINNING, end))) for end in ends]
+    assert [sorted(row["n"] for row in rows) for rows in found] == [[], [30, 30]]
+    assert fetched == [True, True]
 
 
 def test_a_task_of_python_leaves_nothing_for_spark_to_look_through_before_the_next(plain: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Write the shapes that queries of several tables have: the latest row of each, rows that are equal, rows side by side.
+"""Write the shapes that queries share: the latest row of each, rows that are equal or side by side, spans that overlap.
 
 Names are those of columns as they stand in SQL, quoted where they have to be.
 """
@@ -23,6 +23,24 @@ def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
     groups = f"PARTITION BY {', '.join(by)} " if by else ""
     place = f"ROW_NUMBER() OVER ({groups}ORDER BY {', '.join(order)}) AS _place"
     return Query(f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM {rows}) WHERE _place = 1")
+
+
+def islands(rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: bool = False) -> Query:
+    """Write the query of a relation's windows, each with the number of the `island` it is in among those of its group.
+
+    An island is of windows that overlap, directly or through others (rule M2). `order` is by the windows' starts. Where
+    they are `alike` in length the one before ends last, which is found sooner than the last end of all before.
+
+    >>> islands("s", ["team"], ["at"], alike=True).split(" FROM ")[1]
+    '(SELECT *, IF(window_start >= LAG(window_end) OVER (PARTITION BY team ORDER BY at), 1L, 0L) AS apart'
+    """
+    groups = f"PARTITION BY {', '.join(by)} " if by else ""
+    over = f"{groups}ORDER BY {', '.join(order)}"
+    before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    ended = f"LAG(window_end) OVER ({over})" if alike else f"MAX(window_end) OVER ({over} {before})"
+    spaced = f"SELECT *, IF(window_start >= {ended}, 1L, 0L) AS apart FROM {rows}"
+    frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    return Query(f"SELECT *, SUM(apart) OVER ({over} {frame}) AS island FROM ({spaced})")
 
 
 def filled(types: Mapping[str, str], values: Mapping[str, str]) -> str:

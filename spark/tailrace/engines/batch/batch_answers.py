@@ -95,13 +95,11 @@ class Answering:
         """
         pipeline = self.pipeline
         types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}
-        # A record alone does not say which session it is in.
-        apart = not pipeline.where.merges
-        taken = self.session.brought(
-            answers.accumulators(pipeline, self._prepared(source), within), types,
-            partial(put_together, pipeline) if apart else None,
-        )  # fmt: skip
-        return answers.results_of(self.pipeline, taken)
+        # A part of the records may know a part of a session, which does not say whether that is within.
+        at_once, at_last = (ALWAYS, within) if pipeline.where.merges else (within, ALWAYS)
+        accumulators = answers.accumulators(pipeline, self._prepared(source), at_once)
+        taken = self.session.brought(accumulators, types, partial(put_together, pipeline))
+        return answers.results_of(pipeline, taken, at_last)
 
 
 class AssignedAnswering(Answering):

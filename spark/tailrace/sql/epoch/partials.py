@@ -11,9 +11,9 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
-from tailrace.sql.query_shapes import equal_in
+from tailrace.sql.query_shapes import equal_in, islands
 from tailrace.sql.records.assignment import NATIVE, assigned, end_by_start, listed, names, overlapping, sliced, spread
-from tailrace.sql.terms import Condition, Query, Relation, Sql, quoted, total
+from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quoted, total
 
 
 def closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
@@ -48,12 +48,16 @@ def aggregated(pipeline: Pipeline, rows: Query) -> Query:
 
 
 def put_together(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
-    """Write the SQL of each window's accumulator from those of parts of its records; the windows stay apart.
+    """Write the SQL of each window's accumulator from those of parts of its records, merged where windows merge.
 
     With `counted` the parts say how many records `arrived`, and so does the answer.
     """
-    by, arrived = listed(names(pipeline), list(SPAN)), ["CAST(SUM(arrived) AS bigint) AS arrived"] if counted else []
-    return Query(f"SELECT {by}, {listed(arrived, merged(pipeline))} FROM {rows} GROUP BY {by}")
+    arrived = ["CAST(SUM(arrived) AS bigint) AS arrived"] if counted else []
+    totals = listed(arrived, merged(pipeline))
+    if pipeline.where.merges:
+        return _spans(pipeline, islands(rows, names(pipeline), SPAN), totals)
+    by = listed(names(pipeline), list(SPAN))
+    return Query(f"SELECT {by}, {totals} FROM {rows} GROUP BY {by}")
 
 
 def finished(pipeline: Pipeline, source: Relation) -> Query:
@@ -87,15 +91,15 @@ def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Quer
 
 
 def _sessions(pipeline: Pipeline, rows: Query) -> Query:
-    keys = names(pipeline)
-    over = f"PARTITION BY {listed(keys)} ORDER BY at" if keys else "ORDER BY at"
     # Sessions have one gap, so a record starts an island just when the one before it is a gap or more away.
-    spaced = f"SELECT *, IF(window_start >= LAG(window_end) OVER ({over}), 1L, 0L) AS apart FROM ({rows})"
-    frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-    islands = f"SELECT *, SUM(apart) OVER ({over} {frame}) AS island FROM ({spaced})"
+    return _spans(pipeline, islands(bracketed(rows), names(pipeline), ["at"], alike=True), _totals(pipeline))
+
+
+def _spans(pipeline: Pipeline, rows: Query, totals: str) -> Query:
+    """Write the SQL of each island of windows as one, from its start to its end."""
     span = "MIN(window_start) AS window_start, MAX(window_end) AS window_end"
-    by = listed(keys, ["island"])
-    return Query(f"SELECT {listed(keys, [span])}, {_totals(pipeline)} FROM ({islands}) GROUP BY {by}")
+    by = listed(names(pipeline), ["island"])
+    return Query(f"SELECT {listed(names(pipeline), [span])}, {totals} FROM ({rows}) GROUP BY {by}")
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:

@@ -15,9 +15,9 @@ from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_columns
-from tailrace.sql.query_shapes import equal_in
+from tailrace.sql.query_shapes import equal_in, islands
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.terms import Query, Relation, Sql, null, quoted, total
+from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, total
 
 
 def met(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation, *, joined: bool = False) -> Query:
@@ -97,13 +97,8 @@ def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Rela
         f"{listed([quoted(n) for n in pipeline.parts])}, "
         f"{listed([null(type) for type in columns.values()])}, {null(shape)} FROM {partials}"
     )
-    by = f"PARTITION BY {listed(keys)} " if keys else ""
-    order = f"{by}ORDER BY window_start, window_end, held"
-    latest_end = f"MAX(window_end) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    spaced = f"SELECT *, IF(window_start >= {latest_end}, 1L, 0L) AS apart FROM ({members})"
-    frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-    islands = f"SELECT *, SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
-    grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({islands}) GROUP BY {listed(keys, ['island'])}"
+    numbered = islands(bracketed(Query(members)), keys, [*SPAN, "held"])
+    grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({numbered}) GROUP BY {listed(keys, ['island'])}"
     items = listed([f"c.{n}" for n in clock_columns(pipeline)])
     return _started(pipeline, rules, Query(f"SELECT g.*, {items} FROM ({grouped}) g CROSS JOIN {clock} c"))
 

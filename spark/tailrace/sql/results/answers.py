@@ -37,9 +37,9 @@ def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAY
     return Query(f"SELECT {items} FROM ({finished(pipeline, source)}) WHERE {within}")
 
 
-def results_of(pipeline: Pipeline, rows: Relation) -> Query:
+def results_of(pipeline: Pipeline, rows: Relation, within: Condition = ALWAYS) -> Query:
     """Write the SQL of the answers of rows of `accumulators`: those of `batch`, but for the number of records."""
-    return _answers(pipeline, all_of(rows), ALWAYS, [])
+    return _answers(pipeline, all_of(rows), within, [])
 
 
 def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: list[str]) -> Query:
