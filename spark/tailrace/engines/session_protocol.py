@@ -91,10 +91,10 @@ class Session(Protocol):
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         """Compute a text's rows as a relation now, and count the rows that meet each condition."""
 
-    def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
+    def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:
         """Name a relation of a text's rows, of columns of these types, taken over into this process if they fit.
 
-        With `together` the text may be answered over parts of the records, and the answers put together by that query.
+        The text may be answered over parts of the records, and the answers put together by the query of `together`.
         """
 
     def rows(self, text: Query) -> list[dict[str, Any]]:

@@ -126,7 +126,7 @@ class DuckSession:
     def materialized(self, text: Query) -> Relation:
         return self._named("TABLE", in_duckdb_once(text))
 
-    def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
+    def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:
         return self.view(text)
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:

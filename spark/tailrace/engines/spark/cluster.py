@@ -125,8 +125,8 @@ class ClusterSession:
         self.free(relation)
         return self._here.tallied(small, counts)
 
-    def brought(self, text: Query, types: Mapping[str, str], together: Together | None = None) -> Relation:
-        if together is not None and (parts := self._by_workers(text, types)) is not None:
+    def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:
+        if (parts := self._by_workers(text, types)) is not None:
             text = together(parts)
             if self._here.has(parts):
                 with suppress(duckdb.OutOfMemoryException):
