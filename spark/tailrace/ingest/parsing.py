@@ -22,9 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.ingest.blank_lines import BlankLines
+from tailrace.ingest.plain_columns import ends_of_time
 from tailrace.ingest.plain_json import LINES
-from tailrace.ingest.sources import NANOS, Files, Looked, look
-from tailrace.model.base.time import instant
+from tailrace.ingest.sources import MILLIS, NANOS, Files, Looked, look
+from tailrace.model.base.time import BEYOND, instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Sql, null, quoted
@@ -166,11 +167,12 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFram
             return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
         return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", _text(file.unlike))], "_bytes")
     types = {name: type for name, type in file.columns if name in log.columns and type != "null"}
-    nanos = [name for name, type in types.items() if type == NANOS]
-    read_as = {name: "bigint" if name in nanos else log.columns[name] for name in types}
+    # As numbers, for Spark's own reading fails where an instant in milliseconds has none in microseconds.
+    units = {name: _FROM_UNIT[type] for name, type in types.items() if type in _FROM_UNIT}
+    read_as = {name: "bigint" if name in units else log.columns[name] for name in types}
     ddl = ", ".join(f"{quoted(name)} {type}" for name, type in read_as.items())
     values = {name: quoted(name) if name in types else null(type) for name, type in log.columns.items()}
-    values |= {name: _from_nanos(quoted(name)) for name in nanos}
+    values |= {name: instant_of(quoted(name)) for name, instant_of in units.items()}
     rows = reader.schema(ddl).parquet(*paths)
     typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *place)
     strings = [name for name in types if log.columns[name] == "string"]
@@ -189,6 +191,10 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         checks.append((f"{at} IS NULL", _text(f"the {role} {column} is missing")))
         said = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(outside(log))})"
         checks.append((f"{at} < {first} OR {at} >= {last}", said))
+    for column, ends in ends_of_time(log).items():
+        first, last = (f"{_OF_NUMBER[log.columns[column]]}({end})" for end in ends)
+        said = f"CONCAT({_text(f'{column} = ')}, {quoted(column)}, {_text(f' {BEYOND}')})"
+        checks.append((f"{quoted(column)} < {first} OR {quoted(column)} > {last}", said))
     checks += [(f"{quoted(column)} IS NULL", _text(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
@@ -259,7 +265,13 @@ def _finite(number: str) -> str:
 
 
 def _from_nanos(number: str) -> str:
-    return f"TIMESTAMP_MICROS(({number} - PMOD({number}, 1000L)) DIV 1000L)"
+    # Towards the past, as everywhere; a division goes towards zero.
+    return f"TIMESTAMP_MICROS({number} DIV 1000L - IF({number} < 0 AND {number} % 1000L <> 0, 1L, 0L))"
+
+
+def _from_millis(number: str) -> str:
+    """Write the SQL of an instant; of one that has no number of microseconds, the last or first that has one."""
+    return f"TIMESTAMP_MICROS(GREATEST(LEAST({number}, {2**63 // 1000}L), {-(2**63) // 1000 + 1}L) * 1000L)"
 
 
 def _json_type(type: str) -> str:
@@ -348,6 +360,10 @@ def _text(value: str) -> str:
 
 _MARK = "_not_as_declared"
 """The column in which Spark's parsers put a record that they could not read by the schema."""
+
+_FROM_UNIT = {NANOS: _from_nanos, MILLIS: _from_millis}
+_OF_NUMBER = {"timestamp": "TIMESTAMP_MICROS", "date": "DATE_FROM_UNIX_DATE"}
+"""The functions that make an instant of microseconds since 1970, and a date of days."""
 
 _DECLARE = ': declare it in the log, or set unknown="ignore"'
 _BOM = "\ufeff"

@@ -10,7 +10,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.base.time import instant
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY, instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import SIGN, Log
 
@@ -44,7 +44,10 @@ def _type(type: str) -> pa.DataType:
 
 
 def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
-    """Tell which records have their times, within the log's bounds, their ids and what else is required."""
+    """Tell which records have their times, within the log's bounds, their ids and what else is required.
+
+    No other instant or date may be beyond the years 1 to 9999: tables and calendars end there.
+    """
     fits = pc.is_valid(records[log.event_time])
     for column in (log.event_time, log.arrival_time):
         if column is not None:
@@ -56,4 +59,27 @@ def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
             fits = pc.and_(fits, pc.fill_null(inside, False))
     for column in log.never_missing:
         fits = pc.and_(fits, pc.is_valid(records[column]))
+    for column, ends in ends_of_time(log).items():
+        given = records[column].cast(pa.int64() if ends == INSTANTS_END else pa.int32())
+        if not _all_within(given, *ends):
+            inside = pc.and_(pc.greater_equal(given, ends[0]), pc.less_equal(given, ends[1]))
+            fits = pc.and_(fits, pc.fill_null(inside, True))
     return fits
+
+
+def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:
+    """Tell whether all numbers are within bounds: one pass, for nearly always they are."""
+    ends = pc.min_max(numbers).as_py()
+    return ends["min"] is None or (first <= ends["min"] and ends["max"] <= last)
+
+
+INSTANTS_END = (BEGINNING, END_OF_TIME)
+DAYS_END = (FIRST_DAY, LAST_DAY)
+"""The first and the last instant, in microseconds since 1970, and day, in days since 1970, that tables can hold."""
+
+
+def ends_of_time(log: Log) -> dict[str, tuple[int, int]]:
+    """Return the first and last values of the columns of instants and dates that the log sets no bounds of its own."""
+    ends = {"timestamp": INSTANTS_END, "date": DAYS_END}
+    own = (log.event_time, log.arrival_time)
+    return {name: ends[type] for name, type in log.columns.items() if type in ends and name not in own}

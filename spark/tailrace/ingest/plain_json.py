@@ -100,7 +100,7 @@ def _names(line: str | None) -> tuple[str, ...] | None:
     """Read the names of a line's columns in their order; None where it is no object."""
     try:
         pairs = json.loads(line or "", object_pairs_hook=list)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     # The pairs of an object are tuples, the elements of a list are not.
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):

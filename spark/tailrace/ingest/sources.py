@@ -131,8 +131,8 @@ def _exists(folder: str) -> bool:
     return parsed.scheme not in ("", "file") or Path(parsed.path).is_dir()
 
 
-NANOS = "timestamp in nanoseconds"
-"""The name of the type of a Parquet column that holds instants which Spark does not read as such."""
+NANOS, MILLIS = "timestamp in nanoseconds", "timestamp in milliseconds"
+"""The names of the types of Parquet columns of instants that Spark does not read as such, or not all of them."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _type_name(type: pa.DataType) -> str:
     if pa.types.is_decimal(type):
         return f"decimal({type.precision},{type.scale})"
     if pa.types.is_timestamp(type):
-        return "timestamp without a zone" if not type.tz else NANOS if type.unit == "ns" else "timestamp"
+        return "timestamp without a zone" if not type.tz else _OF_UNIT.get(type.unit, "timestamp")
     return _TYPE_NAMES.get(str(type), str(type))
 
 
@@ -271,4 +271,5 @@ _TYPE_NAMES = {
     "bool": "boolean",
     "date32[day]": "date",
 }
-_WIDER = {"int": ("bigint", "double"), "float": ("double",), NANOS: ("timestamp",)}
+_WIDER = {"int": ("bigint", "double"), "float": ("double",), NANOS: ("timestamp",), MILLIS: ("timestamp",)}
+_OF_UNIT = {"ns": NANOS, "ms": MILLIS}

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.ingest.plain_json import CLOCK, DAY, ZONE
+from tailrace.ingest.plain_json import CLOCK, ZONE
 from tailrace.model.base.types import decimal_parts
 
 Misfits: TypeAlias = dict[int, str]
@@ -244,13 +244,13 @@ def _decimal_texts(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 def _instants_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
     if pa.types.is_string(type):
         return values
-    _require(values, f"^{DAY}[T ]{CLOCK}{ZONE}?$")
+    _require(values, f"^{_DAY}[T ]{CLOCK}{ZONE}?$")
     zoned = pc.match_substring_regex(values, f"{ZONE}$")
     return pc.if_else(zoned, values, pc.binary_join_element_wise(values, "Z", "")).cast(type)
 
 
 def _dates_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    _require(values, f"^{DAY}$")
+    _require(values, f"^{_DAY}$")
     return values.cast(type)
 
 
@@ -259,6 +259,8 @@ def _require(values: pa.Array, pattern: str) -> None:
     if not pc.all(pc.match_substring_regex(values, pattern), min_count=0).as_py():
         raise ValueError(pattern)
 
+
+_DAY = "[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 
 _CONVERTERS: dict[str, Callable[..., pa.Array]] = {
     "text of an instant": _instants_of_text,

@@ -31,9 +31,9 @@ from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compiled
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
 from tailrace.ingest.parsing import outside, own_batch, raw_messages
-from tailrace.ingest.plain_columns import fitting, schema_of
+from tailrace.ingest.plain_columns import ends_of_time, fitting, schema_of
 from tailrace.ingest.plain_json import LINES
-from tailrace.model.base.time import instant
+from tailrace.model.base.time import BEYOND, instant
 from tailrace.model.logs.log import SIGN, Log
 from tailrace.sql.terms import quoted
 
@@ -235,7 +235,15 @@ def _lack(log: Log, table: pa.Table, place: int) -> str:
             return f"the {role} {column} is missing"
         if at is not None and not first <= at < last:
             return f"the {role} {column} = {_shown(at)}{outside(log)}"
-    return next(reason for column, reason in log.never_missing.items() if not table[column][place].is_valid)
+    for column, reason in log.never_missing.items():
+        if not table[column][place].is_valid:
+            return reason
+    for column, ends in ends_of_time(log).items():
+        days = log.columns[column] == "date"
+        given = table[column][place].cast(pa.int32() if days else pa.int64()).as_py()
+        if given is not None and not ends[0] <= given <= ends[1]:
+            return f"{column} = {f'{given} days since 1970' if days else _shown(given)} {BEYOND}"
+    raise AssertionError("a record that fits lacks nothing")
 
 
 def _shown(micros: int) -> str:

@@ -1,4 +1,8 @@
-"""Row filters for pyiceberg, which it pushes down to partitions and files' statistics. Instants are microseconds."""
+"""Row filters for pyiceberg, which it pushes down to partitions and files' statistics. Instants are microseconds.
+
+Nothing is later than the end of time, or earlier than the beginning, and pyiceberg is not asked: it counts on by a
+microsecond, to an instant that Python does not have.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from pyiceberg.expressions import (
+    AlwaysFalse,
     AlwaysTrue,
     And,
     BooleanExpression,
@@ -16,9 +21,10 @@ from pyiceberg.expressions import (
     IsNull,
     LessThan,
     LessThanOrEqual,
+    NotNull,
 )
 
-from tailrace.model.base.time import moment
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 
 Filter: TypeAlias = BooleanExpression
 
@@ -33,6 +39,7 @@ _before: Callable[..., Filter] = LessThan
 _up_to: Callable[..., Filter] = LessThanOrEqual
 _among: Callable[..., Filter] = In
 _missing: Callable[..., Filter] = IsNull
+_there: Callable[..., Filter] = NotNull
 
 
 def every(*filters: Filter) -> Filter:
@@ -62,19 +69,27 @@ def among(column: str, values: Iterable[str]) -> Filter:
 
 def after(column: str, micros: int) -> Filter:
     """Select the rows with a later instant."""
+    if micros >= END_OF_TIME:
+        return AlwaysFalse()
     return _above(column, moment(micros).isoformat())
 
 
 def up_to(column: str, micros: int) -> Filter:
     """Select the rows with this instant or an earlier one."""
+    if micros >= END_OF_TIME:
+        return _there(column)
     return _up_to(column, moment(micros).isoformat())
 
 
 def since(column: str, micros: int) -> Filter:
     """Select the rows with this instant or a later one."""
+    if micros <= BEGINNING:
+        return _there(column)
     return _since(column, moment(micros).isoformat())
 
 
 def before(column: str, micros: int) -> Filter:
     """Select the rows with an earlier instant."""
+    if micros <= BEGINNING:
+        return AlwaysFalse()
     return _before(column, moment(micros).isoformat())

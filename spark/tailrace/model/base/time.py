@@ -16,6 +16,13 @@ BEGINNING = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
 END_OF_TIME = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - EPOCH) // _MICROSECOND
 """After every event: where the watermark of an input that has ended stands, and the global window's end."""
 
+_DAY = 86_400_000_000
+FIRST_DAY, LAST_DAY = BEGINNING // _DAY, END_OF_TIME // _DAY
+"""The first day of the year 1 and the last of the year 9999, in days since 1970."""
+
+BEYOND = "lies outside the years 1 to 9999"
+"""What is said of an instant or a date that no table can hold."""
+
 
 def seconds(count: float) -> timedelta:
     """Make a duration of `count` seconds."""
