@@ -26,10 +26,11 @@ from tailrace.lake.commit.retention import Going, expired, surplus
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.commit.signal_tables import Completions
 from tailrace.lake.commit.trimming import Trimming
+from tailrace.lake.metadata.commit_times import milliseconds
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
 from tailrace.lake.schema.owned_tables import commits_contract
-from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables, milliseconds
+from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
 from tailrace.lake.upkeep.needs import planned, upkeep_tables
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, RIDES, make

@@ -17,8 +17,9 @@ from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.side import SparkSide
 from tailrace.lake.catalog.events import Notice, WentOver
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.metadata.commit_times import milliseconds
 from tailrace.lake.schema.table_names import RESTING
-from tailrace.lake.upkeep.leftovers import leftover_tables, milliseconds
+from tailrace.lake.upkeep.leftovers import leftover_tables
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import moment
 from tailrace.settings import Settings

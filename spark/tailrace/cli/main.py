@@ -20,6 +20,7 @@ from tailrace.cli.runtime import process
 from tailrace.cli.runtime.command_list import COMMANDS, loaded
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import MEANING, ExitStatus, status_of
+from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.errors import TailraceError
 
 _DEBUG = "--debug"
@@ -72,6 +73,12 @@ def _show(error: TailraceError, *, debug: bool) -> None:
 
 
 def _unexpected(error: Exception, *, debug: bool) -> typer.Exit:
+    # Imported here, as it brings pyiceberg along, which not every command needs.
+    from tailrace.lake.metadata.commit_times import refusal
+
+    if (known := refusal(str(error))) is not None:
+        _show(LakeError(known), debug=debug)
+        return typer.Exit(ExitStatus.FAILED)
     first = next(iter(str(error).strip().splitlines()), "")
     message = f"{type(error).__name__}{': ' if first else ''}{first}"
     if debug:

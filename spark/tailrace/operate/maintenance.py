@@ -4,6 +4,8 @@ The process finds out from the tables' metadata what they need, and writes small
 procedures are Spark's, which is started for the first one that is called: where there is nothing else to rewrite, to
 expire or to delete, Spark is never started.
 
+Where commits have wrong times, these are put right first (`lake.upkeep.time_mending`).
+
 For each table, in this order: the remains of dead writers are removed; small files are written together, deletes are
 applied, manifests are merged; a commit on top repeats the properties of the last epoch's commit; the properties of the
 commits that are to expire are archived, and these snapshots expire with the files that only they have; files that no
@@ -21,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -37,8 +39,8 @@ from tailrace.lake.change.registry import registry_contracts, shared
 from tailrace.lake.commit.archive import archive
 from tailrace.lake.commit.epoch_properties import carry_forward
 from tailrace.lake.commit.retention import expired
+from tailrace.lake.metadata.commit_times import milliseconds
 from tailrace.lake.schema.lake_errors import LakeError
-from tailrace.lake.upkeep.leftovers import milliseconds
 from tailrace.lake.upkeep.needs import (
     TOGETHER,
     Need,
@@ -49,8 +51,9 @@ from tailrace.lake.upkeep.needs import (
     planned,
     upkeep_tables,
 )
-from tailrace.lake.upkeep.orphans import may_have_orphans
+from tailrace.lake.upkeep.orphans import orphans
 from tailrace.lake.upkeep.rewriting import write_together
+from tailrace.lake.upkeep.time_mending import WrongTimes, mend_times
 from tailrace.model.definition.chain import Definition
 from tailrace.sql.terms import quoted
 
@@ -64,6 +67,9 @@ _OVERTAKEN = re.compile(
 more snapshots are to expire than the table has left, because its writer has trimmed it meanwhile: Iceberg allocates an
 array of the difference.
 """
+
+_ORPHANS = "tailrace_orphans"
+"""The view of files that no snapshot names, for Iceberg's procedure that deletes them."""
 
 _PROCEDURES = {
     "rewrite_data_files": ("rewritten_data_files_count", "added_data_files_count"),
@@ -99,10 +105,14 @@ class Maintained:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """The results of maintaining the tables of a definition, and the tables of dead writers that were dropped."""
+    """The results of maintaining the tables of a definition, and the tables of dead writers that were dropped.
+
+    `times` are the tables whose commits had wrong times, which are right now.
+    """
 
     tables: tuple[Maintained, ...]
     dropped: tuple[str, ...]
+    times: tuple[WrongTimes, ...] = ()
 
 
 def maintain(
@@ -114,7 +124,10 @@ def maintain(
 
     Raises `LakeError` where there are no tables yet, and `MaintenanceError` where one could not be maintained.
     """
-    session = when_needed(spark)
+    session, registries = when_needed(spark), shared(lake)
+    claimed = [one.table for one in registry_contracts(definition)]
+    # First of all, since Spark refuses such tables, and since ages are told by these times.
+    times = [*mend_times(lake, [one.name for one in upkeep_tables(lake, definition)]), *mend_times(registries, claimed)]
     plan: UpkeepPlan = planned(lake, definition, milliseconds())
     for table in plan.leftovers:
         # Another maintenance may have dropped it meanwhile.
@@ -129,13 +142,12 @@ def maintain(
     for new in (one for one in upkeep_tables(lake, definition) if one.name not in known):
         watch(new.name)
         done.append(_Table(session, lake, new).maintain(need(lake, new, milliseconds())))
-    registries = shared(lake)
     for contract in registry_contracts(definition):
         if registries.has(contract.table):
             watch(contract.table)
             registry = UpkeepTable(contract)
             done.append(_Table(session, registries, registry).maintain(need(registries, registry, milliseconds())))
-    return Maintenance(tuple(done), plan.leftovers)
+    return Maintenance(tuple(done), plan.leftovers, tuple(times))
 
 
 @dataclass
@@ -203,13 +215,18 @@ class _Table:
             # A generation is being built in a folder of the table, and no snapshot of the table names its files yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
-        if not may_have_orphans(self.lake, self.table.name, until):
-            return 0
-        arguments = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
+        older = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
         if self.lake.settings.on_s3:
             # Iceberg's own client lists the files: Hadoop may have no client for the addresses of S3.
-            arguments += ", prefix_listing => true"
-        return len(self._rows("remove_orphan_files", arguments))
+            return len(self._rows("remove_orphan_files", f"{older}, prefix_listing => true"))
+        files = orphans(self.lake, self.table.name, until)
+        if not files:
+            return 0
+        # Iceberg looks only at the files that are told it, and keeps those that a snapshot names by now.
+        columns = "file_path string, last_modified timestamp"
+        rows = [(f"file:{file}", until - timedelta(seconds=1)) for file in files]
+        self.spark().createDataFrame(rows, columns).createOrReplaceTempView(_ORPHANS)
+        return len(self._rows("remove_orphan_files", f"{older}, file_list_view => '{_ORPHANS}'"))
 
     def _tried(self, what: str, work: Callable[[], Any]) -> Any:
         """Return the result of `work`; None where another commit got in its way at each of `TRIES` tries."""

@@ -12,6 +12,7 @@ from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.sources import Source
 from tailrace.lake.commit.lease import Lease
+from tailrace.lake.metadata.commit_times import refusal
 from tailrace.lake.schema.lake_errors import CatalogError, FencedError
 from tailrace.model.base.errors import TailraceError
 
@@ -28,7 +29,7 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
     message = _root(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-    text = message.split("\n", 1)[0]
+    text = refusal(message) or message.split("\n", 1)[0]
     which = " and ".join(f"log {log} from {source}" for log, source in sources.items())
     return StreamError(
         f"the stream of {which} failed: {text}; nothing that was published is lost: "

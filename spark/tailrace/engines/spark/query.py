@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.metadata.commit_times import refusal
 from tailrace.lake.read.query_views import QueryError, first_line, reading
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
@@ -32,7 +33,7 @@ def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = No
             spark.sql(text).createOrReplaceTempView(name)
         return spark.sql(query).toArrow()
     except PySparkException as error:
-        raise QueryError(first_line(str(error))) from None
+        raise QueryError(refusal(str(error)) or first_line(str(error))) from None
 
 
 def _check(spark: SparkSession, query: str) -> None:

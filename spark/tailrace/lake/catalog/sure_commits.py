@@ -21,6 +21,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId
 
+from tailrace.lake.metadata.commit_times import in_order, never_earlier
 from tailrace.lake.schema.lake_errors import CatalogError, UnansweredError
 
 if TYPE_CHECKING:
@@ -40,10 +41,14 @@ _SOONEST, _LATEST = 0.1, 5.0
 
 
 def sure(catalog: Catalog) -> Catalog:
-    """Have a catalog find out what became of each commit before it reports that the commit failed."""
+    """Have a catalog find out what became of each commit before it reports that the commit failed.
+
+    The times of all commits are in order, whatever this machine's clock says (`lake.metadata.commit_times`).
+    """
+    in_order(catalog)
 
     def commit(table: Table, requirements: Any, updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
-        return _Commit(catalog, table, requirements, updates).made()
+        return _Commit(catalog, table, requirements, never_earlier(table, updates)).made()
 
     catalog.commit_table = commit  # type: ignore[method-assign]
     return catalog

@@ -12,7 +12,6 @@ The ledger goes over first and says where the answers are to go; after a crash i
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -266,7 +265,6 @@ def go_over(
         snapshot_id=number,
         parent_snapshot_id=parent,
         sequence_number=sequence,
-        timestamp_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms),
         manifest_list=place,
         summary=Summary(Operation.OVERWRITE, **held.totals, **names),
         schema_id=schema.schema_id,

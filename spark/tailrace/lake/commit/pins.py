@@ -7,12 +7,12 @@ After a time, maintenance removes the pins of readers that died.
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.metadata.commit_times import last_time, milliseconds
 
 _NAME = re.compile(r"pin_(\d+)_[0-9a-f]{8}")
 
@@ -20,7 +20,9 @@ _NAME = re.compile(r"pin_(\d+)_[0-9a-f]{8}")
 @contextmanager
 def pinned(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
     """Keep a snapshot of each of these tables until the block ends. Raises `LakeError` where one has expired."""
-    name = f"pin_{time.time_ns() // 1_000_000}_{uuid.uuid4().hex[:8]}"
+    # A pin is no older than what it keeps: where this machine's clock is behind, it would go at once.
+    now = max([milliseconds(), *(last_time(lake.table(table).metadata) for table in snapshots)])
+    name = f"pin_{now}_{uuid.uuid4().hex[:8]}"
     done = []
     try:
         for table, snapshot in snapshots.items():

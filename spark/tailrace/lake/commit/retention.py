@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from tailrace.lake.catalog.lake import MAIN, lineage, properties_of, ref_of
+from tailrace.lake.metadata.commit_times import running
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ def expired(table: Table, now: int, retention: timedelta, needed: Iterable[int] 
     """
     before = now - retention // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
-    # A snapshot was current until the next one came, however old it is itself.
-    aged = sum(1 for one in main[:-1] if one.timestamp_ms >= before)
+    # A snapshot was current until the next one came, however old it is itself; and no commit is older than its parent,
+    # whatever the clock said by which it is dated.
+    aged = sum(1 for at in [*running(main[::-1])][1:] if at >= before)
     return _going(table, main, aged, needed, before)
 
 

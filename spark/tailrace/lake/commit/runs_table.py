@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tailrace.lake.catalog.events import Noted
@@ -96,6 +96,7 @@ class Runs:
             expected, highest = self._highest()
             if renew:
                 run = replace(run, generation=highest + 1)
+            run = replace(run, at=_after(run.at))
             try:
                 properties = {HIGHEST: str(max(highest, run.generation))}
                 self.lake.enter(self.table, [_row(run)], properties, expected)
@@ -130,9 +131,15 @@ class Runs:
         return None
 
 
+def _after(last: datetime | None) -> datetime:
+    """Return the time of a run's next row: the latest row says how the run is, so it is after the last one's `at`."""
+    now = datetime.now(UTC)
+    return now if last is None else max(now, last + timedelta(microseconds=1))
+
+
 def _row(run: Run) -> dict[str, Any]:
-    same = {name: getattr(run, name) for name in _SAME if name != "at"}
-    return {**same, "range_start": moment(run.first), "range_end": moment(run.last), "at": datetime.now(UTC)}
+    same = {name: getattr(run, name) for name in _SAME}
+    return {**same, "range_start": moment(run.first), "range_end": moment(run.last)}
 
 
 def _run(row: Mapping[str, Any]) -> Run:

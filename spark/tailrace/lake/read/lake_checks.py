@@ -26,7 +26,9 @@ from tailrace.lake.catalog.backends import kind, opened
 from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.sqlite import changing
 from tailrace.lake.catalog.transactions import committing
+from tailrace.lake.metadata.commit_times import EARLIEST, milliseconds
 from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
+from tailrace.lake.upkeep.time_mending import wrong_times
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 
@@ -139,6 +141,23 @@ def catalog(settings: Settings) -> str:
             "(TAILRACE_CATALOG_SECRET is its password or token), or set TAILRACE_CATALOG_URI to another",
         ) from error
     return f"{there.named}: namespace {settings.namespace}, {len(tables)} {'table' if len(tables) == 1 else 'tables'}"
+
+
+def times(settings: Settings) -> str:
+    """Check that this machine's clock may be right, and that the tables' commits are dated in order and in the past."""
+    if milliseconds() < EARLIEST:
+        raise WrongError("this machine's clock is years behind", "put it right")
+    lake = Lake(settings, looks=True)
+    if not lake.exists:
+        raise UnseenError("there is no table yet", "the first stream makes them")
+    tables = lake.tables
+    if wrong := wrong_times(lake, tables):
+        raise WrongError(
+            "; ".join(map(str, wrong)),
+            "put this machine's clock right if it is behind; else `tailrace maintain DEFINITION` puts the times right: "
+            "till then Spark, Trino and all that uses Iceberg of Java may refuse these tables",
+        )
+    return f"the commits of {len(tables)} {'table' if len(tables) == 1 else 'tables'} are dated in order"
 
 
 def swap(settings: Settings, sweep: Callable[[str], None]) -> str:

@@ -3,14 +3,15 @@ resting windows.
 
 A stream's branch of a log or ledger has the token of its lease in its name, and with an older token nothing can be
 published (rule X1); so has a restore's. A run's branch goes once the run has ended. Of the rest only age can tell: a
-branch that main left behind so long ago, a pin so old, a run that has not ended for so long.
+branch that main left behind so long ago, a pin so old, a run that has not ended for so long. Nothing is told by a time
+of before `EARLIEST`, since the clock that gave it was wrong.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from pyiceberg.table import Table
 
@@ -19,6 +20,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.lease import LENDER, TOKEN
 from tailrace.lake.commit.pins import pinned_at
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.metadata.commit_times import EARLIEST
 from tailrace.lake.schema.table_names import RESTING
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -43,7 +45,7 @@ def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timed
 def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: int) -> bool:
     made = pinned_at(name)
     if made is not None:
-        return made < before
+        return EARLIEST <= made < before
     if found := _STREAM.fullmatch(name):
         # A stream that lent its lease to a run goes on when the lease is given back.
         return TOKEN in head.properties and int(found[1]) < head.number(LENDER, head.number(TOKEN))
@@ -51,8 +53,8 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
         return int(found[1]) < head.number(TOKEN)
     if (found := _RUN.fullmatch(name)) and (run := runs.get(found[1])) is not None:
         ended = run.status != "started"
-        return ended or (run.at is not None and run.at.timestamp() * 1000 < before)
-    return bool(_ALONE.fullmatch(name)) and _superseded(table, name) < before
+        return ended or (run.at is not None and EARLIEST <= run.at.timestamp() * 1000 < before)
+    return bool(_ALONE.fullmatch(name)) and EARLIEST <= _superseded(table, name) < before
 
 
 def _superseded(table: Table, branch: str) -> float:
@@ -74,15 +76,12 @@ def leftover_tables(lake: Lake, pipeline: Pipeline, tables: Iterable[str], now: 
     """
     before = now - after // timedelta(milliseconds=1)
     name = re.compile(rf"{pipeline.name}__(?:replay|{RESTING}|replay_{RESTING})_[0-9a-f]{{8}}")
-    return [one for one in tables if name.fullmatch(one) and lake.table(one).metadata.last_updated_ms < before]
+    return [
+        one for one in tables if name.fullmatch(one) and EARLIEST <= lake.table(one).metadata.last_updated_ms < before
+    ]
 
 
 def runs_of(lake: Lake, pipeline: Pipeline) -> dict[str, Run]:
     """Return the runs of a pipeline by their id, as their latest rows have them."""
     runs = Runs(lake, pipeline)
     return {one.run: one for one in runs.all()} if lake.has(runs.table) else {}
-
-
-def milliseconds() -> int:
-    """Return the current time, in milliseconds."""
-    return round(datetime.now(UTC).timestamp() * 1000)

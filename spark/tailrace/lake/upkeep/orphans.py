@@ -1,4 +1,4 @@
-"""Tell whether a table's folder holds files that no snapshot of the table names: leftovers of dead writers."""
+"""Find the files in a table's folder that no snapshot of the table names: leftovers of dead writers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.metadata.commit_times import EARLIEST
 
 
-def may_have_orphans(lake: Lake, table: str, before: datetime) -> bool:
-    """Tell whether there may be a file older than `before` that no snapshot of a table names.
+def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
+    """List the files in a table's folder on this machine that are older than `before` and that no snapshot names.
 
-    A folder of this machine is searched; a folder in S3 is not listed for this, so there may be one.
+    A file that is dated before `EARLIEST` is left alone: the clock of its writer was wrong, and it may be about to be
+    committed.
     """
-    if lake.settings.on_s3:
-        return True
     # Files are listed before the table is read: a file that is committed meanwhile is named by then.
     old = set(_older(Path(_path(lake.table(table).location())), before.timestamp()))
-    return bool(old) and bool(old - set(_named(lake.table(table))))
+    return sorted(old - set(_named(lake.table(table)))) if old else []
 
 
 def _older(folder: Path, before: float) -> Iterator[str]:
     for path in folder.rglob("*"):
         # A file that is removed meanwhile is no orphan.
         with suppress(FileNotFoundError):
-            if path.is_file() and path.stat().st_mtime < before:
+            if path.is_file() and EARLIEST / 1000 <= path.stat().st_mtime < before:
                 yield str(path)
 
 

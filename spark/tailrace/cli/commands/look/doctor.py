@@ -62,7 +62,7 @@ def doctor(
 def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
     """Run every check that the settings ask for, one after the other."""
     from tailrace.aws.account_checks import Aws, findings, needs_aws
-    from tailrace.lake.read.lake_checks import Finding, catalog, folder, looked, swap, swept
+    from tailrace.lake.read.lake_checks import Finding, catalog, folder, looked, swap, swept, times
     from tailrace.runners.machine_checks import brokers, installed, schema_registry
 
     yield from installed(settings, elsewhere=application is not None)
@@ -74,7 +74,8 @@ def examined(settings: Settings, application: str | None = None, role: str | Non
     barred = {one.name for one in (*asked, *place) if one.state == "wrong"} & first
     if barred:
         why = f"right first: {', '.join(sorted(barred))}"
-        yield from (Finding(name, "not looked at", f"something has to be {why}") for name in ("catalog", "commits"))
+        names = ("catalog", "commits", "times")
+        yield from (Finding(name, "not looked at", f"something has to be {why}") for name in names)
     else:
         there = looked("catalog", lambda: catalog(settings))
         yield there
@@ -83,8 +84,10 @@ def examined(settings: Settings, application: str | None = None, role: str | Non
             yield looked(
                 "commits", lambda: swap(settings, sweep), "let who runs this make, change and drop tables there"
             )
+            yield looked("times", lambda: times(settings))
         else:
-            yield Finding("commits", "not looked at", "they are tried in a catalog that is there")
+            why = "they are tried in a catalog that is there"
+            yield from (Finding(name, "not looked at", why) for name in ("commits", "times"))
     yield looked("kafka", lambda: brokers(settings))
     yield looked("schema registry", lambda: schema_registry(settings))
 

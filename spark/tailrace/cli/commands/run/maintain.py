@@ -41,7 +41,7 @@ def maintain(
     if dry_run:
         looking()
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.lake.upkeep.leftovers import milliseconds
+        from tailrace.lake.metadata.commit_times import milliseconds
         from tailrace.lake.upkeep.needs import planned
 
         plan = planned(Lake(settings), loaded, milliseconds())
@@ -97,7 +97,11 @@ def maintained_data(definition: Named, done: Maintenance) -> dict[str, Any]:
 
 
 def _done_data(done: Maintenance) -> dict[str, Any]:
-    return {"tables": [_table_data(maintained) for maintained in done.tables], "leftover_tables": list(done.dropped)}
+    return {
+        "tables": [_table_data(maintained) for maintained in done.tables],
+        "leftover_tables": list(done.dropped),
+        "times_mended": [one.table for one in done.times],
+    }
 
 
 def _table_data(maintained: Maintained) -> dict[str, Any]:
@@ -124,6 +128,7 @@ def _done_lines(done: Maintenance) -> Iterator[Any]:
     why = f"spark: {', '.join(called)}" if called else "in the process: nothing to rewrite, expire or delete"
     yield Text(why, style="dim")
     yield from (Text(f"{name}: dropped, left over by a replay that died") for name in done.dropped)
+    yield from (Text(f"{one}: put right") for one in done.times)
 
 
 def _results(done: Maintained) -> Iterator[str]:
