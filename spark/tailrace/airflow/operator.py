@@ -35,10 +35,14 @@ def telling(context: Context, did: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        context["ti"].xcom_push(RESULT, {**did, "failed": line(error)})
-        if not isinstance(error, TailraceError):
+        # Imported here, for parsing a DAG needs none of the tables' modules.
+        from tailrace.lake.upkeep.diagnosis import explained
+
+        shown = explained(error)
+        context["ti"].xcom_push(RESULT, {**did, "failed": line(shown)})
+        if not isinstance(shown, TailraceError):
             raise
-        raise failure(error) from None
+        raise failure(shown) from None
 
 
 class BackfillOperator(BaseOperator):

@@ -20,7 +20,6 @@ from tailrace.cli.runtime import process
 from tailrace.cli.runtime.command_list import COMMANDS, loaded
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import MEANING, ExitStatus, status_of
-from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.errors import TailraceError
 
 _DEBUG = "--debug"
@@ -43,8 +42,7 @@ class _Guarded(TyperGroup):
         try:
             return super().invoke(ctx)
         except TailraceError as error:
-            _show(error, debug=bool(ctx.params.get("debug")))
-            raise typer.Exit(status_of(error)) from None
+            raise _ended(error, debug=bool(ctx.params.get("debug"))) from None
         except KeyboardInterrupt:
             Output().error("interrupted")
             raise typer.Exit(ExitStatus.INTERRUPTED) from None
@@ -52,11 +50,11 @@ class _Guarded(TyperGroup):
             # The command line's own ways out are RuntimeErrors, too.
             if isinstance(error, typer.Exit | typer.Abort):
                 raise
-            raise _unexpected(error, debug=bool(ctx.params.get("debug"))) from None
+            raise _ended(error, debug=bool(ctx.params.get("debug"))) from None
         except Exception as error:
             if _is_of_command_line(error):
                 raise
-            raise _unexpected(error, debug=bool(ctx.params.get("debug"))) from None
+            raise _ended(error, debug=bool(ctx.params.get("debug"))) from None
 
 
 def _is_of_command_line(error: Exception) -> bool:
@@ -66,30 +64,29 @@ def _is_of_command_line(error: Exception) -> bool:
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
-def _show(error: TailraceError, *, debug: bool) -> None:
+def _ended(error: Exception, *, debug: bool) -> typer.Exit:
+    """Show an error, and return how the command ends."""
+    # Imported here because only a command that fails needs it.
+    from tailrace.lake.upkeep.diagnosis import explained
+
     if debug:
         traceback.print_exception(error)
-    Output().error(str(error))
-
-
-def _unexpected(error: Exception, *, debug: bool) -> typer.Exit:
-    # Imported here, as it brings pyiceberg along, which not every command needs.
-    from tailrace.lake.metadata.commit_times import refusal
-
-    if (known := refusal(str(error))) is not None:
-        _show(LakeError(known), debug=debug)
-        return typer.Exit(ExitStatus.FAILED)
+    shown = explained(error)
+    if isinstance(shown, TailraceError):
+        Output().error(str(shown))
+        return typer.Exit(status_of(shown))
     first = next(iter(str(error).strip().splitlines()), "")
-    message = f"{type(error).__name__}{': ' if first else ''}{first}"
-    if debug:
-        traceback.print_exception(error)
-        Output().error(f"unexpected: {message}")
-    else:
-        handle, path = tempfile.mkstemp(prefix="tailrace-", suffix=".trace")
-        with os.fdopen(handle, "w") as file:
-            traceback.print_exception(error, file=file)
-        Output().error(f"unexpected: {message}; the trace is in {path}, and --debug shows it")
+    message = f"unexpected: {type(error).__name__}{': ' if first else ''}{first}"
+    Output().error(message if debug else f"{message}; the trace is in {_trace(error)}, and --debug shows it")
     return typer.Exit(ExitStatus.FAILED)
+
+
+def _trace(error: Exception) -> str:
+    """Write the trace of an error into a file, and return the file's path."""
+    handle, path = tempfile.mkstemp(prefix="tailrace-", suffix=".trace")
+    with os.fdopen(handle, "w") as file:
+        traceback.print_exception(error, file=file)
+    return path
 
 
 _STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for status in ExitStatus)

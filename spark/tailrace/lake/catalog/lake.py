@@ -27,6 +27,7 @@ from pyiceberg.table.update import (
 
 from tailrace.lake.catalog.backends import kind, opened
 from tailrace.lake.catalog.events import Notice, untold
+from tailrace.lake.catalog.sqlite import UnreadError
 from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head
 from tailrace.lake.catalog.transactions import (
     Addition,
@@ -41,7 +42,7 @@ from tailrace.lake.schema.column_names import conformed
 from tailrace.lake.schema.contract_diff import stated
 from tailrace.lake.schema.contract_files import agreed
 from tailrace.lake.schema.contracts import Contract
-from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.lake.schema.lake_errors import DamagedError, LakeError, MovedError
 from tailrace.lake.schema.layouts import coarser, is_span, partition_spec, sort_order, term
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.lake.schema.table_names import ledger_name
@@ -110,11 +111,16 @@ class Lake:
         return self.exists and self.catalog.table_exists((self.settings.namespace, table))
 
     def find(self, table: str) -> Table | None:
-        """Load a table as it stands now; None where there is none. Asks the catalog once, `has` with `table` twice."""
+        """Load a table as it stands now; None where there is none. Asks the catalog once, `has` with `table` twice.
+
+        Raises `DamagedError` where its metadata is missing or cannot be read.
+        """
         try:
             return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
         except NoSuchTableError:
             return None
+        except UnreadError as error:
+            raise DamagedError(f"the metadata of table {table}", error.file, error.found) from error
 
     def table(self, table: str) -> Table:
         """Load a table as it stands now. Raises `LakeError` where there is none."""

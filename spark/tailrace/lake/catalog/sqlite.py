@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
@@ -30,6 +30,14 @@ _KEPT = 16
 """The number of files of metadata that are kept as they were read."""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
+
+
+class UnreadError(Exception):
+    """A file of metadata that the catalog names is missing or damaged: `file` is its address, `found` says how."""
+
+    def __init__(self, file: str, found: str) -> None:
+        self.file, self.found = file, found
+        super().__init__(f"{file} {found}")
 
 
 class LookedUp:
@@ -94,7 +102,14 @@ class LookedUp:
         return bool(self._rows(text, namespace) or self.whole.namespace_exists(namespace))
 
     def _read_metadata(self, at: str) -> TableMetadata:
-        return FromInputFile.table_metadata(load_file_io(self.properties, at).new_input(at))
+        try:
+            return FromInputFile.table_metadata(load_file_io(self.properties, at).new_input(at))
+        except FileNotFoundError as error:
+            raise UnreadError(at, "is missing") from error
+        except (ValueError, ValidationError) as error:
+            # Damaged JSON, text that is no UTF-8, or fields that metadata has to have.
+            line = next(iter(str(error).splitlines()), "")
+            raise UnreadError(at, f"is damaged: {type(error).__name__}: {line}") from error
 
     def _rows(self, text: str, *values: str) -> list[tuple[Any, ...]] | None:
         """Return the rows of a query of this catalog; None where the file cannot answer it."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import parser
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
@@ -145,10 +146,11 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | 
     """
     where, accepts = _in_log(log, wanted)
     try:
-        landed, more = _read(lake, log, where, accepts, limit, rows or scanned_rows)
-    except (ValueError, ValidationError) as error:
-        # pyiceberg binds a filter to the columns as it plans the scan.
+        # Before the scan, whose own errors are not about the condition.
+        bind(lake.table(log.name).schema(), where, case_sensitive=True)
+    except (ValueError, TypeError, ValidationError) as error:
         raise _no_condition(log, wanted.where, str(error)) from error
+    landed, more = _read(lake, log, where, accepts, limit, rows or scanned_rows)
     rejected, others = _rejected(lake, log, wanted, limit)
     dropped = lake.head(log.name).number(DUPLICATES, 0)
     return FoundRecords(log.name, landed, rejected, more or others, dropped)

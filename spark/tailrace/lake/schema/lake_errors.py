@@ -35,3 +35,16 @@ class LentError(LakeError):
 
 class OtherDefinitionError(LakeError):
     """The tables belong to a definition with another meaning."""
+
+
+class DamagedError(LakeError):
+    """A file of the lake is missing or damaged: `file` is its address, `found` how it was met."""
+
+    def __init__(self, what: str, file: str, found: str, more: int = 0) -> None:
+        """Describe the damage of `what`, such as `the metadata of table hourly`; `more` other files are damaged."""
+        self.file, self.found = file, found
+        others = f", and {more} more {'file' if more == 1 else 'files'}" if more else ""
+        super().__init__(
+            f"{what}, {file}, {found}{others}: nothing was written, and no other file is touched; put it back from a "
+            "copy of the lake, or from an earlier version of the bucket, and run this again"
+        )

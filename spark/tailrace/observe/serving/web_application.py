@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.upkeep.diagnosis import explained
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import moment
 from tailrace.observe.serving.guard import Access, Guard
@@ -163,10 +164,11 @@ def application(
                 return make(request)
             except HTTPException:
                 raise
-            except TailraceError as error:
-                return failures.told(request, error)
             except Exception as error:
-                return failures.unexpected(request, error)
+                shown = explained(error, lake.settings)
+                if isinstance(shown, TailraceError):
+                    return failures.told(request, shown)
+                return failures.unexpected(request, shown)
 
         return page
 

@@ -19,6 +19,7 @@ import typer
 import tailrace
 from tailrace.cli.commands.run.maintain import maintained_data
 from tailrace.cli.runtime.definitions import load_any
+from tailrace.lake.upkeep.diagnosis import explained
 from tailrace.model.base.errors import TailraceError
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.in_process import AT_ONCE, backfilled, loaded, loading
@@ -206,13 +207,14 @@ class _Run:
             if what == "maintain":
                 return {"done": self._maintained(MaintainJob(**asked))}
             return {"done": self._backfilled(BackfillJob.of(**asked))}
-        except TailraceError as error:
-            failed = error if isinstance(error, RunnerError) else refusal(error)
-            return {"failed": str(failed), "again": failed.again}
         except Exception as error:
-            if not _spark_lives():
+            if not isinstance(error, TailraceError) and not _spark_lives():
                 self.server.leave()
-            return {"failed": f"{type(error).__name__}: {line_of(error)}", "again": True}
+            shown = explained(error)
+            if not isinstance(shown, TailraceError):
+                return {"failed": f"{type(shown).__name__}: {line_of(shown)}", "again": True}
+            failed = shown if isinstance(shown, RunnerError) else refusal(shown)
+            return {"failed": str(failed), "again": failed.again}
 
     def _maintained(self, job: MaintainJob) -> dict[str, Any]:
         self.asker.check()

@@ -1,0 +1,167 @@
+"""Say what an error of a library means for a lake: no room, no right to write, no JVM, or a file that is damaged.
+
+Such errors come from Spark, DuckDB, Arrow, pyiceberg and SQLite, in the words of the layer that stumbled. They are told
+apart by their numbers and words, along the whole chain of causes. Where none of these fits, the lake's files are looked
+through. An error that stays without a diagnosis is a bug of ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.metadata.commit_times import refusal
+from tailrace.lake.schema.lake_errors import CatalogError, DamagedError, FencedError, LakeError, MovedError
+from tailrace.lake.upkeep.damage import damages
+from tailrace.model.base.errors import TailraceError
+from tailrace.settings import Settings, SettingsError
+
+
+class MachineError(TailraceError, OSError):
+    """The machine could not do its part: room on a disk, a right to write, memory, or a process that was ended."""
+
+
+_SAID = DamagedError | CatalogError | FencedError | MovedError | MachineError
+"""The errors that say already what happened and what mends it."""
+
+_SAFE = "nothing that was published is lost"
+
+_FULL = re.compile(r"no space left on device|disk is full|disk quota exceeded|not enough space", re.IGNORECASE)
+_BARRED = re.compile(
+    r"read-only file system|readonly database|permission denied|operation not permitted|accessdenied|access denied",
+    re.IGNORECASE,
+)
+_NO_MEMORY = re.compile(r"java heap space|GC overhead limit|OutOfMemoryError|unable to create native thread")
+_ENDED = re.compile(r"Answer from Java side is empty|Java gateway process exited|Error while sending or receiving")
+_PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()\]]+)")
+
+
+def diagnosed(error: BaseException, settings: Settings | None) -> TailraceError | None:
+    """Return the error that says what happened and what mends it; None where nothing is found.
+
+    `settings` are those of the lake that the failed work was about; None where they could not be made.
+    """
+    chain = list(_chain(error))
+    texts = [text for one in chain for text in _texts(one)]
+    for numbers, words, say in (
+        ((errno.ENOSPC, errno.EDQUOT), _FULL, _full),
+        ((errno.EROFS, errno.EACCES, errno.EPERM), _BARRED, _barred),
+    ):
+        for one in chain:
+            text = next(iter(_texts(one)), "")
+            if (isinstance(one, OSError) and one.errno in numbers) or words.search(text):
+                return say(text, _place(one, text), settings)
+    if (said := next(filter(None, map(refusal, texts)), None)) is not None:
+        return LakeError(said)
+    if any(isinstance(one, MemoryError) for one in chain) or any(map(_NO_MEMORY.search, texts)):
+        return MachineError(
+            f"there is not enough memory ({_line(texts[0])}); {_SAFE}: give Spark's JVM more (TAILRACE_DRIVER_MEMORY), "
+            "DuckDB less (TAILRACE_MEMORY), or read less at once (--per-epoch, a shorter range)"
+        )
+    if any(map(_of_a_dead_jvm, chain)):
+        return MachineError(
+            f"Spark's JVM has ended ({_line(texts[0])}); {_SAFE}: somebody or the machine's lack of memory killed it "
+            "(`dmesg` says so; TAILRACE_DRIVER_MEMORY bounds its heap); run this again, which goes on where it was"
+        )
+    return None if settings is None else _damaged(settings)
+
+
+def explained(error: Exception, settings: Settings | None = None) -> Exception:
+    """Return the diagnosis of a library's error, or of ours that a library's is behind; else the error itself.
+
+    Without `settings` the lake is the environment's.
+    """
+    if isinstance(error, TailraceError) and (isinstance(error, _SAID | ValueError) or not _foreign(error)):
+        return error
+    if settings is None:
+        with suppress(SettingsError):
+            settings = Settings()
+    return diagnosed(error, settings) or error
+
+
+def _foreign(error: BaseException) -> bool:
+    return any(not isinstance(one, TailraceError) for one in _chain(error))
+
+
+def _damaged(settings: Settings) -> DamagedError | None:
+    """Look for damaged files of the lake."""
+    # Looking finds nothing where the catalog itself cannot be asked, and then the error stands as it is.
+    with suppress(Exception):
+        found = list(damages(Lake(settings, looks=True)))
+        if found:
+            one, *more = found
+            return DamagedError(f"the {one.kind} of table {one.table}", one.file, one.found, len(more))
+    return None
+
+
+def _full(text: str, place: str, settings: Settings | None) -> MachineError:
+    return MachineError(
+        f"the disk of {place or _lake(settings)} is full ({_line(text)}); {_SAFE}: make room there "
+        "(`tailrace maintain` removes what no snapshot needs), or name another place (TAILRACE_WAREHOUSE, "
+        "TAILRACE_SCRATCH); then run this again, which goes on where it was"
+    )
+
+
+def _barred(text: str, place: str, settings: Settings | None) -> MachineError:
+    return MachineError(
+        f"{place or _lake(settings)} cannot be used as is needed ({_line(text)}); {_SAFE}: let who runs this read and "
+        "write there (chown, chmod, a policy of the bucket), or name another place"
+    )
+
+
+def _lake(settings: Settings | None) -> str:
+    return "the lake" if settings is None else str(settings.warehouse)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes, each once, the outermost first."""
+    seen, waiting = set[int](), [error]
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        waiting += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    """Yield what an error says and, of one of Java's, what its causes say."""
+    thrown: Any = getattr(error, "java_exception", None)
+    if thrown is None:
+        yield str(error)
+        return
+    # The JVM may be gone meanwhile.
+    with suppress(Exception):
+        while thrown is not None:
+            yield str(thrown.toString())
+            thrown = thrown.getCause()
+
+
+def _place(error: BaseException, text: str) -> str:
+    """Find the file that an error is about; empty where it names none."""
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        return error.filename
+    found = _PATH.search(text)
+    return found[1] if found else ""
+
+
+def _line(text: str) -> str:
+    """Cut a message to a line."""
+    return next(iter(text.strip().splitlines()), "")[:300]
+
+
+def _of_a_dead_jvm(error: BaseException) -> bool:
+    """Tell whether an error comes of a connection to the JVM that is gone."""
+    if type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception"):
+        return True
+    if _ENDED.search(str(error)):
+        return True
+    return isinstance(error, ConnectionError) and any(
+        "py4j" in frame.filename for frame in traceback.extract_tb(error.__traceback__)
+    )
