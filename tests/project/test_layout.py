@@ -1,4 +1,4 @@
-"""The package has rooms of a few modules each, which import one another one way; no module's name is there twice."""
+"""The package's rooms and modules import one another one way, and say what they hold."""
 
 from __future__ import annotations
 
@@ -16,13 +16,6 @@ MODULES = {
     for path in ROOT.rglob("*.py")
     if path.stem != "__init__"
 }
-MOST = 14
-"""How many modules a folder has at most: whoever opens it reads their names at a glance."""
-
-LONGEST = 400
-"""How many lines a module has at most."""
-
-ENGINES = ROOT / "engines"
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -40,24 +33,6 @@ def folders() -> dict[Path, list[Path]]:
     for path in MODULES.values():
         found[path.parent].append(path)
     return found
-
-
-def test_a_folder_has_a_dozen_modules_or_so() -> None:
-    assert not {str(folder): len(paths) for folder, paths in folders().items() if len(paths) > MOST}
-
-
-def test_a_module_has_one_idea_and_not_many_lines() -> None:
-    assert not {name: lines for name, path in MODULES.items() if (lines := path.read_text().count("\n")) > LONGEST}
-
-
-def test_each_modules_name_is_in_the_package_once() -> None:
-    """Engines stand side by side and have the same parts; their files may be called the same."""
-    named = defaultdict(list)
-    for path in MODULES.values():
-        named[path.stem].append(path)
-    for name, paths in named.items():
-        engines = {path.relative_to(ENGINES).parts[0] for path in paths if path.is_relative_to(ENGINES)}
-        assert len(paths) == 1 or len(engines) == len(paths), (name, paths)
 
 
 def test_folders_and_modules_import_one_another_one_way() -> None:
