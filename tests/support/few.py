@@ -95,7 +95,15 @@ FEW: dict[str, Pipeline] = {
     "days_of_some_records": replace(
         _OF_TRIPS,
         key=(),
-        each=(Derive({"capped": If(Match("value", ">", 3), Value(3), Col("value")), "twice": Col("value") * 2}),),
+        each=(
+            Derive(
+                {
+                    "capped": If(Match("value", ">", 3), Value(3), Col("value")),
+                    "twice": Col("value") * 2,
+                    "large": Col("value") * 2**60,
+                }
+            ),
+        ),
         what={"capped": Sum("capped"), "twice": Max("twice"), **_PLAIN},
         keep=Either(Both(Match("good", "==", True), Not(Missing("price"))), Match("label", "<", "y")),
         where=Calendar("day", "Asia/Tokyo"),

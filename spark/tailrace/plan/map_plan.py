@@ -16,7 +16,7 @@ from tailrace.model.definition.source_text import written
 from tailrace.plan.computation_plan import page, plan_data, table_data
 from tailrace.plan.plan_stages import Execution, PlannedQuery
 from tailrace.plan.reading import reads, taken
-from tailrace.sql.records.selections import may_fail, stepped
+from tailrace.sql.records.selections import accepted, may_fail, stepped
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Relation
 
@@ -39,6 +39,7 @@ def query(definition: Map) -> PlannedQuery | None:
     records = stepped(definition, Relation("bundle"), [*definition.log.columns, *map_rows.PLACE.values()])
     if records is None:
         return None
+    records = accepted(records) if may_fail(definition) else records
     text = map_rows.of_epoch(definition, records, Clock(0, 0, 0), 1)
     return PlannedQuery("ledger", "the rows of an epoch, here of epoch 0", text)
 

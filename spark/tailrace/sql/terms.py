@@ -147,6 +147,16 @@ class Sql:
     def multiply(self, a: Term, b: Term, type: str) -> Term:
         return self._number(f"({a} * {b})", type)
 
+    def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
+        return f"{_TRIED[by]}({a}, {b})" if type == "bigint" else f"CAST(({a} {by} {b}) AS {type})"
+
+    def floored(self, a: Term, by: int) -> Term:
+        # DIV rounds towards zero. Taking the rest off first would leave the range at its lower end.
+        return f"({a} DIV {by}L - IF({a} % {by}L < 0L, 1L, 0L))"
+
+    def converted(self, a: Term, type: str) -> Term:
+        return f"CAST({a} AS {type})"
+
     def size(self, a: Term) -> Term:
         return f"CAST(OCTET_LENGTH({a}) AS bigint)"
 
@@ -255,6 +265,10 @@ class Sql:
 
     def _number(self, text: str, type: str) -> str:
         return text if decimal_parts(type) is None else f"CAST({text} AS {type})"
+
+
+_TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
+"""The function of each operator that gives null where the result does not fit."""
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:

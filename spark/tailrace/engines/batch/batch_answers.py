@@ -18,7 +18,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import SIGN
 from tailrace.sql.epoch.partials import put_together
 from tailrace.sql.records import assignment
-from tailrace.sql.records.selections import FAILED, may_fail
+from tailrace.sql.records.selections import accepted, may_fail, rejected
 from tailrace.sql.records.stage_records import answered
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results import answers, map_rows
@@ -76,13 +76,11 @@ class Answering:
         if not self.pipeline.each:
             return source
         prepared = self.session.prepared(source, self.pipeline)
-        if not may_fail(self.pipeline):
-            return prepared
-        return Relation(f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)")
+        return accepted(prepared) if may_fail(self.pipeline) else prepared
 
     def failed(self, source: Relation) -> Query:
         """Write the query of the records that one of the stage's steps rejects, with where each came from."""
-        return Query(f"SELECT * FROM {self.session.prepared(source, self.pipeline)} WHERE {FAILED} IS NOT NULL")
+        return rejected(self.session.prepared(source, self.pipeline))
 
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
         """Write the query of the answers of assigned records, in windows that meet a condition (`answers.batch`)."""
@@ -159,8 +157,7 @@ def taken(session: Session, definition: Map, records: Relation) -> tuple[Relatio
     prepared = session.prepared(records, definition)
     if not may_fail(definition):
         return prepared, None
-    good = Relation(f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)")
-    return good, session.view(Query(f"SELECT * FROM {prepared} WHERE {FAILED} IS NOT NULL"))
+    return accepted(prepared), session.view(rejected(prepared))
 
 
 def mapped(session: Session, definition: Map, records: Relation) -> Query:

@@ -12,8 +12,9 @@ from tailrace.engines.map_side import MapSide
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
-from tailrace.sql.records.selections import stepped
+from tailrace.sql.records.selections import accepted, may_fail, rejected, stepped
 from tailrace.sql.results import map_rows
+from tailrace.sql.terms import Relation, bracketed
 
 
 class MapExecution(Stepping):
@@ -23,20 +24,28 @@ class MapExecution(Stepping):
         super().__init__(connection, definition, steps)
         self.map = definition
         columns = [*definition.log.columns, *map_rows.PLACE.values()]
-        self._text = None if steps is not None else stepped(definition, self._names["bundle"], columns)
+        own = None if steps is not None else stepped(definition, self._names["bundle"], columns)
+        self._stepped, self._may_fail = own, may_fail(definition)
 
     def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
         """Make the rows that an epoch writes to the ledger, those of rejected records included."""
-        source, name = bundle, self._names["bundle"]
-        if self._text is None:
-            taken = self._prepared(bundle)
-            source = taken.records
-        text = map_rows.of_epoch(self.map, self._text or name, clock, generation)
-        made = self._typed(self._queried(source, in_duckdb_once(text)))
-        if self._text is not None or taken.rejected is None or not taken.rejected.num_rows:
-            return made
-        text = map_rows.of_rejected(self.map, name, clock)
-        return pa.concat_tables([made, self._typed(self._queried(taken.rejected, in_duckdb_once(text)))])
+        if (own := self._stepped) is not None:
+            # Rejected records are looked for apart, by the columns that decide: no other is copied for that.
+            good, bad = (accepted(own), bracketed(rejected(own))) if self._may_fail else (own, None)
+            return self._made(bundle, good, None if bad is None else bundle, bad, clock, generation)
+        taken, name = self._prepared(bundle), self._names["bundle"]
+        return self._made(taken.records, name, taken.rejected, name, clock, generation)
+
+    def _made(
+        self, records: pa.Table, good: Relation, others: pa.Table | None, bad: Relation | None, clock: Clock,
+        generation: int,
+    ) -> pa.Table:  # fmt: skip
+        """Make the rows of relation `good` over a table of records, and of rejected ones in `bad` over another."""
+        made = self._queried(records, in_duckdb_once(map_rows.of_epoch(self.map, good, clock, generation)))
+        if others is None or bad is None:
+            return self._typed(made)
+        gone = self._queried(others, in_duckdb_once(map_rows.of_rejected(self.map, bad, clock)))
+        return pa.concat_tables([self._typed(made), self._typed(gone)])
 
 
 class DuckMap(DuckRows, MapSide[pa.Table]):

@@ -38,8 +38,8 @@ from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
 from tailrace.model.logs.log import Log
-from tailrace.sql.records.selections import FAILED, selected
-from tailrace.sql.terms import Condition, Query, Relation, all_of, quoted
+from tailrace.sql.records.selections import FAILED, step_query
+from tailrace.sql.terms import Condition, Query, Relation, all_of
 
 ROWS_A_CALL = 200_000
 """The approximate number of rows handed to a Python function at once: they are objects then."""
@@ -223,19 +223,11 @@ class DuckSession:
         return self._taken_over(pa.RecordBatchReader.from_batches(schema, caller(step, types, schema)(reader)))
 
     def _taken(self, relation: Relation, step: ElementWise, types: Mapping[str, str]) -> Relation:
-        """Take records through a step that is SQL; records that failed in an earlier step bypass it."""
+        """Take records through a step that is SQL."""
         columns = [name for name, *_ in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
-        failed, good = FAILED in columns, [name for name in columns if name != FAILED]
-        items = selected(step, types, good)
-        assert items is not None, f"{step!r} is a step for Spark"
-        if not failed:
-            return self.view(Query(f"SELECT {', '.join(items)} FROM {relation}"))
-        own = self.view(Query(f"SELECT {', '.join(map(quoted, good))} FROM {relation} WHERE {FAILED} IS NULL"))
-        made = self.view(Query(f"SELECT {', '.join(items)} FROM {own}"))
-        left = {name for name, *_ in self.connection.execute(f"DESCRIBE {made}").fetchall()} | {FAILED}
-        stay = ", ".join(name_of(name) for name in columns if name in left)
-        gone = f"SELECT {stay} FROM {relation} WHERE {FAILED} IS NOT NULL"
-        return self._named("VIEW", f"SELECT * FROM {made} UNION ALL BY NAME {gone}")
+        text = step_query(step, relation, types, columns, failing=FAILED in columns)
+        assert text is not None, f"{step!r} is a step for Spark"
+        return self.view(text)
 
     def fetched(self, text: Query) -> pa.Table:
         """Fetch the rows of a text all at once: those of an epoch, or a few."""

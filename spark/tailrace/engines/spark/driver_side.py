@@ -32,7 +32,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.selections import may_fail, needs_spark
+from tailrace.sql.records.selections import is_common
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Query
 
@@ -45,7 +45,7 @@ LATE_HERE = 1_000_000
 
 def suits_driver(definition: Definition) -> TypeGuard[Pipeline]:
     """Tell whether a definition's windows may be in this process: SQL alone takes its records through an epoch."""
-    if not isinstance(definition, Pipeline) or may_fail(definition) or needs_spark(definition):
+    if not isinstance(definition, Pipeline) or not all(map(is_common, definition.each)):
         return False
     return way(definition) is Way.SQL
 

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.map_side import MapSide
-from tailrace.engines.spark.executions.preparation import prepare, queried
+from tailrace.engines.spark.executions.preparation import held_once, prepare, queried
 from tailrace.engines.spark.productions import SparkRows
 from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
@@ -27,8 +27,7 @@ class SparkMap(SparkRows, MapSide[DataFrame]):
         frame = prepare(as_frame(self.spark, bundle), self.map)
         if not may_fail(self.map):
             return queried(self.spark, frame, lambda view: map_rows.of_epoch(self.map, view, clock, generation))
-        # Checkpointed, so that a step is called once for a record although rejected records are read apart.
-        held = frame.localCheckpoint(eager=False)
+        held, _ = held_once(frame, self.map)
         good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
         rows = queried(self.spark, good, lambda view: map_rows.of_epoch(self.map, view, clock, generation))
         return rows.unionAll(queried(self.spark, bad, lambda view: map_rows.of_rejected(self.map, view, clock)))

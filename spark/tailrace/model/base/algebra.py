@@ -7,7 +7,8 @@ executions cannot disagree about a rule: there is one text of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
 from math import ceil
 from typing import Any, Protocol, TypeAlias
@@ -34,6 +35,18 @@ class Algebra(Protocol):
 
     def multiply(self, a: Term, b: Term, type: str) -> Term:
         """Multiply a by b exactly, as `type`; both are whole numbers of at most 38 digits."""
+
+    def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
+        """Compute `a + b`, `a - b` or `a * b` exactly, as `type`; null of null, and where a bigint cannot hold it.
+
+        A decimal `type` has room for every result.
+        """
+
+    def floored(self, a: Term, by: int) -> Term:
+        """Divide a whole number by one above zero, rounded down; null of null."""
+
+    def converted(self, a: Term, type: str) -> Term:
+        """Convert an exact number to a decimal type that has room for its digits; null of null."""
 
     def size(self, a: Term) -> Term:
         """Count the bytes of a string in UTF-8; the string is not null."""
@@ -134,6 +147,8 @@ class Algebra(Protocol):
 
 _EXACT = Context(prec=80)
 _BIGINT = 2**63
+_CALCULATED: Mapping[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_DECIMALS: Mapping[str, Callable[[Any, Any], Any]] = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply}
 
 
 def _fit(value: Any, type: str) -> Any:
@@ -169,6 +184,19 @@ class Scalars:
 
     def multiply(self, a: Term, b: Term, type: str) -> Term:
         return _fit(a * b if _whole(a, b) else _EXACT.multiply(a, b), type)
+
+    def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
+        if a is None or b is None:
+            return None
+        made = _CALCULATED[by](a, b) if _whole(a, b) else _DECIMALS[by](a, b)
+        return None if type == "bigint" and not -_BIGINT <= made < _BIGINT else made
+
+    def floored(self, a: Term, by: int) -> Term:
+        return None if a is None else a // by
+
+    def converted(self, a: Term, type: str) -> Term:
+        _, scale = decimal_parts(type) or (0, 0)
+        return None if a is None else _EXACT.quantize(Decimal(a), Decimal(1).scaleb(-scale))
 
     def size(self, a: Term) -> Term:
         return len(a.encode())

@@ -2,6 +2,10 @@
 
 A column of instants counts as its microseconds since 1970, and a duration as its microseconds, so that the difference
 of two instants can be counted in minutes. The result of computing with a missing value is missing.
+
+A result that does not fit its type is null, too, and a fault of the record: `Expression.missing` tells the two apart,
+so that an execution needs no error to find it. Only a bigint may not hold a result, for a decimal type has the digits
+of every result; `Expression.unfit` names the places where that can happen at all.
 """
 
 from __future__ import annotations
@@ -11,15 +15,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import reduce
+from operator import add, mul, sub
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import Fault, unknown_column
-from tailrace.model.base.time import duration
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.base.types import MAX_PRECISION, decimal_parts, is_exact_number
 
 _BIGINT_DIGITS = 20
 """The digits of a bigint in a decimal, as `Arithmetic` counts them."""
+
+_BIGINT = (-(2**63), 2**63 - 1)
+"""The least and the greatest whole number that a bigint holds."""
+
+_BOUNDS = {"int": (-(2**31), 2**31 - 1), "bigint": _BIGINT, "timestamp": (BEGINNING, END_OF_TIME)}
+"""The least and the greatest value of a column of each type that counts as a whole number."""
+
+Bounds = tuple[int, int]
 
 Constant = str | int | bool | Decimal | timedelta
 
@@ -32,8 +45,24 @@ class Expression:
         raise NotImplementedError
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Compute the expression's value for a record with these column values."""
+        """Compute the expression's value for a record with these column values; null where it does not fit its type."""
         raise NotImplementedError
+
+    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        """Tell whether the value is missing because the record lacks what it is computed from."""
+        raise NotImplementedError
+
+    def bounds(self, types: Mapping[str, str]) -> Bounds:
+        """Return the least and the greatest value of an expression that is a bigint."""
+        return _BIGINT
+
+    def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
+        """List the outermost parts, as text, whose value may not fit its type; none where the types prove that all do.
+
+        >>> (Col("n") * Col("n") + 1).unfit({"n": "int"}), (Col("n") * Col("n") + 1).unfit({"n": "bigint"})
+        ((), ('n * n + 1',))
+        """
+        return ()
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         """Find the faults of the expression over columns of these types."""
@@ -75,6 +104,15 @@ class Col(Expression):
             return o.micros(value)
         return o.wide(value) if types[self.name] == "int" else value
 
+    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        return o.missing(record.get(self.name))
+
+    def bounds(self, types: Mapping[str, str]) -> Bounds:
+        return _BOUNDS.get(types[self.name], _BIGINT)
+
+    def __str__(self) -> str:
+        return self.name
+
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         if self.name not in types:
             yield unknown_column(path, self.name, types)
@@ -99,11 +137,25 @@ class Value(Expression):
         value = duration(self.value) if isinstance(self.value, timedelta) else self.value
         return o.literal(value, self.type(types))
 
+    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        return o.literal(False, "boolean")
+
+    def bounds(self, types: Mapping[str, str]) -> Bounds:
+        value = duration(self.value) if isinstance(self.value, timedelta) else self.value
+        return (value, value) if isinstance(value, int) else _BIGINT
+
+    def __str__(self) -> str:
+        return repr(self.value) if isinstance(self.value, str) else str(self.value)
+
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         value = self.value
         if not isinstance(value, Constant) or (isinstance(value, Decimal) and not value.is_finite()):
             expected = "a string, truth value, whole number, Decimal or duration"
             yield Fault(path, self.value, expected, 'write for example Col("price") * Decimal("1.19")')
+        elif isinstance(value, int | timedelta) and not -_BIGINT[1] <= self.bounds(types)[0] <= _BIGINT[1]:
+            yield Fault(path, self.value, "a whole number or duration that a bigint holds", "write a Decimal")
+        elif isinstance(value, Decimal) and (decimal_parts(self.type(types)) or (0,))[0] > MAX_PRECISION:
+            yield Fault(path, self.value, f"a number of at most {MAX_PRECISION} digits", "write one with fewer digits")
 
 
 @dataclass(frozen=True)
@@ -131,12 +183,33 @@ class Arithmetic(Expression):
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         type = self.type(types)
-        terms = [(one.term(o, record, types), one.type(types)) for one in (self.left, self.right)]
-        missing = o.some(*(o.missing(term) for term, _ in terms))
-        # Both branches are computed, so 0 stands in for a missing number.
-        left, right = (o.choose(o.missing(term), o.literal(0, own), term) for term, own in terms)
-        made = {"+": o.add, "-": o.subtract, "*": o.multiply}[self.operator](left, right, type)
-        return o.choose(missing, o.literal(None, type), made)
+        left, right = ((one.term(o, record, types), one.type(types)) for one in (self.left, self.right))
+        if type == "bigint":
+            return o.calculated(left[0], self.operator, right[0], type)
+        # An engine has to see how many digits each number has, to make room for the result.
+        own = [(term, f"decimal({_BIGINT_DIGITS},0)" if of == "bigint" else of) for term, of in (left, right)]
+        return o.calculated(o.converted(*own[0]), self.operator, o.converted(*own[1]), type)
+
+    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        return o.some(*(one.missing(o, record, types) for one in (self.left, self.right)))
+
+    def bounds(self, types: Mapping[str, str]) -> Bounds:
+        (least, most), (low, high) = self._range(types), _BIGINT
+        return max(least, low), min(most, high)
+
+    def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
+        if self.type(types) == "bigint" and self._range(types) != self.bounds(types):
+            return (str(self),)
+        return self.left.unfit(types) + self.right.unfit(types)
+
+    def _range(self, types: Mapping[str, str]) -> Bounds:
+        """Return the least and the greatest result, whether a bigint holds it or not."""
+        compute = {"+": add, "-": sub, "*": mul}[self.operator]
+        ends = [compute(a, b) for a in self.left.bounds(types) for b in self.right.bounds(types)]
+        return min(ends), max(ends)
+
+    def __str__(self) -> str:
+        return f"{_inner(self.left)} {self.operator} {_inner(self.right)}"
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         faulty = False
@@ -168,16 +241,32 @@ class Whole(Expression):
         return "bigint"
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        term = self.of.term(o, record, types)
-        by = duration(self.by) if isinstance(self.by, timedelta) else self.by
-        given = o.choose(o.missing(term), o.literal(0, "bigint"), term)
-        return o.choose(o.missing(term), o.literal(None, "bigint"), o.periods(given, by, 0))
+        return o.floored(self.of.term(o, record, types), self._by)
+
+    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        return self.of.missing(o, record, types)
+
+    def bounds(self, types: Mapping[str, str]) -> Bounds:
+        least, most = self.of.bounds(types)
+        return least // self._by, most // self._by
+
+    def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
+        return self.of.unfit(types)
+
+    @property
+    def _by(self) -> int:
+        return duration(self.by) if isinstance(self.by, timedelta) else self.by
+
+    def __str__(self) -> str:
+        return f"{_inner(self.of)} // {self.by}"
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         by: object = self.by
         good = isinstance(by, timedelta | int) and not isinstance(by, bool)
         if not good or by <= (timedelta(0) if isinstance(by, timedelta) else 0):  # type: ignore[operator]
             yield Fault(f"{path}.by", by, "a whole number or duration of more than zero", "write // minutes(1)")
+        elif self._by > _BIGINT[1]:
+            yield Fault(f"{path}.by", by, "a whole number or duration that a bigint holds", "write a smaller one")
         faults = list(self.of.faults(f"{path}.of", types))
         yield from faults
         if not faults and self.of.type(types) != "bigint":
@@ -223,8 +312,24 @@ class If(Expression):
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         holds, type = self.condition.holds(o, record, types), self.type(types)
-        then, *otherwise = (_widened(o, one.term(o, record, types), one.type(types), type) for one in self._branches)
+        terms = ((one.term(o, record, types), one.type(types)) for one in self._branches)
+        then, *otherwise = (term if own == type else o.converted(term, type) for term, own in terms)
         return o.choose(holds, then, otherwise[0] if otherwise else o.literal(None, type))
+
+    def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
+        then, *otherwise = (one.missing(o, record, types) for one in self._branches)
+        holds = self.condition.holds(o, record, types)
+        return o.choose(holds, then, otherwise[0] if otherwise else o.literal(True, "boolean"))
+
+    def bounds(self, types: Mapping[str, str]) -> Bounds:
+        least, most = zip(*(one.bounds(types) for one in self._branches), strict=True)
+        return min(least), max(most)
+
+    def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(part for one in self._branches for part in one.unfit(types)))
+
+    def __str__(self) -> str:
+        return f"If({self.condition}, {', '.join(map(str, self._branches))})"
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         faults = list(condition_faults(f"{path}.condition", self.condition, types))
@@ -250,14 +355,9 @@ def _common(first: str, second: str) -> str:
     return f"decimal({max(p - s, q - r) + max(s, r)},{max(s, r)})"
 
 
-def _widened(o: Algebra, term: Term, own: str, type: str) -> Term:
-    """Convert a number to a type with more digits; a missing number stays missing."""
-    if own == type:
-        return term
-    _, scale = decimal_parts(type) or (0, 0)
-    given = o.choose(o.missing(term), o.literal(0, own), term)
-    there = o.add(given, o.literal(Decimal(0).scaleb(-scale), type), type)
-    return o.choose(o.missing(term), o.literal(None, type), there)
+def _inner(part: Expression) -> str:
+    """Write a part of an expression as text, in brackets where it has an operator."""
+    return f"({part})" if isinstance(part, Arithmetic | Whole) else str(part)
 
 
 def _expression(value: Expression | Constant) -> Expression:

@@ -43,6 +43,10 @@ class ElementWise:
         """Make the step's output of one record. Raises `RecordError` where the step cannot take the record."""
         raise NotImplementedError
 
+    def may_fail(self, types: Mapping[str, str]) -> bool:
+        """Tell whether the step may reject a record with columns of these types."""
+        return False
+
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         """Find the faults of the step, for records with columns of these types."""
         raise NotImplementedError
@@ -51,6 +55,8 @@ class ElementWise:
 @dataclass(frozen=True)
 class Derive(ElementWise):
     """Columns computed by expressions of the record's own, which run in every execution.
+
+    A record for which a number does not fit its type is rejected with the reason; the others go on.
 
     >>> from tailrace.model.base.expressions import Col
     >>> euros = Derive({"euros": Col("cents") // 100})
@@ -68,7 +74,24 @@ class Derive(ElementWise):
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
         o = Scalars()
-        yield {**record, **{name: value.term(o, record, types) for name, value in self.values.items()}}
+        made = {name: value.term(o, record, types) for name, value in self.values.items()}
+        for name, reason in self.reasons(types).items():
+            if made[name] is None and not self.values[name].missing(o, record, types):
+                raise RecordError(reason)
+        yield {**record, **made}
+
+    def reasons(self, types: Mapping[str, str]) -> dict[str, str]:
+        """Say of each column whose value may not fit its type why a record is rejected for it.
+
+        >>> from tailrace.model.base.expressions import Col
+        >>> Derive({"cost": Col("n") * Col("price"), "half": Col("n") // 2}).reasons({"n": "bigint", "price": "bigint"})
+        {'cost': 'cost: n * price does not fit a bigint'}
+        """
+        parts = {name: value.unfit(types) for name, value in self.values.items()}
+        return {name: f"{name}: {' or '.join(own)} does not fit a bigint"[:_MOST] for name, own in parts.items() if own}
+
+    def may_fail(self, types: Mapping[str, str]) -> bool:
+        return bool(self.reasons(types))
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         if not self.values:
@@ -106,6 +129,9 @@ class Each(ElementWise):
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
         return {**types, **self.gives}
+
+    def may_fail(self, types: Mapping[str, str]) -> bool:
+        return True
 
     def records(self, record: Record, types: Mapping[str, str]) -> list[Record]:
         own = {name: record.get(name) for name in types}

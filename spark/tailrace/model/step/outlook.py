@@ -123,6 +123,15 @@ class Known(Algebra):
     def multiply(self, a: Term, b: Term, type: str) -> Term:
         return _of(a, b)
 
+    def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
+        return _of(a, b)
+
+    def floored(self, a: Term, by: int) -> Term:
+        return _of(a)
+
+    def converted(self, a: Term, type: str) -> Term:
+        return _of(a)
+
     def size(self, a: Term) -> Term:
         return _of(a)
 

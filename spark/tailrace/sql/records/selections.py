@@ -5,13 +5,13 @@ Steps that are code of one's own have no text here: an engine calls them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.joins import Pack, Pairs, Unpack
-from tailrace.model.definition.record_steps import Derive, Each, ElementWise, SparkColumns, SparkFrame
+from tailrace.model.definition.record_steps import Derive, ElementWise, SparkColumns, SparkFrame
 from tailrace.sql.records.join_sides import packed, paired, unpacked
-from tailrace.sql.terms import Relation, Sql, quoted
+from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted
 
 FAILED = "_failed"
 """The column that says why a step could not take a record; null where all steps could."""
@@ -19,7 +19,12 @@ FAILED = "_failed"
 
 def may_fail(pipeline: Ranged) -> bool:
     """Tell whether a step may reject records."""
-    return any(isinstance(one, Each) for one in pipeline.each)
+    types = pipeline.log.columns
+    for one in pipeline.each:
+        if one.may_fail(types):
+            return True
+        types = one.columns(types)
+    return False
 
 
 def leaves_out(pipeline: Ranged) -> bool:
@@ -27,47 +32,88 @@ def leaves_out(pipeline: Ranged) -> bool:
     return not all(map(keeps_each, pipeline.each))
 
 
-def selected(step: ElementWise, types: Mapping[str, str], columns: list[str]) -> list[str] | None:
-    """Write a step as the select-list of a query over records with these `columns`; None for code of one's own.
+def step_query(
+    step: ElementWise, source: Relation, types: Mapping[str, str], columns: Collection[str], *, failing: bool
+) -> Query | None:
+    """Write the query of a relation's records after a step; None for code of one's own.
 
-    `types` are the types of those columns that a definition knows.
+    `types` are the types of the columns that a definition knows. `failing` says whether the records have a column
+    `FAILED`: a record that failed goes on as one record, whatever the step makes of others. `columns` are all columns,
+    which only a step that may leave a record out has to know.
     """
     if isinstance(step, Derive):
         terms = {name: quoted(name) for name in types}
-        return [
-            "*",
-            *(
-                f"CAST({value.term(Sql(), terms, types)} AS {value.type(types)}) AS {quoted(name)}"
-                for name, value in step.values.items()
-            ),
-        ]
+        items = (
+            f"CAST({value.term(Sql(), terms, types)} AS {value.type(types)}) AS {quoted(name)}"
+            for name, value in step.values.items()
+        )
+        return _judged(step, Query(f"SELECT *, {', '.join(items)} FROM {source}"), types, failing=failing)
     if isinstance(step, SparkColumns):
-        return ["*", *(f"CAST({text} AS {type}) AS {quoted(n)}" for n, (type, text) in step.values.items())]
+        items = (f"CAST({text} AS {type}) AS {quoted(name)}" for name, (type, text) in step.values.items())
+        return Query(f"SELECT *, {', '.join(items)} FROM {source}")
     if isinstance(step, Pack):
-        return ["*", packed(step, types)]
-    if isinstance(step, Pairs):
-        shared = [quoted(name) for name in columns if name not in (step.left, step.right)]
-        return [*shared, f"INLINE({paired(step, types)})"]
-    if isinstance(step, Unpack):
-        shared = [quoted(name) for name in columns if name != step.name]
-        return [*shared, f"INLINE({unpacked(step, types)})"]
+        return Query(f"SELECT *, {packed(step, types)} FROM {source}")
+    if isinstance(step, Pairs | Unpack):
+        made, gone = (
+            (unpacked(step, types), (step.name,))
+            if isinstance(step, Unpack)
+            else (paired(step, types), (step.left, step.right))
+        )
+        if failing:
+            fields = (f"{quoted(name)}:{type}" for name, type in step.columns(types).items() if name not in types)
+            made = f"IF({FAILED} IS NULL, {made}, ARRAY(CAST(NULL AS struct<{','.join(fields)}>)))"
+        shared = [quoted(name) for name in columns if name not in gone]
+        return Query(f"SELECT {', '.join(shared)}, INLINE({made}) FROM {source}")
     return None
 
 
-def stepped(definition: Ranged, source: Relation, columns: list[str]) -> Relation | None:
+def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: bool) -> Query:
+    """Write the query of records after a step with the reason for which it cannot take one, if there is any.
+
+    A value is looked at by its name, so that it is computed once.
+    """
+    o, terms = Sql(), {name: quoted(name) for name in types}
+    reasons = [
+        f"IF({quoted(name)} IS NULL AND NOT {step.values[name].missing(o, terms, types)}, {o.literal(why, 'string')}, "
+        f"{null('string')})"
+        for name, why in step.reasons(types).items()
+    ]
+    if not reasons:
+        return made
+    if failing:
+        reasons.insert(0, FAILED)
+    why = reasons[0] if len(reasons) == 1 else f"COALESCE({', '.join(reasons)})"
+    others = f"* EXCEPT ({FAILED})" if failing else "*"
+    return Query(f"SELECT {others}, {why} AS {FAILED} FROM ({made})")
+
+
+def stepped(definition: Ranged, source: Relation, columns: Collection[str]) -> Relation | None:
     """Write a relation, with these columns, after a definition's steps: a query in brackets.
 
     None where a step is code of one's own. Where no step may leave a record out, `columns` may be empty.
     """
-    types = dict(definition.log.columns)
+    types, columns, failing = dict(definition.log.columns), list(columns), False
     for step in definition.each:
-        items = selected(step, types, columns)
-        if items is None:
+        text = step_query(step, source, types, columns, failing=failing)
+        if text is None:
             return None
-        source, own = Relation(f"(SELECT {', '.join(items)} FROM {source})"), step.columns(types)
+        source, own = bracketed(text), step.columns(types)
         columns = [*(name for name in columns if name in own or name not in types), *(n for n in own if n not in types)]
+        if step.may_fail(types) and not failing:
+            failing = True
+            columns.append(FAILED)
         types = dict(own)
     return source
+
+
+def accepted(prepared: Relation) -> Relation:
+    """Write the relation of records that all steps could take, from one with the column `FAILED`."""
+    return Relation(f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)")
+
+
+def rejected(prepared: Relation) -> Query:
+    """Write the query of records that a step could not take, from a relation with the column `FAILED`."""
+    return Query(f"SELECT * FROM {prepared} WHERE {FAILED} IS NOT NULL")
 
 
 def is_common(step: ElementWise) -> bool:

@@ -7,6 +7,8 @@ platform relies on:
 |---|---|---|
 | `CAST` fails | `TRY_CAST` gives null | `CAST` |
 | a text as binary is its UTF-8 | its escapes are read, other letters fail | `encode` |
+| `TRY_ADD`, `TRY_SUBTRACT`, `TRY_MULTIPLY` | `SAFE_ADD`, …, which it lacks | `TRY(a + b)` |
+| a sum or product of decimals has room for its digits | not beyond 18 of them | one side with 38 digits |
 | `COLLECT_LIST` of nothing is an empty list | null | `COALESCE(…, [])` |
 | `COUNT_IF` of no rows is 0 | null | `COUNT(*) FILTER (…)` |
 | `INLINE` makes a row of each struct | no such function | `UNNEST(…, max_depth := 2)` |
@@ -29,8 +31,12 @@ import sqlglot
 from sqlglot import exp
 
 from tailrace.engines.duckdb.database.ordering import in_order
-from tailrace.model.base.types import decimal_parts, element_type, struct_fields
+from tailrace.model.base.types import MAX_PRECISION, decimal_parts, element_type, struct_fields
 from tailrace.sql.terms import Query
+
+
+NARROW = 18
+"""The digits of the decimals that DuckDB computes in 64 bits: a result of two of them has no more either, or fails."""
 
 
 @lru_cache(maxsize=512)
@@ -75,7 +81,28 @@ def _cast(node: exp.Expression) -> exp.Expression:
     to = node.args["to"]
     if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
         return exp.Anonymous(this="encode", expressions=[node.this])
-    return exp.Cast(this=node.this, to=to)
+    return exp.Cast(this=_roomy(node.this, to), to=to)
+
+
+def _roomy(computed: exp.Expression, to: exp.DataType) -> exp.Expression:
+    """Widen a side of an operation on decimals whose result has more digits than DuckDB would give it."""
+    inside, digits = computed.unnest(), decimal_parts(to.sql().lower())
+    if digits is None or digits[0] <= NARROW or not isinstance(inside, exp.Add | exp.Sub | exp.Mul):
+        return computed
+    own = decimal_parts(inside.left.args["to"].sql().lower()) if isinstance(inside.left, exp.Cast) else None
+    if own is not None:
+        inside.left.set("to", exp.DataType.build(f"decimal({MAX_PRECISION},{own[1]})"))
+    return computed
+
+
+def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]:
+    """Return the rule that writes an operation whose result is null where it does not fit."""
+
+    def written(node: exp.Expression) -> exp.Expression:
+        made = kind(this=exp.paren(node.this, copy=False), expression=exp.paren(node.expression, copy=False))
+        return exp.Anonymous(this="try", expressions=[made])
+
+    return written
 
 
 def _listed(node: exp.Expression) -> exp.Expression:
@@ -148,6 +175,9 @@ def _added_up(node: exp.Expression) -> exp.Expression:
 
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.TryCast: _cast,
+    exp.SafeAdd: _tried(exp.Add),
+    exp.SafeSubtract: _tried(exp.Sub),
+    exp.SafeMultiply: _tried(exp.Mul),
     exp.ArrayAgg: _listed,
     exp.ArrayUniqueAgg: _listed_once,
     exp.CountIf: _count_if,

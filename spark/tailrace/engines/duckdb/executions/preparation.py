@@ -17,8 +17,8 @@ from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.record_steps import Each
-from tailrace.sql.records.selections import FAILED, may_fail, selected
-from tailrace.sql.terms import Query, Relation
+from tailrace.sql.records.selections import FAILED, may_fail, step_query
+from tailrace.sql.terms import Relation
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -57,6 +57,8 @@ class Stepping:
         table = self._steps(bundle)
         if not may_fail(self.definition):
             return Taken(table, None)
+        if table[FAILED].null_count == table.num_rows:
+            return Taken(table.drop_columns([FAILED]), None)
         good, bad = (
             self._selected(table, f"* EXCLUDE ({FAILED})" if which == "NULL" else "*", f"{FAILED} IS {which}")
             for which in ("NULL", "NOT NULL")
@@ -76,18 +78,10 @@ class Stepping:
             fields = [field for field in table.schema if field.name != FAILED]
             schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
             return pa.Table.from_batches(caller(step, dict(types), schema)(table.to_batches()), schema)
-        failed = FAILED in table.column_names
-        good = self._selected(table, f"* EXCLUDE ({FAILED})", f"{FAILED} IS NULL") if failed else table
-        items = selected(step, types, good.column_names)
-        assert items is not None
-        query = Query(f"SELECT {', '.join(items)} FROM {self._names['bundle']}")
-        made = self._queried(good, in_duckdb(query))
-        if not failed:
-            return made
-        # Failed records bypass the step, which might drop them.
-        gone = self._selected(table, "*", f"{FAILED} IS NOT NULL")
-        stay = [name for name in gone.column_names if name in (*made.column_names, FAILED)]
-        return pa.concat_tables([made, gone.select(stay)], promote_options="default")
+        columns = table.column_names
+        text = step_query(step, self._names["bundle"], types, columns, failing=FAILED in columns)
+        assert text is not None, f"{step!r} is a step for Spark"
+        return self._queried(table, in_duckdb(text))
 
     def _selected(self, table: pa.Table, items: str, where: str) -> pa.Table:
         return self._queried(table, f"SELECT {items} FROM {self._names['bundle']} WHERE {where}")

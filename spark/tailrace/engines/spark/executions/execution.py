@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
-from tailrace.engines.spark.executions.preparation import empty_frame, prepare, queried, schema_of
+from tailrace.engines.spark.executions.preparation import empty_frame, held_once, prepare, queried, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach, Resting
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.workers.worker_queries import LogFiles
@@ -139,10 +139,9 @@ class SparkExecution:
         frame = prepare(bundle, self.pipeline)
         if not may_fail(self.pipeline):
             return PreparedBundle(frame)
-        # Checkpointed, so that a step is called once for a record although rejected records are read apart.
-        held = frame.localCheckpoint(eager=False)
-        good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
-        return PreparedBundle(good.drop(FAILED), bad, (held,))
+        frame, held = held_once(frame, self.pipeline)
+        good, bad = (frame.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
+        return PreparedBundle(good.drop(FAILED), bad, held)
 
     def _with_rejected(self, rows: DataFrame, consumed: Consumed, clock: Clock) -> DataFrame:
         """Append the rows of the records that a step rejected to the ledger's other rows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -22,9 +23,11 @@ from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
-from tailrace.sql.records.selections import FAILED, keeps_each, selected
+from tailrace.sql.records.selections import FAILED, step_query, stepped
 from tailrace.sql.records.stage_records import changes
-from tailrace.sql.terms import Query, Relation, quoted
+from tailrace.sql.terms import Query, Relation, all_of, quoted
+
+Text = TypeVar("Text", Query, Relation)
 
 
 class StepError(TailraceError, RuntimeError):
@@ -34,30 +37,45 @@ class StepError(TailraceError, RuntimeError):
 def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
     """Take records through the definition's steps; they keep where each came from.
 
-    Where a step may fail there is a column `FAILED`, and a record that failed has only the log's columns. Raises
-    `StepError` where a function of a DataFrame gives other columns than it said.
+    Where a step may fail there is a column `FAILED`.
+
+    Raises `StepError` where a function of a DataFrame gives other columns than it said.
     """
-    types = pipeline.log.columns
+    types, columns = pipeline.log.columns, frame.columns
+    if pipeline.each and not any(isinstance(one, Each | SparkFrame) for one in pipeline.each):
+        return queried(frame.sparkSession, frame, lambda view: all_of(_given(stepped(pipeline, view, columns))))
     for place, one in enumerate(pipeline.each):
         frame = _taken(frame, one, types, f"{pipeline.name}: each[{place}]")
         types = one.columns(types)
     return frame
 
 
+def held_once(frame: DataFrame, definition: Ranged) -> tuple[DataFrame, tuple[DataFrame, ...]]:
+    """Return prepared records to be read twice, those that a step rejected apart, and the checkpoints that they are of.
+
+    A function is called once for a record. What SQL computes is computed for each reading, which takes the columns that
+    it needs.
+    """
+    if not any(isinstance(one, Each) for one in definition.each):
+        return frame, ()
+    held = frame.localCheckpoint(eager=False)
+    return held, (held,)
+
+
 def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place: str) -> DataFrame:
-    if keeps_each(step):
-        return frame.selectExpr(*(selected(step, types, frame.columns) or ()))
     if isinstance(step, Each):
         return _called(frame, step, types)
+    if not isinstance(step, SparkFrame):
+        columns = frame.columns
+        return queried(
+            frame.sparkSession,
+            frame,
+            lambda view: _given(step_query(step, view, types, columns, failing=FAILED in columns)),
+        )
     if FAILED in frame.columns:
         # Failed records bypass the step, which might drop them.
         good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), step, types, place)
-        gone = [name for name in types if name not in step.columns(types)]
-        return good.unionByName(frame.where(f"{FAILED} IS NOT NULL").drop(*gone), allowMissingColumns=True)
-    items = selected(step, types, frame.columns)
-    if items is not None:
-        return frame.selectExpr(*items)
-    assert isinstance(step, SparkFrame)
+        return good.unionByName(frame.where(f"{FAILED} IS NOT NULL"), allowMissingColumns=True)
     result = step.function(frame)
     expected = [*frame.columns, *step.gives]
     if not isinstance(result, DataFrame) or sorted(result.columns) != sorted(expected):
@@ -65,6 +83,11 @@ def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place:
         raise StepError(f"{place} gave {outcome}: expected a DataFrame with the columns {', '.join(expected)}")
     typed = [f"CAST({quoted(name)} AS {type}) AS {quoted(name)}" for name, type in step.gives.items()]
     return result.selectExpr(*map(quoted, frame.columns), *typed)
+
+
+def _given(text: Text | None) -> Text:
+    assert text is not None, "a step that is not written in Python has a text"
+    return text
 
 
 def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame:
