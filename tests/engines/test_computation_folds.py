@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace import Computation, Context, RecordError
+from tailrace import Computation, Context, RecordError, Timer
 from tailrace.lake.change.registry import Registry
 from tailrace.lake.commit.epoch_properties import ENGINE
 from tailrace.lake.commit.lease import Lease
@@ -20,6 +20,7 @@ from tailrace.model.definition.once import Claims, Id
 from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.computation_state import KeysState
 from tailrace.settings import Settings
+from tailrace.verify.computation_audit import audit_computation
 from tests.support.clicks import CLICKS, START, VISITS
 from tests.support.folding_here import SECOND, Folded, clicks
 from tests.support.groups import LINKS, Groups, by_hand
@@ -79,27 +80,46 @@ def test_X2_a_loop_comes_to_rest_over_restarts(settings: Settings) -> None:
 
 
 class Brittle(Computation):
-    """It fails at one record, and rejects another."""
+    """It rejects a record, fails at another, gives one what does not fit, and fails at the timer of a fourth."""
 
     state = {"total": "bigint"}
     produces = {"total": "bigint"}
 
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
         context.state.total = (context.state.total or 0) + 1
-        if record["id"] == 3:
-            raise KeyError("no such thing")
-        if record["id"] == 2:
-            raise RecordError("two")
+        match record["id"]:
+            case 2:
+                raise RecordError("two")
+            case 3:
+                raise KeyError("no such thing")
+            case 4:
+                context.state.total = 2**63
+            case 6:
+                context.set_timer("six", record["at"])
         context.produce({"total": context.state.total})
 
+    def process_timer(self, context: Context, timer: Timer) -> None:
+        raise KeyError("no such timer")
 
-def test_a_computation_that_fails_commits_nothing_of_the_epoch(settings: Settings) -> None:
+
+def test_X7_a_record_that_a_computation_cannot_take_is_rejected_and_its_key_goes_on(settings: Settings) -> None:
     one = Folded(settings, Brittle(name="brittle", log=CLICKS, key="who"))
-    rows = [{"id": n, "who": "a", "at": START, "seen": START} for n in range(4)]
-    one.epoch(rows[:3], Clock(0, instant(START), 0))
-    assert [row["reason"] for row in one.rows("rejected")] == ["two"]
-    with pytest.raises(ComputationError, match="process_record raised KeyError: 'no such thing'"):
-        one.epoch(rows[3:], Clock(1, instant(START), 1))
+    rows = [{"id": n, "who": "a", "at": START, "seen": START} for n in range(6)]
+    one.epoch(rows[:4], Clock(0, instant(START), 0))
+    one.epoch(rows[4:], Clock(1, instant(START), 1))
+    reasons = ["two", "KeyError: 'no such thing'", f"brittle: state.total = {2**63}: expected bigint"]
+    assert {row["reason"] for row in one.rows("rejected")} == set(reasons)
+    assert sorted(row["total"] for row in one.rows("production")) == [1, 2, 3]
+    found = audit_computation(one.lake, one.computation)
+    assert found.ok, [check for check in found.checks if not check.ok]
+
+
+def test_a_computation_whose_timer_fails_commits_nothing_of_the_epoch(settings: Settings) -> None:
+    one = Folded(settings, Brittle(name="brittle", log=CLICKS, key="who"))
+    rows = [{"id": n, "who": "a", "at": START, "seen": START} for n in (0, 1, 6)]
+    one.epoch(rows[:2], Clock(0, instant(START), 0))
+    with pytest.raises(ComputationError, match="process_timer raised KeyError: 'no such timer'"):
+        one.epoch(rows[2:], Clock(1, instant(START), 1))
     one.anew()
     assert one.fold.epoch == 0
     assert [row["total"] for row in one.rows("production")] == [1, 2]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace import Computation, Context, RecordError
+from tailrace import PROCESSING, Computation, Context, RecordError, Timer
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.spark.executions.preparation import schema_of
 from tailrace.engines.spark.keys import SparkKeys
@@ -73,12 +73,16 @@ def brittle_on(flag: str) -> Computation:
         produces = {"total": "bigint", "clicks": "bigint"}
 
         def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
-            if Path(self.flag).exists() and record["id"] == 25:
-                raise KeyError("no such thing")
+            if record["id"] == 25:
+                context.set_timer("due", context.processing_time, PROCESSING)
             context.state.total = (context.state.total or 0) + 1
             if record["id"] % 7 == 0:
                 raise RecordError("seven")
             context.produce({"total": context.state.total})
+
+        def process_timer(self, context: Context, timer: Timer) -> None:
+            if Path(self.flag).exists():
+                raise KeyError("no such thing")
 
     return Brittle(name="brittle", log=CLICKS, key="who", flag=flag, allowed_lateness=timedelta(hours=1))
 
@@ -91,7 +95,7 @@ def test_a_computation_that_fails_commits_nothing_and_goes_on_when_it_is_mended(
     broken.touch()
     land(folder, 0, 2)
     brittle = brittle_on(str(broken))
-    with pytest.raises(ComputationError, match=r"brittle: process_record raised KeyError: 'no such thing' \(key \('"):
+    with pytest.raises(ComputationError, match=r"brittle: process_timer raised KeyError: 'no such thing' \(key \('"):
         run(plain, lake, folder, brittle)
     assert lake.head("brittle__ledger").number("epoch") == 0
     assert lake.head("clicks").number("epoch") >= 1

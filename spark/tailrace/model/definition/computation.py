@@ -97,7 +97,8 @@ class Computation:
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
         """Take a record of the key: its declared columns by name.
 
-        Raise `RecordError` to have the record rejected: the key is then as it was before the record.
+        A record for which it raises is rejected with the reason, and the key is then as it was before the record:
+        `RecordError` has just the words that it is given.
         """
         raise NotImplementedError
 
@@ -108,7 +109,7 @@ class Computation:
     def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None:
         """Take a record fed back to the key in the epoch before: the key, the columns of `feedback`, `event_time`.
 
-        Raise `RecordError` to have the record rejected.
+        A record for which it raises is rejected, as one of `process_record` is.
         """
         raise NotImplementedError
 

@@ -26,6 +26,11 @@ class RecordError(TailraceError, ValueError):
     """A record that a step cannot take: it is rejected with this reason, and the others go on."""
 
 
+def failure(error: Exception) -> str:
+    """Write why a record is rejected that makes code of one's own fail; an error of ours says it all by itself."""
+    return (str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}")[:_MOST]
+
+
 class NeedsSparkError(TailraceError, NotImplementedError):
     """A step that only Spark can run, met where there is no Spark."""
 
@@ -139,7 +144,7 @@ class Each(ElementWise):
             given = self.function(MappingProxyType(own))
             made = [] if given is None else [given] if isinstance(given, Mapping) else list(given)
         except Exception as error:
-            raise RecordError(f"{type(error).__name__}: {error}"[:_MOST]) from error
+            raise RecordError(failure(error)) from error
         return [{**record, **self._checked(one)} for one in made]
 
     def _checked(self, record: Record) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import PROCESSING, ComputationError, Context, Timer
-from tailrace.model.definition.record_steps import RecordError
+from tailrace.model.definition.record_steps import failure
 from tailrace.model.logs.log import PLACE
 from tailrace.model.step.computation_state import (
     NOTHING,
@@ -185,11 +185,9 @@ class OneKey:
         try:
             self.computation.process_record(context, record)
             fields = self._checked(context)
-        except RecordError as error:
-            self.epoch.rejected.append(Rejected(self.epoch.record(row), str(error), self.epoch.number))
-            return
         except Exception as error:
-            raise self._failed("process_record", f"the record {record!r:.300}", error) from error
+            self.epoch.rejected.append(Rejected(self.epoch.record(row), failure(error), self.epoch.number))
+            return
         self._keep(context, fields)
         self.taken += 1
 
@@ -201,11 +199,9 @@ class OneKey:
         try:
             self.computation.process_feedback(context, columns)
             fields = self._checked(context)
-        except RecordError as error:
-            self.epoch.rejected.append(Rejected(record, str(error), self.epoch.number, returned=True))
-            return
         except Exception as error:
-            raise self._failed("process_feedback", f"the record {columns!r:.300}", error) from error
+            self.epoch.rejected.append(Rejected(record, failure(error), self.epoch.number, returned=True))
+            return
         self._keep(context, fields)
 
     def _fire(self, timer: Timer) -> None:
@@ -265,7 +261,7 @@ class OneKey:
             return ComputationError(f"{error} (in {hook}, key {self.key}, {what})")
         return ComputationError(
             f"{self.computation.name}: {hook} raised {type(error).__name__}: {error} (key {self.key}, {what}): nothing "
-            "of the epoch is committed; mend the code, or raise RecordError to reject a record"
+            "of the epoch is committed; mend the code"
         )
 
 

@@ -34,7 +34,6 @@ from tailrace.engines.duckdb.database.ordering import in_order
 from tailrace.model.base.types import MAX_PRECISION, decimal_parts, element_type, struct_fields
 from tailrace.sql.terms import Query
 
-
 NARROW = 18
 """The digits of the decimals that DuckDB computes in 64 bits: a result of two of them has no more either, or fails."""
 
