@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from functools import cache
@@ -74,7 +74,7 @@ CONDITIONS = st.sampled_from(
 )
 WHOLE = st.sampled_from([1, 2, 7, 100, 2**31, 2**63 - 1])
 LEAVES: st.SearchStrategy[Expression] = st.sampled_from([Col("n"), Col("m"), Col("lane"), Col("at"), Col("due")]) | (
-    st.sampled_from([0, 1, -1, 2, 10**9, 2**63 - 1, -(2**63) + 1, timedelta(days=9)]).map(Value)
+    st.sampled_from([Value(one) for one in (0, 1, -1, 2, 10**9, 2**63 - 1, -(2**63) + 1, timedelta(days=9))])
 )
 
 
@@ -120,7 +120,7 @@ def new(each: tuple[ElementWise, ...]) -> list[str]:
     return [name for step in each if isinstance(step, Derive) for name in step.values]
 
 
-def by_rows(each: tuple[ElementWise, ...], rows: list[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
+def by_rows(each: tuple[ElementWise, ...], rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
     for row in rows:
         why = row.get(FAILED)
         yield (why,) if why is not None else (None, *(row[name] for name in new(each)))
@@ -130,11 +130,14 @@ def as_table(records: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(records, schema=arrow_schema({name: shape_of(type) for name, type in TYPES.items()}))
 
 
-def in_process(database: duckdb.DuckDBPyConnection, each: tuple[ElementWise, ...], rows: pa.Table) -> list[Any]:
+def in_process(
+    database: duckdb.DuckDBPyConnection, each: tuple[ElementWise, ...], rows: pa.Table
+) -> list[dict[str, Any]]:
     text = stepped(Map(name="ended", log=LOG, each=each), Relation("rows_of_ends"), list(TYPES))
     assert text is not None
     database.register("rows_of_ends", rows)
-    return database.execute(in_duckdb_once(all_of(text))).to_arrow_table().to_pylist()
+    found: list[dict[str, Any]] = database.execute(in_duckdb_once(all_of(text))).to_arrow_table().to_pylist()
+    return found
 
 
 @cache
