@@ -30,12 +30,12 @@ from tailrace import (
 )
 from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.engines.choose import Engine
+from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
 from tailrace.lake.read.late_records import proposed
 from tailrace.lake.read.late_sides import late_sides_report
-from tailrace.lake.read.query_views import by_duckdb
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.chain import before, chain

@@ -24,12 +24,12 @@ from tailrace import (
     minutes,
 )
 from tailrace.cli.main import app
+from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.engines.duckdb.query import asked
 from tailrace.engines.spark.query import by_spark
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.restoration import restore
 from tailrace.lake.read.epoch_reading import EpochError
-from tailrace.lake.read.query_views import by_duckdb
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.windows.panes import Accumulation

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
+from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.sqlite import changing
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.query_views import by_duckdb
 from tailrace.lake.schema.contracts import ledger_contract, log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
 from tailrace.model.samples import examples

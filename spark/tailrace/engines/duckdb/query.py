@@ -19,11 +19,12 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tailrace.engines.choose import Bounds, Engine, EngineChoice
+from tailrace.engines.duckdb.allowed_sql import lock
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
-from tailrace.engines.duckdb.database.scans import scanned, table_bytes
+from tailrace.engines.duckdb.database.scans import files_read, here, path_of, table_bytes
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.query_views import reading, tables
+from tailrace.lake.read.query_views import reading, tables, unknown_table
 from tailrace.sql.terms import Query
 
 ALIKE: frozenset[type[exp.Expr]] = frozenset(
@@ -49,8 +50,9 @@ _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
 def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, EngineChoice] | str:
     """Answer a query on DuckDB, with the choice of DuckDB; or say, as a clause for people, why it is for Spark.
 
-    With `epoch` each table is read as it was after that epoch. Raises `LakeError` where there is no lake, and
-    `EpochError` where a table has no snapshot of the epoch.
+    With `epoch` each table is read as it was after that epoch. Raises `LakeError` where there is no lake, `EpochError`
+    where a table has no snapshot of the epoch, and `QueryError` where the query names a table that is none of the
+    lake's.
     """
     bounds = Bounds.of(lake.settings)
     if bounds.engine is Engine.SPARK:
@@ -59,12 +61,16 @@ def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, E
     if tree is None:
         return "the query has what only Spark is sure to take as Spark does"
     kinds, snapshots = reading(lake, query, epoch)
-    read = {table for table in tables(lake) for one in tree.find_all(exp.Table) if one.name.lower() == table}
-    read |= {table for table in tables(lake) if any(f"FROM {table} " in text for text in kinds.values())}
+    there = tables(lake)
+    named = {one.name.lower() for one in tree.find_all(exp.Table)}
+    own = {one.alias.lower() for one in tree.find_all(exp.CTE) if one.alias.isidentifier()}
+    if unknown := sorted(named - own - kinds.keys() - set(there)):
+        raise unknown_table(unknown[:1])
+    read = {table for table in there if table in named}
+    read |= {table for table in there if any(f"FROM {table} " in text for text in kinds.values())}
     read -= kinds.keys()
-    size = 0
-    for table in read:
-        loaded = lake.table(table)
+    size, loadeds = 0, {table: lake.table(table) for table in sorted(read)}
+    for table, loaded in loadeds.items():
         if any(isinstance(field.field_type, DecimalType) for field in loaded.schema().fields):
             return f"{table} has decimals, whose sums and means the engines type otherwise"
         size += table_bytes(loaded, snapshot=snapshots.get(table))
@@ -74,11 +80,16 @@ def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, E
     with connect(lake.settings) as connection, ExitStack() as held:
         try:
             connection.execute("SET preserve_insertion_order = true")
-            for table in sorted(read):
-                rows = held.enter_context(scanned(connection, lake, table, snapshot=snapshots.get(table)))
+            files = list[str]()
+            for table, loaded in loadeds.items():
+                scan = loaded.scan(snapshot_id=snapshots.get(table))
+                tasks = list(scan.plan_files())
+                rows = held.enter_context(files_read(connection, loaded, scan, tasks))
                 connection.execute(f"CREATE VIEW {name_of(table)} AS SELECT * FROM {rows}")
+                files += (task.file.file_path for task in tasks)
             for name, text in kinds.items():
                 connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")
+            lock(connection, map(path_of, filter(here, files)))
             found = connection.execute(in_duckdb_once(Query(tree.sql(dialect="spark")))).to_arrow_table()
         except duckdb.Error:
             # Spark reports the error in its own words, about its own SQL.
@@ -90,7 +101,7 @@ def _parsed(query: str) -> exp.Expr | None:
     """Parse a query, with Spark's names for its columns; None where something in it may mean another thing."""
     try:
         trees = sqlglot.parse(query, read="spark")
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         return None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Query) or any(not _alike(node) for node in tree.walk()):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
-from py4j.java_gateway import is_instance_of
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tailrace.engines.spark.allowed_sql import check
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.metadata.commit_times import refusal
-from tailrace.lake.read.query_views import QueryError, first_line, reading
+from tailrace.lake.read.query_views import QueryError, first_line, reading, tables
 
-_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
-_READ = ("Describe", "Show", "Explain")
+_TAKEN_AS_WRITTEN = {"spark.sql.variable.substitute": "false", "spark.sql.runSQLOnFiles": "false"}
+"""The settings by which no text of a query is filled in from the environment, and no path is a table."""
 
 
 def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
@@ -24,30 +25,27 @@ def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = No
     has no snapshot of the epoch.
     """
     try:
-        _check(spark, query)
-        views, snapshots = reading(lake, query, epoch, quote="`")
-        for table, snapshot in snapshots.items():
-            rows = f"SELECT * FROM {lake.spark_name(table)} VERSION AS OF {snapshot}"
-            spark.sql(rows).createOrReplaceTempView(table)
-        for name, text in views.items():
-            spark.sql(text).createOrReplaceTempView(name)
-        return spark.sql(query).toArrow()
+        with _settings(spark):
+            views, snapshots = reading(lake, query, epoch, quote="`")
+            # With its namespace a table would be read as it is now.
+            check(spark, lake, query, [*tables(lake), *views], bare=epoch is not None)
+            for table, snapshot in snapshots.items():
+                rows = f"SELECT * FROM {lake.spark_name(table)} VERSION AS OF {snapshot}"
+                spark.sql(rows).createOrReplaceTempView(table)
+            for name, text in views.items():
+                spark.sql(text).createOrReplaceTempView(name)
+            return spark.sql(query).toArrow()
     except PySparkException as error:
         raise QueryError(refusal(str(error)) or first_line(str(error))) from None
 
 
-def _check(spark: SparkSession, query: str) -> None:
-    jvm: Any = spark
-    plan = jvm._jsparkSession.sessionState().sqlParser().parsePlan(query)
-    if _writes(jvm.sparkContext._gateway, plan):
-        raise QueryError("expected a statement that reads, such as SELECT: `tailrace sql` changes nothing")
-
-
-def _writes(gateway: Any, plan: Any) -> bool:
-    """Tell whether a parsed statement, or one inside it, is a command or an insert."""
-    name = str(plan.getClass().getSimpleName())
-    if name.startswith(_READ):
-        return False
-    acts = any(is_instance_of(gateway, plan, f"{_LOGICAL}.{kind}") for kind in ("Command", "ParsedStatement"))
-    children = plan.children()
-    return acts or any(_writes(gateway, children.apply(place)) for place in range(children.size()))
+@contextmanager
+def _settings(spark: SparkSession) -> Iterator[None]:
+    before = {name: str(spark.conf.get(name)) for name in _TAKEN_AS_WRITTEN}
+    try:
+        for name, value in _TAKEN_AS_WRITTEN.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlparse
 
-import pyarrow as pa
-
-from tailrace.lake.catalog.backends import endpoint
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import MEANING
 from tailrace.lake.read.epoch_reading import answers_by_panes, has_answers, pinned_snapshots
@@ -33,6 +29,23 @@ class QueryError(LakeError, ValueError):
     """SQL that an engine refuses. The message is one line."""
 
 
+ALLOWED = (
+    "`tailrace sql` only reads: expected one SELECT (or WITH, VALUES, UNION), or SHOW, DESCRIBE, EXPLAIN of one, over "
+    "the lake's tables and views, with functions that compute from their arguments (docs/reading.md)"
+)
+"""What a query may have, as an error says it."""
+
+
+def refused(found: str) -> QueryError:
+    """Describe what a query has that does more than read the lake's tables, and what may be there instead."""
+    return QueryError(f"{found}: {ALLOWED}")
+
+
+def unknown_table(parts: Iterable[str]) -> QueryError:
+    """Describe a name that a query reads from and that is none of the lake's."""
+    return refused(f"{'.'.join(filter(None, parts))} is no table or view of the lake")
+
+
 class Reading(NamedTuple):
     """How a query reads a lake: its views, each with its SQL, and the snapshots of the tables that are not as now."""
 
@@ -50,11 +63,11 @@ def reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') 
         return Reading(texts, {})
     there = tables(lake)
     texts |= {
-        table: answers_by_panes(lake, table) for table in there if has_answers(table, there) and _named(table, query)
+        table: answers_by_panes(lake, table) for table in there if has_answers(table, there) and named(table, query)
     }
     wanted = " ".join([query, *texts.values()])
-    named = [table for table in there if table not in texts and _named(table, wanted)]
-    return Reading(texts, pinned_snapshots(lake, named, epoch))
+    others = [table for table in there if table not in texts and named(table, wanted)]
+    return Reading(texts, pinned_snapshots(lake, others, epoch))
 
 
 def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
@@ -64,12 +77,12 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
         if table.endswith(LEDGER):
             for name, kind in KINDS.items():
                 view = f"{table.removesuffix(LEDGER)}__{name}"
-                if _named(view, query):
+                if named(view, query):
                     columns = lake.table(table).schema().column_names if kind == PANE else []
                     items = ", ".join(["*", *_settled_index(columns, quote)])
                     texts[view] = f"SELECT {items} FROM {table} WHERE kind = '{kind}'"
             view = f"{table.removesuffix(LEDGER)}__{ROWS}"
-            if _named(view, query):
+            if named(view, query):
                 held = lake.table(table)
                 texts[view] = standing_rows(table, held.schema().column_names, held.properties, quote)
     return texts
@@ -124,40 +137,6 @@ def tables(lake: Lake) -> list[str]:
     return lake.tables
 
 
-def by_duckdb(lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
-    """Run a query by DuckDB, on each table as it stands now or as of an epoch, and return the rows.
-
-    Raises `QueryError` for SQL that DuckDB refuses or that does more than read, and `LakeError` where there is no
-    DuckDB.
-    """
-    try:
-        import duckdb
-    except ImportError:
-        raise LakeError("DuckDB is not installed: install the extra `duckdb`, or leave --engine out") from None
-    inner, snapshots = reading(lake, query, epoch)
-    with duckdb.connect() as connection:
-        for name in ("avro", "iceberg", *(("httpfs",) if lake.settings.on_s3 else ())):
-            connection.execute(f"LOAD '{extension(name)}'")
-        if lake.settings.on_s3:
-            connection.execute(_access())
-        connection.execute("SET TimeZone = 'UTC'")
-        try:
-            statements = connection.extract_statements(query)
-            if len(statements) != 1 or statements[0].type.name not in ("SELECT", "EXPLAIN"):
-                raise QueryError("expected one statement that reads, such as SELECT")
-            wanted = " ".join([query, *inner.values()])
-            for table in tables(lake):
-                if table not in inner and _named(table, wanted):
-                    place = lake.table(table).metadata_location.replace("'", "''")
-                    pin = f", snapshot_from_id = {snapshots[table]}" if table in snapshots else ""
-                    connection.execute(f"CREATE VIEW {table} AS SELECT * FROM iceberg_scan('{place}'{pin})")
-            for name, text in inner.items():
-                connection.execute(f"CREATE VIEW {name} AS {text}")
-            return connection.execute(query).to_arrow_table()
-        except duckdb.Error as error:
-            raise QueryError(first_line(str(error))) from None
-
-
 def first_line(text: str) -> str:
     """Return the first line of an engine's message that says anything, without its code.
 
@@ -168,31 +147,9 @@ def first_line(text: str) -> str:
     return re.sub(r" ?SQLSTATE: \w+;?", "", re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)).strip()
 
 
-def _named(name: str, query: str) -> bool:
+def named(name: str, query: str) -> bool:
+    """Tell whether a query has a name anywhere in its text."""
     return re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) is not None
-
-
-def _access() -> str:
-    """Write the SQL of DuckDB's secret for S3: the credentials and the server that AWS's own tools would find.
-
-    Raises `LakeError` where there are no credentials.
-    """
-    try:
-        import boto3
-    except ImportError:
-        raise LakeError("boto3 is not installed: install the extra `aws`, or leave --engine out") from None
-    session = boto3.Session()
-    credentials = session.get_credentials()
-    if credentials is None:
-        raise LakeError("there are no credentials for S3: set AWS_PROFILE, or log in, or leave --engine out")
-    keys, at = credentials.get_frozen_credentials(), endpoint("s3")
-    secret = {"KEY_ID": keys.access_key, "SECRET": keys.secret_key, "SESSION_TOKEN": keys.token}
-    secret |= {"REGION": session.region_name}
-    if at is not None:
-        place = urlparse(at)
-        secret |= {"ENDPOINT": place.netloc, "URL_STYLE": "path", "USE_SSL": str(place.scheme == "https").lower()}
-    words = (f"{name} '{value.replace(chr(39), chr(39) * 2)}'" for name, value in secret.items() if value)
-    return f"CREATE SECRET lake (TYPE s3, {', '.join(words)})"
 
 
 def extension(name: str) -> Path:

@@ -59,12 +59,14 @@ def sql(
     """
     output, settings = Output(form is Form.JSON), Settings()
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.read.query_views import by_duckdb, tables
+    from tailrace.lake.read.query_views import tables
 
     lake = Lake(settings)
     tables(lake)
     answer, by = None, engine.value
     if engine is SqlEngine.DUCKDB:
+        from tailrace.engines.duckdb.iceberg_query import by_duckdb
+
         answer = by_duckdb(lake, query, epoch)
     elif engine is SqlEngine.AUTO:
         from tailrace.engines.duckdb.query import asked

@@ -90,6 +90,8 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
+        # A name in a text is a table of the database, never a variable of whoever runs it.
+        "python_enable_replacements": False,
     }
     if threads is not None:
         config["threads"] = threads
