@@ -77,6 +77,8 @@ class BackfillOperator(BaseOperator):
             jobs = self._jobs(context, did)
             outcomes = self._run(jobs)
             did |= self._done(outcomes, dry_run=jobs[0].dry_run)
+            if not jobs[0].dry_run:
+                did |= self._behind()
         context["ti"].xcom_push(RESULT, did)
         self.log.info("%s", did["said"])
         if not did["dry_run"] and (did["changed"] or did["retracted"]):
@@ -120,6 +122,18 @@ class BackfillOperator(BaseOperator):
         with ThreadPoolExecutor(len(jobs)) as pool:
             running = [pool.submit(runner.backfill, job, lambda doing: self.log.info("%s", doing)) for job in jobs]
             return [outcome for future in running for outcome in future.result()]
+
+    def _behind(self) -> dict[str, Any]:
+        """Tell which stages lack what runs have corrected, and the ranges that bring them up."""
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
+        from tailrace.settings import Settings
+
+        behind = stages_behind(Lake(Settings()), self.pipeline)
+        for one in behind:
+            self.log.warning("%s", one.said)
+        ranges = [[text(first), text(last)] for first, last in backfills_of(behind)]
+        return {"behind": [one.said for one in behind], "brings_up": ranges} if behind else {}
 
     def _done(self, outcomes: Sequence[JobOutcome], *, dry_run: bool) -> dict[str, Any]:
         sums = {name: sum(getattr(one, name) for one in outcomes) for name in COUNTED}

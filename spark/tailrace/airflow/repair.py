@@ -13,6 +13,8 @@ from tailrace.airflow.operator import BackfillOperator, telling
 from tailrace.airflow.ranges import Extent, Interval
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import text
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.runners.jobs import LONGEST_REASON, RunnerError
 
@@ -42,28 +44,40 @@ class ProposeOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
         from tailrace.lake.read.late_records import late_report, proposed
+        from tailrace.lake.read.late_sides import late_sides_report
         from tailrace.settings import Settings
 
         did = {"pipeline": self.pipeline.name}
         with telling(context, did):
             lake = Lake(Settings())
-            reports = [late_report(lake, stage) for stage in self.pipeline.stages]
+            reports = [
+                late_sides_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
+                for stage in chain(self.pipeline)
+                if isinstance(stage, Pipeline | Join)
+            ]
+            behind = stages_behind(lake, self.pipeline)
         ready = [one for report in reports for one in report.ready]
         waiting = sum(len(report.ranges) for report in reports) - len(ready)
         summary = f"{sum(one.records for one in ready):,} late records are in no answer"
         if waiting:
             summary += f"; {waiting} more ranges wait for their windows to close"
         context["ti"].xcom_push(RESULT, did | {"said": summary})
-        if not ready:
+        corrections = backfills_of(behind)
+        if not ready and not corrections:
             raise AirflowSkipException("nothing came too late for a window that is closed: there is nothing to repair")
-        ranges = proposed(ready)
-        context["ti"].xcom_push(TABLE, table(reports, ranges))
+        # What is taken in comes first, so that the stages that lack it are computed after it.
+        ranges = [*(proposed(ready) if ready else []), *corrections]
+        context["ti"].xcom_push(TABLE, table(reports, ranges, [one.said for one in behind if one.ready]))
         context["ti"].xcom_push(RANGES, [list(one) for one in ranges])
 
 
-def table(reports: Sequence[LateReport], ranges: Sequence[Interval]) -> str:
-    """Write a Markdown table of the ranges that can be repaired now, and a line of what would be backfilled."""
+def table(reports: Sequence[LateReport], ranges: Sequence[Interval], behind: Sequence[str] = ()) -> str:
+    """Write a Markdown table of the ranges that can be repaired now, and a line of what would be backfilled.
+
+    `behind` are lines of what stages lack that earlier runs have corrected.
+    """
     lines = ["| pipeline | windows from | to | late records | windows |", "|---|---|---|--:|--:|"]
     lines += [
         f"| {report.pipeline.name} | {text(one.first)} | {text(one.last)} | {one.records:,} | {one.windows:,} |"
@@ -71,6 +85,7 @@ def table(reports: Sequence[LateReport], ranges: Sequence[Interval]) -> str:
         for one in report.ready
     ]
     spans = " and ".join(f"{text(first)} to {text(last)}" for first, last in ranges)
+    lines += ["", *(f"- {line}" for line in behind)] if behind else []
     return "\n".join([*lines, "", f"Approving backfills {spans}; what comes out equal is left untouched."])
 
 

@@ -19,6 +19,7 @@ from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.branch import Branch
@@ -35,6 +36,19 @@ from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Condition, Query
 
 
+def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
+    """Raise `BackfillError` where a later stage could not follow what is corrected of open windows up to `last`."""
+    head = lake.head(ledger_name(pipeline.name))
+    for stage in pipeline.stages:
+        if stage.stamp is not None and (stage is not pipeline or ONWARD in head.properties):
+            closed = pipeline.closed_until(head.number("watermark"))
+            raise BackfillError(
+                f"windows up to {text(last)} are still open to the stream, and answers of {stage.name} happen "
+                f"at their {stage.timestamp.value} record's time, by which the ledger's are not compared: pass a "
+                f"--to of at most {text(closed)}, up to where windows are closed"
+            )
+
+
 class Handover(WindowsRun):
     """The run of the windows that a stream can still reach."""
 
@@ -42,21 +56,9 @@ class Handover(WindowsRun):
         super().__init__(session, pipeline, first, last)
         self.answering = answering(session, pipeline)
         self.ledger = ledger_name(pipeline.name)
-        self._check()
+        check_followers(self.lake, pipeline, last)
         # Windows that merge are corrected with those that they overlap, which may be beside the range.
         self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)
-
-    def _check(self) -> None:
-        """Raise `BackfillError` where a later stage could not follow what is corrected."""
-        for stage in self.pipeline.stages:
-            read = stage is not self.pipeline or ONWARD in self.lake.head(self.ledger).properties
-            if read and stage.stamp is not None:
-                closed = self.pipeline.closed_until(self._head().number("watermark"))
-                raise BackfillError(
-                    f"windows up to {text(self.last)} are still open to the stream, and answers of {stage.name} happen "
-                    f"at their {stage.timestamp.value} record's time, by which the ledger's are not compared: pass a "
-                    f"--to of at most {text(closed)}, up to where windows are closed"
-                )
 
     def _head(self) -> Head:
         return self.lake.head(self.ledger)

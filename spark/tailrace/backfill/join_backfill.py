@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from tailrace.backfill.range_run import RowsRun, folded_head
 from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
 from tailrace.engines.batch import log_records
-from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.batch.run_engine import session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.run_inputs import SeenRuns
 from tailrace.lake.schema.filters import Filter
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
@@ -32,31 +33,31 @@ def backfill_join(
     lake: Lake,
     join: Join,
     first: int,
-    last: int = END_OF_TIME,
+    last: int,
+    seen: Mapping[str, SeenRuns],
     *,
     reason: str | None = None,
     dry_run: bool = False,
     begun: Callable[[Session], None] = lambda session: None,
-    spark: bool = True,
+    must: bool = True,
 ) -> list[Backfilled]:
-    """Recompute the pairs that happened in `[first, last)`, in microseconds, as one run.
+    """Recompute the pairs that happened in `[first, last)`, in microseconds, as one run, which has seen these runs.
 
-    Raises `BackfillError` where no stream has run yet, or all of the range is still open to it.
+    Where all of the range is still open to the stream there is no run, or with `must` a `BackfillError`, which is
+    raised where no stream has run yet, too.
     """
-
-    def run(lake: Lake) -> list[Backfilled]:
-        pinned = folded_head(lake, join)
-        end = min(last, join.open_from(pinned.number("watermark", BEGINNING)))
-        if first >= end:
-            raise BackfillError(
-                f"from {text(end)} on records of {join.name} may still get a partner or be corrected, which the stream "
-                "sees to: pass an earlier --from, or wait"
-            )
-        with session_for(lake, join, "backfill", read(lake, join, first, end)) as session:
-            begun(session)
-            return [JoinRun(session, join, first, end, pinned).run(reason, dry_run)]
-
-    return here_first(lake, run) if spark else run(lake)
+    pinned = folded_head(lake, join)
+    end = min(last, join.open_from(pinned.number("watermark", BEGINNING)))
+    if first >= end:
+        if not must:
+            return []
+        raise BackfillError(
+            f"from {text(end)} on records of {join.name} may still get a partner or be corrected, which the stream "
+            "sees to: pass an earlier --from, or wait"
+        )
+    with session_for(lake, join, "backfill", read(lake, join, first, end)) as session:
+        begun(session)
+        return [JoinRun(session, join, first, end, pinned).run(reason, dry_run, seen)]
 
 
 def read(lake: Lake, join: Join, first: int, last: int) -> list[tuple[str, Filter]]:

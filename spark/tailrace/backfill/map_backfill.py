@@ -12,13 +12,14 @@ from tailrace.backfill.range_run import RowsRun, folded_head
 from tailrace.backfill.result import Backfilled, Found, as_of
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import mapped
-from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.batch.run_engine import session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import FileChange, Head
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.range_replacement import COUNTS
+from tailrace.lake.commit.run_inputs import SeenRuns
 from tailrace.lake.schema.filters import Filter
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
@@ -31,25 +32,21 @@ def backfill_map(
     lake: Lake,
     definition: Map,
     first: int,
-    last: int = END_OF_TIME,
+    last: int,
+    seen: Mapping[str, SeenRuns],
     *,
     reason: str | None = None,
     dry_run: bool = False,
     begun: Callable[[Session], None] = lambda session: None,
-    spark: bool = True,
 ) -> list[Backfilled]:
     """Recompute a map's rows for the records of event times `[first, last)`, in microseconds, as one run.
 
-    Raises `BackfillError` where no stream has run yet.
+    The run has `seen` these runs. Raises `BackfillError` where no stream has run yet.
     """
-
-    def run(lake: Lake) -> list[Backfilled]:
-        pinned = folded_head(lake, definition)
-        with session_for(lake, definition, "backfill", read(lake, definition, first, last)) as session:
-            begun(session)
-            return [MapRun(session, definition, first, last, pinned).run(reason, dry_run)]
-
-    return here_first(lake, run) if spark else run(lake)
+    pinned = folded_head(lake, definition)
+    with session_for(lake, definition, "backfill", read(lake, definition, first, last)) as session:
+        begun(session)
+        return [MapRun(session, definition, first, last, pinned).run(reason, dry_run, seen)]
 
 
 def read(lake: Lake, definition: Map, first: int, last: int) -> list[tuple[str, Filter]]:

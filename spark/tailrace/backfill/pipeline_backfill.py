@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from tailrace.backfill import join_backfill, map_backfill
-from tailrace.backfill.handover import Handover
+from tailrace.backfill.handover import Handover, check_followers
 from tailrace.backfill.join_backfill import backfill_join
 from tailrace.backfill.map_backfill import backfill_map
 from tailrace.backfill.range_run import ClosedRun, WindowsRun, folded_head
@@ -22,21 +22,23 @@ from tailrace.backfill.shared_answers import Shared
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.batch.run_engine import choice_for, here_first, session_for
-from tailrace.engines.choose import EngineChoice
+from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.run_inputs import SeenRuns, seen_by_now
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.filters import Filter, after, every, up_to
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.chain import Definition, Ranged, before, chain
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.window_spans import windows_between
 from tailrace.sql.results.answers import current, differences, events_from, events_in, events_until, in_range, new
 from tailrace.sql.results.backfill_rows import pane_rows
 from tailrace.sql.terms import Condition
@@ -60,12 +62,13 @@ def backfill(
     is empty or cannot be computed, and `OtherDefinitionError` where the tables are another definition's.
     """
     _check(lake, pipeline, first, last)
-    if isinstance(pipeline, Join):
-        return backfill_join(lake, pipeline, first, last, reason=reason, dry_run=dry_run)
-    if isinstance(pipeline, Map):
-        return backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run)
+    seen = _Seen(lake, pipeline).of(pipeline)
 
     def run(lake: Lake) -> list[Backfilled]:
+        if isinstance(pipeline, Join):
+            return backfill_join(lake, pipeline, first, last, seen, reason=reason, dry_run=dry_run)
+        if isinstance(pipeline, Map):
+            return backfill_map(lake, pipeline, first, last, seen, reason=reason, dry_run=dry_run)
         closed = pipeline.closed_until(folded_head(lake, pipeline).number("watermark"))
         if pipeline.earlier is not None and last > closed:
             raise BackfillError(
@@ -73,14 +76,14 @@ def backfill(
                 f"{pipeline.earlier.name}: backfill all stages, or pass a --to of at most {text(closed)}"
             )
         with _opened(lake, pipeline, first, last) as (session, shared):
-            return [part.run(reason, dry_run) for part in _parts(session, pipeline, first, last, shared)]
+            return [part.run(reason, dry_run, seen) for part in _parts(session, pipeline, first, last, shared)]
 
     return here_first(lake, run)
 
 
 def backfill_stages(
     lake: Lake,
-    pipeline: Ranged,
+    definition: Ranged,
     first: int,
     last: int = END_OF_TIME,
     *,
@@ -89,38 +92,98 @@ def backfill_stages(
     begun: Callable[[Session], None] = lambda session: None,
     spark: bool = True,
 ) -> Sequence[tuple[Ranged, list[Backfilled]]]:
-    """Backfill every stage of a definition, in order; the answers of each stage are computed once, from the log.
+    """Backfill a definition after everything that it reads, in order: pipelines, joins and maps.
 
-    If one stage cannot be backfilled, none is changed. Where windows of a later stage are still open, the range of the
-    stage before it begins as early as these reach. They are computed of what the stage has read; what is corrected of
-    the stage before while that is open, they get with the stream's next epoch (X4).
+    The answers of a pipeline's stages are computed once, from the log; what reads a join or a map is computed from the
+    rows that stand of it. If one stage cannot be backfilled, none is changed. A stage of a pipeline has the range from
+    where the windows of the next one begin that belong to its own range. So each stage is made of what the stage before
+    it says after the run. Open windows of a later stage are computed of what the stage has read; what is corrected of
+    the stage before while that is open, they get with the stream's next epoch (X4). Windows that lack a correction
+    because they belong to no part of the range are found by `corrections.stages_behind`. A computation is left alone.
 
-    `begun` is called with the session before anything is computed. Where DuckDB runs out of room Spark takes over;
-    without `spark` the caller gets a `RoomError` instead.
+    `begun` is called with each session before anything is computed in it. Where DuckDB runs out of room Spark takes
+    over; without `spark` the caller gets a `RoomError` instead.
     """
-    for stage in pipeline.stages:
+    groups = _groups(definition)
+    for stage in (stage for group in groups for stage in group.stages):
         _check(lake, stage, first, last)
-    if isinstance(pipeline, Join):
-        runs = backfill_join(lake, pipeline, first, last, reason=reason, dry_run=dry_run, begun=begun, spark=spark)
-        return [(pipeline, runs)]
-    if isinstance(pipeline, Map):
-        runs = backfill_map(lake, pipeline, first, last, reason=reason, dry_run=dry_run, begun=begun, spark=spark)
-        return [(pipeline, runs)]
+    for stage in (stage for group in groups if isinstance(group, Pipeline) for stage in group.stages):
+        if last > stage.closed_until(folded_head(lake, stage).number("watermark")):
+            check_followers(lake, stage, last)
+    seen, done = _Seen(lake, definition), dict[str, tuple[Ranged, list[Backfilled]]]()
+    for group in groups:
 
-    def run(lake: Lake) -> list[tuple[Pipeline, list[Backfilled]]]:
-        firsts = _firsts(lake, pipeline, first, last)
-        with _opened(lake, pipeline, min(firsts.values()), last) as (session, shared):
-            begun(session)
-            stages = [(stage, _parts(session, stage, firsts[stage.name], last, shared)) for stage in pipeline.stages]
-            return [(stage, [part.run(reason, dry_run) for part in parts]) for stage, parts in stages]
+        def run(lake: Lake, group: Ranged = group) -> list[tuple[Ranged, list[Backfilled]]]:
+            if isinstance(group, Join):
+                runs = backfill_join(
+                    lake, group, first, last, seen.of(group),
+                    reason=reason, dry_run=dry_run, begun=begun, must=group is definition,
+                )  # fmt: skip
+                return [(group, runs)]
+            if isinstance(group, Map):
+                runs = backfill_map(
+                    lake, group, first, last, seen.of(group), reason=reason, dry_run=dry_run, begun=begun
+                )
+                return [(group, runs)]
+            firsts = _firsts(group, first, last)
+            with _opened(lake, group, min(firsts.values()), last) as (session, shared):
+                begun(session)
+                parts = [(stage, _parts(session, stage, firsts[stage.name], last, shared)) for stage in group.stages]
+                found = list[tuple[Ranged, list[Backfilled]]]()
+                for stage, own_parts in parts:
+                    runs = [part.run(reason, dry_run, seen.of(stage)) for part in own_parts]
+                    seen.made(stage, runs)
+                    found.append((stage, runs))
+                return found
 
-    return here_first(lake, run) if spark else run(lake)
+        for stage, runs in here_first(lake, run) if spark else run(lake):
+            seen.made(stage, runs)
+            # A stage that is one of two readers' is there twice: the second time nothing of it is left to change.
+            done[stage.name] = stage, [*done.get(stage.name, (stage, []))[1], *runs]
+    return list(done.values())
 
 
-def engine_for(lake: Lake, pipeline: Ranged, first: int, last: int) -> EngineChoice:
-    """Choose the engine for a range, as `backfill` does, and raise `backfill`'s errors for the range and the tables."""
-    _check(lake, pipeline, first, last)
-    return choice_for(lake, pipeline, _read(lake, pipeline, first, last))[0]
+def engine_for(lake: Lake, definition: Ranged, first: int, last: int) -> EngineChoice:
+    """Choose the engine for a range, as `backfill_stages` does; Spark where any of the stages is computed by it.
+
+    Raises the errors of `backfill_stages` for the range and the tables.
+    """
+    chosen = list[EngineChoice]()
+    for group in _groups(definition):
+        _check(lake, group, first, last)
+        chosen.append(choice_for(lake, group, _read(lake, group, first, last))[0])
+    return next((one for one in chosen if one.engine is not Engine.DUCKDB), chosen[-1])
+
+
+def _groups(definition: Ranged) -> list[Ranged]:
+    """List what is backfilled in one session each, in order: joins, maps, and the last of the stages of a pipeline."""
+    found: list[Ranged] = []
+
+    def visit(one: Definition) -> None:
+        for direct in before(one.stages[0] if isinstance(one, Pipeline) else one):
+            visit(direct)
+        if isinstance(one, Ranged) and one not in found:
+            found.append(one)
+
+    visit(definition)
+    return found
+
+
+class _Seen:
+    """The runs that each stage's run has seen of what it reads: those before the backfill, and the backfill's own."""
+
+    def __init__(self, lake: Lake, definition: Ranged) -> None:
+        self._runs = seen_by_now(lake, definition)
+
+    def of(self, stage: Ranged) -> dict[str, SeenRuns]:
+        """Return the runs of everything that a stage reads."""
+        names = {one.name for one in chain(stage)[:-1]}
+        return {name: runs for name, runs in self._runs.items() if name in names}
+
+    def made(self, stage: Ranged, runs: Sequence[Backfilled]) -> None:
+        """Add the runs that the backfill has made of a stage."""
+        committed = [one.run.generation for one in runs if one.run.status == "committed"]
+        self._runs[stage.name] = self._runs.get(stage.name, SeenRuns()).and_of(committed)
 
 
 @contextmanager
@@ -150,15 +213,14 @@ def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:
     check_definition(lake, pipeline)
 
 
-def _firsts(lake: Lake, pipeline: Pipeline, first: int, last: int) -> dict[str, int]:
-    """Find where the range begins for each stage: the open windows of a later one need those before to be computed."""
+def _firsts(pipeline: Pipeline, first: int, last: int) -> dict[str, int]:
+    """Find where the range begins for each stage: where the windows begin that a later stage has in its range."""
     found = dict[str, int]()
     for stage in reversed(pipeline.stages):
         found[stage.name] = first
-        closed = stage.closed_until(folded_head(lake, stage).number("watermark"))
-        if last > closed and stage.earlier is not None:
-            since = events_in(stage, max(first, closed))
-            first = BEGINNING if since is None else min(first, since)
+        if stage.earlier is not None and windows_between(stage.where, first, last):
+            since = events_in(stage, first)
+            first = BEGINNING if since is None else min(first, max(BEGINNING, since))
     return found
 
 

@@ -18,6 +18,7 @@ from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.answers_merge import Follows, Unfollowed
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.range_replacement import COUNTS, EndedRun, Replacing
+from tailrace.lake.commit.run_inputs import SeenRuns, as_text
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, before, equal, every, since
@@ -36,15 +37,20 @@ class RangeRun(ABC):
         self.session, self.lake, self.definition = session, session.lake, definition
         self.first, self.last = first, last
 
-    def run(self, reason: str | None, dry_run: bool) -> Backfilled:
-        """Do the run, or with `dry_run` compute what it would change."""
+    def run(self, reason: str | None, dry_run: bool, seen: Mapping[str, SeenRuns]) -> Backfilled:
+        """Do the run, or with `dry_run` compute what it would change.
+
+        `seen` are the runs of what the stage reads that the run is sure to see.
+        """
         started, by, head = time.perf_counter(), self.session.choice, self._head()
         epoch = head.number("epoch")
         if dry_run:
             planned = draft(self.definition, self.first, self.last, epoch)
             return ended(EndedRun(planned, self._tried(planned, head).counts), started, by)
-        runs = Runs(self.lake, self.definition)
-        run = runs.start("backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by))
+        runs, inputs = Runs(self.lake, self.definition), as_text(seen)
+        run = runs.start(
+            "backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by), inputs=inputs
+        )
         self.follower = self._followed(f"backfill_{run.run}")
         try:
             return ended(self._replaced(Replacing(self.lake, runs, self), run), started, by)

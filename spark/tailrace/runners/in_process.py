@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.chain import Ranged, chain
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject
 from tailrace.plan.loader import load_ranged
@@ -54,7 +54,8 @@ def backfilled(
     `begun` is called with the session before anything is computed. Without `spark` it raises `RoomError` where DuckDB
     runs out of room.
     """
-    with observing(Subject("backfill", settings, definition.stages), tell) as observed:
+    ranged = tuple(one for one in chain(definition) if isinstance(one, Ranged))
+    with observing(Subject("backfill", settings, ranged), tell) as observed:
         from tailrace.backfill.pipeline_backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
 

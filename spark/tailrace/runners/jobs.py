@@ -180,6 +180,10 @@ class GaveWay(BaseModel):
     generation: int
 
 
+BEHIND = "behind"
+"""The key of the data of a run, as `tailrace backfill --json` prints them, with the stages that lack corrections."""
+
+
 class JobOutcome(BaseModel):
     """The result of a run for one stage, as `tailrace backfill --json` prints it. The range is of window timestamps."""
 
@@ -230,7 +234,7 @@ class JobOutcome(BaseModel):
     @classmethod
     def all_of(cls, data: Mapping[str, Any]) -> list[JobOutcome]:
         """Read the outcomes of a run, in order, from the data of `as_data`. Raises `RunnerError` for other data."""
-        last = {name: value for name, value in data.items() if name != "earlier"}
+        last = {name: value for name, value in data.items() if name not in ("earlier", BEHIND)}
         try:
             return [cls.model_validate(one) for one in (*data.get("earlier", ()), last)]
         except ValidationError as error:

@@ -18,11 +18,13 @@ from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import CLOCK, times_of
 from tailrace.lake.commit.lease import LENDER, TOKEN
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.corrections.stages_behind import stages_behind
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.filters import at_most
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.chain import before as read_by
 from tailrace.model.definition.source_text import length
 from tailrace.model.logs.log import Log
 from tailrace.sql.results.map_rows import PLACE
@@ -166,6 +168,18 @@ class Audited:
         rows = self.session.rows(Query(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}"))
         quotes = "; ".join(str({n: v for n, v in row.items() if not n.startswith("part_")}) for row in rows)
         return Check(name, False, f"{same:,} {self.of} the same, {changes}: {quotes}")
+
+
+def corrections_came(lake: Lake, definition: Definition) -> Iterator[Check]:
+    """Check that a definition lacks nothing of what backfills have corrected of those that it reads (rule V4).
+
+    Nothing for a definition that reads logs of sources alone. What no backfill could bring yet is told, and no fault.
+    """
+    if not read_by(definition):
+        return
+    behind = [one for one in stages_behind(lake, definition) if one.stage.name == definition.name]
+    detail = "; ".join(one.said for one in behind) or "what backfills corrected of what it reads is in it"
+    yield Check("corrections reached it", not any(one.ready for one in behind), detail)
 
 
 def epochs_in_order(lake: Lake, ledger: str, snapshot: int | None, clocks: tuple[str, ...] = CLOCK) -> Check:

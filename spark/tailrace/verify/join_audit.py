@@ -19,7 +19,7 @@ from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
 from tailrace.sql.terms import Query, Relation, all_of, bracketed
-from tailrace.verify.audit_checks import Audit, Audited, Check
+from tailrace.verify.audit_checks import Audit, Audited, Check, corrections_came
 
 
 def audit_join(lake: Lake, join: Join) -> Audit:
@@ -64,6 +64,7 @@ class _JoinAudit(Audited):
         checks.append(
             self.compared("pairs are the batch's", join_output.differences(self.join, self._expected(), held))
         )
+        checks += corrections_came(self.lake, self.join)
         return Audit(counts, tuple(checks), self.session.choice)
 
     def _counts(self) -> dict[str, int]:

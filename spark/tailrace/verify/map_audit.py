@@ -18,7 +18,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Condition, Query, Relation, all_of
-from tailrace.verify.audit_checks import Audit, Audited, Check
+from tailrace.verify.audit_checks import Audit, Audited, Check, corrections_came
 
 
 def audit_map(lake: Lake, definition: Map) -> Audit:
@@ -65,6 +65,7 @@ class _MapAudit(Audited):
             checks.append(self.rejected_again(rejected, all_of(self.failed)))
         differences = map_rows.differences(self.map, all_of(self.computed), all_of(self.current), doubled=True)
         checks.append(self.compared("rows are the batch's", differences))
+        checks += corrections_came(self.lake, self.map)
         return Audit(counts, tuple(checks), self.session.choice)
 
     def _counts(self) -> dict[str, int]:

@@ -37,7 +37,7 @@ from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out, may_fail
 from tailrace.sql.results.answers import current, differences
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
-from tailrace.verify.audit_checks import Audit, Audited, Check, committed_backfills
+from tailrace.verify.audit_checks import Audit, Audited, Check, committed_backfills, corrections_came
 from tailrace.verify.join_audit import audit_join
 from tailrace.verify.map_audit import audit_map
 
@@ -98,6 +98,7 @@ class _Audit(Audited):
             *(self._rejected() if may_fail(self.first) and self.pipeline is self.first else []),
             self._batch_answers(),
             *([self._panes_give_answers()] if self.lake.has(self.pipeline.name) else []),
+            *corrections_came(self.lake, self.pipeline),
         ]
         return Audit(counts, tuple(checks), self.session.choice)
 

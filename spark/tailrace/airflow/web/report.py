@@ -43,6 +43,12 @@ def _body(did: Mapping[str, Any] | None, state: str) -> Iterator[str]:
     else:
         yield f'<p class="said">{escape(str(did["said"]))}</p>'
     yield _table(list(_facts(did)))
+    if did.get("behind"):
+        yield "<h1>Behind what was corrected</h1>"
+        yield "".join(f"<p>{escape(str(one))}</p>" for one in did["behind"])
+        ranges = " and ".join(f"{first} to {last}" for first, last in did.get("brings_up", ()))
+        if ranges:
+            yield f"<p>To bring it up, trigger a run over {escape(ranges)}.</p>"
     if did.get("parts"):
         yield "<h1>Its runs</h1>"
         yield _runs(did["parts"])

@@ -8,7 +8,10 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Run:
-    """A run as its latest row has it. `first` to `last` is a half-open range of window timestamps, in microseconds."""
+    """A run as its latest row has it. `first` to `last` is a half-open range of window timestamps, in microseconds.
+
+    `inputs` says which runs of the definitions that it reads it has seen (`commit.run_inputs`).
+    """
 
     run: str
     kind: str
@@ -23,6 +26,7 @@ class Run:
     retracted: int | None = None
     reason: str | None = None
     engine: str | None = None
+    inputs: str | None = None
     at: datetime | None = None
 
     def overlaps(self, first: int, last: int) -> bool:

@@ -62,7 +62,7 @@ class Runs:
 
     def start(
         self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None,
-        engine: str | None = None,
+        engine: str | None = None, inputs: str | None = None,
     ) -> Run:  # fmt: skip
         """Enter a new run, in a generation above every other's: two runs that start at once get two (rule V2)."""
         self.lake.ensure(runs_contract(self.pipeline))
@@ -80,6 +80,7 @@ class Runs:
             log_epoch=log_epoch,
             reason=reason,
             engine=engine,
+            inputs=inputs,
         )
         return self.renewed(draft)
 
@@ -145,13 +146,13 @@ def _row(run: Run) -> dict[str, Any]:
 def _run(row: Mapping[str, Any]) -> Run:
     first = instant(row["range_start"]) if row["range_start"] else BEGINNING
     last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
-    # A table of runs that is older than the column `engine` lacks it.
+    # A table of runs that is older than a column lacks it.
     same: dict[str, Any] = {name: row.get(name) for name in _SAME}
     return Run(first=first, last=last, **same)
 
 
 _SAME = (
     *("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at"),
-    *("changed", "untouched", "retracted", "reason", "engine"),
+    *("changed", "untouched", "retracted", "reason", "engine", "inputs"),
 )
 """The fields that a run and its row have alike."""

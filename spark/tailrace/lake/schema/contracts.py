@@ -263,6 +263,7 @@ def runs_contract(pipeline: Ranged) -> Contract:
         "retracted": Column("bigint", "windows taken back"),
         "reason": Column("string", "why it was run, or why it gave way"),
         "engine": Column("string", "the engine that computed it, and why; none of a stream, whose epochs say it"),
+        "inputs": Column("string", "JSON: of each definition that it reads, the last generation seen, then those not"),
     }
     kind = type(pipeline).__name__.lower() if isinstance(pipeline, Windowless) else "pipeline"
     return Contract(runs_name(pipeline.name), f"runs of {kind} {pipeline.name}", columns)

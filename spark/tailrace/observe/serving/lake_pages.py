@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from tailrace.lake.corrections.stages_behind import backfills_of
 from tailrace.lake.read.late_records import proposed
 from tailrace.model.definition.chain import Definition, chain, keeping_answers
 from tailrace.model.definition.computation import Computation
@@ -136,8 +137,12 @@ class LakePages:
         """Show how every stage stands."""
         with self.reader.session() as session:
             states = [self.states.of(session, stage) for stage in self.served.stages.values()]
-        settings = self.reader.lake.settings
-        return self._page("overview.html", "Overview", states=states, namespace=settings.namespace)
+        settings, remedies = self.reader.lake.settings, dict[str, list[Any]]()
+        for state in states:
+            stage = self.served.stages[state.name]
+            ranges = backfills_of(state.lacks)
+            remedies[state.name] = [self._remedy(self.served.text_of(stage), stage, *one) for one in ranges]
+        return self._page("overview.html", "Overview", states=states, remedies=remedies, namespace=settings.namespace)
 
     def time(self, request: Request) -> Response:
         """Show a range of event time by what computed it, and the answers in it."""

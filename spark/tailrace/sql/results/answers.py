@@ -12,6 +12,7 @@ from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import END_OF_WINDOW
+from tailrace.model.windows.window_spans import window_at
 from tailrace.model.windows.windows import Fixed, Windowing
 from tailrace.sql.epoch.partials import aggregated, finished
 from tailrace.sql.query_shapes import NEWEST, equal_in, first_of, side_by_side
@@ -127,7 +128,8 @@ def events_in(pipeline: Pipeline, first: int) -> int | None:
     longest = pipeline.where.longest
     if longest is None or isinstance(pipeline.where, OwnWindows) or first <= BEGINNING:
         return None
-    return first + 1 - longest
+    found = window_at(pipeline.where, first)
+    return first + 1 - longest if found is None else found.start
 
 
 def events_from(pipeline: Pipeline, first: int) -> int | None:

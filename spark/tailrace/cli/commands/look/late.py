@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,14 @@ from tailrace.cli.runtime.definitions import load_ranged
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, table
+from tailrace.cli.terminal.corrections import backfill_commands, behind_data, tell_behind
 from tailrace.cli.terminal.formats import bounds, counted, span
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.base.time import moment, text
+from tailrace.model.base.time import text
+from tailrace.model.definition.chain import chain
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
@@ -33,29 +34,34 @@ def late(definition: Definition, json: Json = False) -> None:
     """Show what came too late for its window, grouped by range of event time, and how to repair it.
 
     A record that is too late is in the log but in no answer, until a backfill of its range takes it in. What one has
-    taken in is not shown. Of a definition of several stages each is shown. Of a join, the event times whose pairs may
-    lack them. Reads the ledger, without Spark.
+    taken in is not shown. Everything that the definition reads is shown, stages and joins. Of a join, the event times
+    whose pairs may lack them. Stages that lack what backfills have corrected are named, too. Reads the ledger, without
+    Spark.
     """
     output, settings = Output(json), Settings()
     pipeline = load_ranged(definition)
-    if isinstance(pipeline, Map):
+    stages = [stage for stage in chain(pipeline) if isinstance(stage, Pipeline | Join)]
+    if not stages:
         raise UsageError(
             f"{definition}: {pipeline.name} is a map, and has no windows that a record could be too late for: expected "
             "a pipeline or a join"
         )
     looking()
     from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.corrections.stages_behind import stages_behind
     from tailrace.lake.read.late_records import late_report
     from tailrace.lake.read.late_sides import late_sides_report
 
     lake = Lake(settings)
     reports = [
         late_sides_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
-        for stage in pipeline.stages
+        for stage in stages
         if lake.has(ledger_name(stage.name))
     ]
+    behind = stages_behind(lake, pipeline)
     if json:
-        output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in reports]})
+        lacks = list(behind_data(definition, behind))
+        output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in reports], "behind": lacks})
         return
     if not reports:
         output.whole(f"{pipeline.name}: no stream has run yet: tailrace stream {definition} --from DIR")
@@ -65,6 +71,7 @@ def late(definition: Definition, json: Json = False) -> None:
     if commands:
         output.text("", Text("to take them in:", style="dim"))
         output.whole(*commands)
+    tell_behind(output, definition, behind)
 
 
 def _lines(report: LateReport) -> Iterator[Any]:
@@ -95,9 +102,7 @@ def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
     """Write the commands that take the ranges in: one for each, or one over all where they are many or overlap."""
     from tailrace.lake.read.late_records import proposed
 
-    # The beginning and the end of time are written as instants, too: the options take nothing else.
-    at = [[moment(micros).isoformat().replace("+00:00", "Z") for micros in bounds] for bounds in proposed(ready)]
-    return [f"tailrace backfill {shlex.quote(definition)} --from {first} --to {last}" for first, last in at]
+    return backfill_commands(definition, proposed(ready))
 
 
 def _data(report: LateReport) -> dict[str, Any]:

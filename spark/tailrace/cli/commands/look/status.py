@@ -13,6 +13,7 @@ from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Ranged, Windowless
@@ -52,6 +53,7 @@ def status(
         _computation(output, settings, pipeline, str(definition))
         return
     from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.corrections.stages_behind import stages_behind
     from tailrace.lake.read.pipeline_status import overview
     from tailrace.lake.read.pipeline_status import status as report
 
@@ -64,10 +66,12 @@ def status(
             output.text(*_overview(settings, logs, pipelines))
         return
     state = report(lake, pipeline)
+    behind = [] if state.pipeline is None else stages_behind(lake, pipeline)
     if json:
         own = _data(state.pipeline, state.logs, pipeline) if state.pipeline else {"pipeline": pipeline.name}
         of_logs = [_log_data(log) for log in state.logs]
-        output.data({**own, "started": state.pipeline is not None, "logs": of_logs})
+        lacks = {"behind": list(behind_data(str(definition), behind))}
+        output.data({**own, "started": state.pipeline is not None, "logs": of_logs, **lacks})
         return
     output.text(
         Text.assemble(
@@ -80,21 +84,26 @@ def status(
     output.text(facts(_facts(pipeline, state.pipeline, state.logs)))
     if state.pipeline.runs:
         output.text("", *_runs(state.pipeline.runs))
+    tell_behind(output, str(definition), behind)
 
 
 def _computation(output: Output, settings: Settings, computation: Computation, definition: str) -> None:
     from dataclasses import asdict
 
     from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.corrections.stages_behind import stages_behind
     from tailrace.lake.read.computation_status import computation_status
 
-    state = computation_status(Lake(settings), computation)
+    lake = Lake(settings)
+    state = computation_status(lake, computation)
+    behind = [] if state is None else stages_behind(lake, computation)
     if output.json:
         own = {"computation": computation.name} if state is None else asdict(state)
         instants = ("watermark", "onward", "processing_time", "next")
         times = {} if state is None else {name: _text(getattr(state, name)) for name in instants}
         logs = [] if state is None else [_log_data(log) for log in state.logs]
-        output.data({**own, **times, "started": state is not None, "logs": logs})
+        lacks = {"behind": list(behind_data(definition, behind))}
+        output.data({**own, **times, "started": state is not None, "logs": logs, **lacks})
         return
     where = f"  log {log_names(computation.sources)}  lake {settings.warehouse}"
     output.text(Text.assemble((computation.name, "bold"), (where, "dim")))
@@ -121,6 +130,7 @@ def _computation(output: Output, settings: Settings, computation: Computation, d
         ("fingerprint", computation.fingerprint),
     ]
     output.text(facts(rows))
+    tell_behind(output, definition, behind)
 
 
 def _facts(pipeline: Ranged, own: PipelineStatus, logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:

@@ -12,6 +12,7 @@ from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definitions, EngineName, Json, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.computation import Computation
@@ -33,6 +34,7 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
     audits: dict[str, Audit] = {}
     with waiting(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
         from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.corrections.stages_behind import stages_behind
         from tailrace.verify.computation_audit import audit_computation
         from tailrace.verify.pipeline_audit import audit as run
 
@@ -41,12 +43,19 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
             doing(f"counting {stage.name}")
             counted = audit_computation(lake, stage) if isinstance(stage, Computation) else run(lake, stage)
             audits[stage.name] = counted
+        behind = {place: stages_behind(lake, one) for place, one in zip(definitions, asked, strict=True)}
     if json:
-        data = [_of_stages([_data(stage.name, audits[stage.name]) for stage in one]) for one in chains]
+        data = [
+            _of_stages([_data(stage.name, audits[stage.name]) for stage in one])
+            | ({"behind": list(behind_data(place, lacks))} if (lacks := behind[place]) else {})
+            for place, one in zip(definitions, chains, strict=True)
+        ]
         output.data(data[0] if len(data) == 1 else {"ok": all(one.ok for one in audits.values()), "definitions": data})
     else:
         for place, (name, audited) in enumerate(audits.items()):
             output.text(*([""] if place else []), *_lines(name, audited))
+        for definition, lacks in behind.items():
+            tell_behind(output, definition, lacks)
     if not all(one.ok for one in audits.values()):
         raise typer.Exit(ExitStatus.FOUND)
 

@@ -10,14 +10,15 @@ from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, output_for
+from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.formats import counted, parsed, span, time_text
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.definition.chain import Ranged, Windowless
+from tailrace.model.definition.chain import Ranged, Windowless, chain
 from tailrace.model.definition.computation import Computation
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject
-from tailrace.runners.jobs import JobOutcome
+from tailrace.runners.jobs import BEHIND, JobOutcome
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ def backfill(
     A window belongs to the range that holds its last instant. One that comes out equal is left alone, one that
     changed is taken back and fired again, one that is not produced any more is taken back. Windows that the stream can
     still reach are a run of their own, which borrows the stream's lease; the stream goes on from what it leaves. A run
-    that finds its range covered by a newer one gives way (exit status 4). Of a definition of several stages each is
-    computed from the log, the first one first, once its windows are closed. Of a map a range has the records with an
-    event time in it.
+    that finds its range covered by a newer one gives way (exit status 4). All that the definition reads is computed
+    with it, the first one first: stages, maps and joins. Of a map or a join a range has the records with an event time
+    in it. What a stage has in wider windows than the range, it lacks; that is said, with the command that brings it. A
+    computation cannot be computed apart, and is left alone.
     """
     pipeline = load_any(definition)
     if isinstance(pipeline, Computation):
@@ -63,23 +65,28 @@ def backfill(
     settings = on_engine(Settings(), engine)
     output = output_for(settings, json=json)
     doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {time_text(begin)} to {time_text(end)}"
-    subject = Subject("backfill", settings, pipeline.stages)
+    ranged = tuple(one for one in chain(pipeline) if isinstance(one, Ranged))
+    subject = Subject("backfill", settings, ranged)
     with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
         from tailrace.backfill.pipeline_backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.corrections.stages_behind import stages_behind
 
         lake = Lake(settings, observed.tell)
         by_stage = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
+        behind = [] if dry_run else stages_behind(lake, pipeline)
     runs = [(stage, backfilled) for stage, own in by_stage for backfilled in own]
     if json:
-        output.data(
-            JobOutcome.as_data([JobOutcome.of(stage, backfilled, dry_run=dry_run) for stage, backfilled in runs])
-        )
+        done = JobOutcome.as_data([JobOutcome.of(stage, backfilled, dry_run=dry_run) for stage, backfilled in runs])
+        output.data(done | ({BEHIND: list(behind_data(definition, behind))} if behind else {}))
     else:
         for place, (stage, backfilled) in enumerate(runs):
             if place:
                 output.text("")
             _show(output, stage, backfilled, dry_run=dry_run)
+        if dry_run and any(isinstance(stage, Windowless) and run.changed + run.retracted for stage, run in runs[:-1]):
+            output.say("stages that read it are compared with its rows as they stand: they may change further")
+        tell_behind(output, definition, behind)
     if any(backfilled.gave_way is not None for _, backfilled in runs):
         raise typer.Exit(ExitStatus.GAVE_WAY)
 

@@ -15,6 +15,7 @@ from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.corrections.stages_behind import StageBehind, stages_behind
 from tailrace.lake.read.computation_status import ComputationStatus, computation_status
 from tailrace.lake.read.late_records import LateReport, late_report
 from tailrace.lake.read.late_sides import late_sides_report
@@ -25,7 +26,7 @@ from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.chain import Definition, Windowless
+from tailrace.model.definition.chain import Definition, Windowless, chain
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
@@ -44,7 +45,7 @@ class StageState:
     """How a stage stands; `epoch` is None where no stream has made its tables yet, and other fields where it has none.
 
     `same` is false where another definition made the tables. `lag` is how far the watermark is behind processing time,
-    in microseconds.
+    in microseconds. `lacks` says which corrections of what the stage reads are not in it.
     """
 
     name: str
@@ -65,6 +66,7 @@ class StageState:
     generation: int | None = None
     same: bool = True
     runs: tuple[Run, ...] = ()
+    lacks: tuple[StageBehind, ...] = ()
     logs: tuple[LogStatus, ...] = field(default=())
 
     @property
@@ -91,7 +93,7 @@ class LastStates:
 
     def of(self, session: Session, stage: Definition) -> StageState:
         """Read how a stage stands, where its tables have moved since."""
-        mark = standing(session.lake, [stage])
+        mark = standing(session.lake, chain(stage))
         held = self._found.get(stage.name)
         if held is None or held[0] != mark:
             held = self._found[stage.name] = (mark, stage_state(session, stage))
@@ -123,6 +125,7 @@ def stage_state(session: Session, stage: Definition) -> StageState:
         late_left=None if report is None else report.records - report.repaired,
         generation=own.generation,
         runs=tuple(run for run in own.runs if run.kind != "stream")[-LAST:][::-1],
+        lacks=_lacks(lake, stage),
     )
 
 
@@ -130,7 +133,11 @@ def _computation(lake: Lake, stage: Computation) -> StageState:
     own = computation_status(lake, stage)
     if own is None:
         return StageState(stage.name, kind_of(stage))
-    return replace(_common(stage, own, own.logs), made=own.productions)
+    return replace(_common(stage, own, own.logs), made=own.productions, lacks=_lacks(lake, stage))
+
+
+def _lacks(lake: Lake, stage: Definition) -> tuple[StageBehind, ...]:
+    return tuple(one for one in stages_behind(lake, stage) if one.stage.name == stage.name)
 
 
 def _common(stage: Definition, own: PipelineStatus | ComputationStatus, logs: Sequence[LogStatus]) -> StageState:

@@ -1,0 +1,58 @@
+"""How commands tell which stages lack a correction, and the backfills that bring it to them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from tailrace.cli.terminal.console import Output
+from tailrace.model.base.time import END_OF_TIME, moment, text
+
+if TYPE_CHECKING:
+    from tailrace.lake.corrections.stages_behind import StageBehind
+
+
+def backfill_commands(definition: str, ranges: Iterable[tuple[int, int]]) -> list[str]:
+    """Write the commands that backfill these ranges of a definition, in microseconds."""
+
+    def at(micros: int) -> str:
+        # The beginning of time is written as an instant, too: the options take nothing else.
+        return moment(micros).isoformat().replace("+00:00", "Z")
+
+    return [
+        f"tailrace backfill {shlex.quote(definition)} --from {at(first)}"
+        + (f" --to {at(last)}" if last < END_OF_TIME else "")
+        for first, last in ranges
+    ]
+
+
+def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) -> None:
+    """Write which stages are behind which runs, and the commands that bring them up; nothing where none is."""
+    if not behind:
+        return
+    from tailrace.lake.corrections.stages_behind import backfills_of
+
+    output.text("", Text("behind what was corrected:", style="yellow"))
+    output.whole(*(one.said for one in behind))
+    if commands := backfill_commands(definition, backfills_of(behind)):
+        output.text("", Text("to bring it up:", style="dim"))
+        output.whole(*commands)
+
+
+def behind_data(definition: str, behind: Sequence[StageBehind]) -> Iterator[dict[str, Any]]:
+    """Yield which stages are behind which runs, as JSON data, each with the command that brings it up, if any does."""
+    if not behind:
+        return
+    from tailrace.lake.corrections.stages_behind import backfills_of
+
+    for one in behind:
+        yield {
+            "stage": one.stage.name,
+            "range": [text(one.first), text(one.last)],
+            "lacks": [{"of": cause.of, "run": cause.run.run} for cause in one.causes],
+            "ready": one.ready,
+            "command": next(iter(backfill_commands(definition, backfills_of([one]))), None),
+        }

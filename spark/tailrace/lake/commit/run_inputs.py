@@ -1,0 +1,107 @@
+"""The runs of other definitions that a run has read, so that a correction which a stage lacks is known for good.
+
+What a backfill corrects of a stage's closed windows, or of the rows of a map or a join, no stream brings to the stages
+that read it: a run of these has to. Each run therefore notes which runs of its inputs it has seen (column `inputs`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Commit
+from tailrace.lake.commit.archive import commits
+from tailrace.lake.commit.range_replacement import Replaced
+from tailrace.lake.commit.runs_table import gone_back_to, runs_named
+from tailrace.lake.schema.table_names import ledger_name, runs_name
+from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.computation import Computation
+
+
+@dataclass(frozen=True)
+class SeenRuns:
+    """The committed runs of one definition that were there: of generations up to `last`, but for those in `less`."""
+
+    last: int = 0
+    less: frozenset[int] = frozenset()
+
+    def __contains__(self, generation: int) -> bool:
+        return generation <= self.last and generation not in self.less
+
+    def and_of(self, generations: Iterable[int]) -> SeenRuns:
+        """Return these runs and those of further generations.
+
+        >>> seen = SeenRuns(3).and_of([6])
+        >>> [generation in seen for generation in (3, 4, 5, 6, 7)]
+        [True, False, False, True, False]
+        """
+        more = frozenset(generations)
+        last = max(self.last, *more, 0)
+        return SeenRuns(last, (self.less | frozenset(range(self.last + 1, last + 1))) - more)
+
+
+def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
+    """Write the runs that a run has seen, by their definition's name, for the table of runs; None for no input.
+
+    >>> as_text({"visits": SeenRuns(7, frozenset({5}))})
+    '{"visits":[7,5]}'
+    """
+    found = {name: [of.last, *sorted(of.less)] for name, of in sorted(seen.items())}
+    return json.dumps(found, separators=(",", ":")) if found else None
+
+
+def from_text(text: str | None) -> dict[str, SeenRuns] | None:
+    """Read the runs that a run has seen; None where the run does not say, being older than the column."""
+    if text is None:
+        return None
+    return {name: SeenRuns(last, frozenset(less)) for name, (last, *less) in json.loads(text).items()}
+
+
+def seen_by_now(lake: Lake, definition: Definition) -> dict[str, SeenRuns]:
+    """Find the runs of everything that a definition reads, directly or not, which a run that starts now will see."""
+    found = dict[str, SeenRuns]()
+    for one in chain(definition)[:-1]:
+        if isinstance(one, Computation):
+            continue
+        runs = _runs(lake, one.name)
+        done = {run.run for run in _published(lake, one.name, runs)}
+        open_ = {run.generation for run in runs if run.status == "started" and run.run not in done}
+        found[one.name] = SeenRuns(max((run.generation for run in runs), default=0), frozenset(open_))
+    return found
+
+
+def standing_runs(lake: Lake, name: str) -> list[Run]:
+    """List the backfills of a definition, by its name, that what it holds now goes by, in the order of generations.
+
+    A generation that was built since (`apply`) has nothing of the backfills before it; one that was gone back to has
+    those that it had.
+    """
+    runs = _runs(lake, name)
+    done = {run.run for run in _published(lake, name, runs)}
+    held: dict[int, list[Run]] = {1: []}
+    at = 1
+    for run in runs:
+        if run.kind == "backfill" and run.run in done:
+            held[at].append(run)
+        elif run.kind in ("apply", "rollback") and run.status == "committed":
+            at, before = run.generation, held.get(gone_back_to(run.reason), [])
+            held[at] = [] if run.kind == "apply" else list(before)
+    return held[at]
+
+
+def _runs(lake: Lake, name: str) -> list[Run]:
+    return runs_named(lake, name) if lake.has(runs_name(name)) else []
+
+
+def _published(lake: Lake, name: str, runs: Iterable[Run]) -> list[Run]:
+    """Select the runs whose commit is in the ledger: one that was killed after its commit is entered as started."""
+    whole = [run for run in runs if run.kind == "backfill"]
+    left = [run for run in whole if run.status == "started"]
+    made = set[str]()
+    if left:
+        all_ = (Commit(one.snapshot, one.properties) for one in commits(lake, ledger_name(name)).all)
+        made = {one.run for one in map(Replaced.of, all_) if one is not None}
+    return [run for run in whole if run.status == "committed" or (run.status == "started" and run.run in made)]

@@ -1,0 +1,218 @@
+"""Find the windows and rows of stages that lack what a backfill corrected of a stage before them (rules V4 and X4).
+
+A run computes the windows of its range. A window of a later stage that holds an answer of the range, and is not in it,
+is not computed: it is wider than the range, or the stage was left out. The table of runs says so for good: a run notes
+which runs of its inputs it has seen, so what no run covers that has seen a correction is behind that. What a backfill
+corrects of windows that are still open, the streams of later stages read themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.run_inputs import SeenRuns, from_text, standing_runs
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.filters import after, before, equal, every
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
+from tailrace.model.definition.chain import Definition, Ranged, chain
+from tailrace.model.definition.chain import before as read_by
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Panes
+from tailrace.model.windows.panes import END_OF_WINDOW
+from tailrace.model.windows.window_spans import windows_between, windows_holding
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A run that corrected some of definition `of`."""
+
+    of: str
+    run: Run
+
+
+@dataclass(frozen=True)
+class StageBehind:
+    """A range of a stage that lacks what runs have corrected: of window timestamps, or of event times; microseconds.
+
+    `open_from` is where the stage's stream still sees to its rows, up to which a backfill may go: at or before `first`
+    where it has to wait. None for a computation, which no backfill computes.
+    """
+
+    stage: Definition
+    first: int
+    last: int
+    causes: tuple[Cause, ...]
+    open_from: int | None = END_OF_TIME
+
+    @property
+    def ready(self) -> bool:
+        """Whether a backfill can bring the corrections now."""
+        return self.open_from is not None and self.first < self.open_from
+
+    @property
+    def said(self) -> str:
+        """What is behind what, in words."""
+        windows = "windows" if isinstance(self.stage, Pipeline) else "rows"
+        by = dict.fromkeys(f"run {one.run.run} corrected of {one.of}" for one in self.causes)
+        named = " and ".join([*by][-2:]) + (f" and {len(by) - 2} runs before" if len(by) > 2 else "")
+        where = f"{windows} of {self.stage.name} from {text(self.first)} to {text(self.last)} lack what {named}"
+        if self.open_from is None:
+            return f"{where}; a computation is not computed apart: stream it under another name"
+        if not self.ready:
+            return f"{where}; a backfill can bring it once they are closed: by now up to {text(self.open_from)}"
+        return where
+
+
+def stages_behind(lake: Lake, definition: Definition) -> list[StageBehind]:
+    """Find what is behind of a definition and of everything that it reads, in order.
+
+    A stage is behind, too, by what another one lacks that it reads. A backfill of the ranges that are ready brings all
+    up, of all stages at once.
+    """
+    found: dict[str, list[StageBehind]] = {}
+    for stage in chain(definition):
+        if (inputs := read_by(stage)) and lake.has(ledger_name(stage.name)):
+            found[stage.name] = list(_of_stage(lake, stage, inputs, found))
+    return [one for lacks in found.values() for one in lacks]
+
+
+def backfills_of(behind: Iterable[StageBehind]) -> list[tuple[int, int]]:
+    """List the ranges of the backfills that bring up what can be brought up now, none within another."""
+    spans = sorted({(one.first, min(one.last, one.open_from or BEGINNING)) for one in behind if one.ready})
+    joined = list[tuple[int, int]]()
+    for first, last in spans:
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _of_stage(
+    lake: Lake, stage: Definition, inputs: Sequence[Definition], before_: dict[str, list[StageBehind]]
+) -> Iterator[StageBehind]:
+    own = [] if isinstance(stage, Computation) else standing_runs(lake, stage.name)
+    covering = [(run, from_text(run.inputs)) for run in own]
+    lacks = list[tuple[int, int, tuple[Cause, ...]]]()
+    for input_ in inputs:
+        if isinstance(input_, Computation):
+            # It gives what it gave, whatever was corrected before it.
+            continue
+        for run in standing_runs(lake, input_.name):
+            if run.changed == 0 and run.retracted == 0:
+                continue
+            seen = [one for one, inputs_seen in covering if _has_seen(one, inputs_seen, input_.name, run)]
+            left = _left(lake, stage, input_, run.first, run.last, seen)
+            if left and isinstance(input_, Pipeline):
+                left = _left(lake, stage, input_, run.first, _closed(lake, input_, run), seen)
+            lacks += [(*span, (Cause(input_.name, run),)) for span in left]
+        for one in before_.get(input_.name, ()):
+            lacks += [(*span, one.causes) for span in _left(lake, stage, input_, one.first, one.last, ())]
+    for first, last, causes in _joined(lacks):
+        yield StageBehind(stage, first, last, causes, _open_from(lake, stage))
+
+
+def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction: Run) -> bool:
+    """Tell whether a run was computed with a correction, and with all that this knew of the log."""
+    if (run.log_epoch or -1) < (correction.log_epoch or -1):
+        return False
+    if inputs is None:
+        # A run that is older than the column.
+        return run.at is not None and correction.at is not None and run.at >= correction.at
+    return correction.generation in inputs.get(of, SeenRuns())
+
+
+def _closed(lake: Lake, pipeline: Pipeline, run: Run) -> int:
+    """Return where the windows end that were closed as a run computed them; later stages' streams read the others."""
+    known = _recorded(lake, ledger_name(pipeline.name))
+    if run.log_epoch not in known:
+        return run.last
+    return min(run.last, pipeline.closed_until(known[run.log_epoch]))
+
+
+def _recorded(lake: Lake, ledger: str) -> dict[int, int]:
+    return {epoch: one.clock.watermark for epoch, one in recorded(lake, ledger).items()}
+
+
+def _left(
+    lake: Lake, stage: Definition, input_: Ranged, first: int, last: int, seen: Sequence[Run]
+) -> list[tuple[int, int]]:
+    """Find what a change of an input's range concerns of a stage, without what these runs of the stage computed."""
+    if first >= last:
+        return []
+    spans = [_concerned(lake, stage, input_, first, last)]
+    for run in seen:
+        spans = [part for span in spans for part in _without(span, run)]
+    if isinstance(stage, Pipeline):
+        spans = [span for span in spans if windows_between(stage.where, *span)]
+    return spans
+
+
+def _without(span: tuple[int, int], run: Run) -> Iterator[tuple[int, int]]:
+    first, last = span
+    for part in ((first, min(last, run.first)), (max(first, run.last), last)):
+        if part[0] < part[1]:
+            yield part
+
+
+def _concerned(lake: Lake, stage: Definition, input_: Ranged, first: int, last: int) -> tuple[int, int]:
+    """Find the range of a stage's windows or rows that are made of what happened in a range of its input."""
+    if isinstance(input_, Pipeline) and input_.timestamp is not END_OF_WINDOW:
+        longest = None if input_.where.merges else input_.where.longest
+        first = BEGINNING if longest is None else max(BEGINNING, first - longest)
+    if isinstance(stage, Pipeline):
+        span = windows_holding(stage.where, first, last)
+        return (span[0], _reached(lake, stage, first, last)) if stage.where.merges else span
+    if isinstance(stage, Join):
+        if stage.where is not None:
+            return windows_holding(stage.where, first, last)
+        reach = max(stage.reach)
+        return max(BEGINNING, first - reach), min(END_OF_TIME, last + reach)
+    return first, last
+
+
+def _reached(lake: Lake, pipeline: Pipeline, first: int, last: int) -> int:
+    """Find where the windows end that merge, and that what happened in a range may be in, by the panes there are."""
+    gap = pipeline.where.reach
+    low, high = max(BEGINNING, first - gap), min(END_OF_TIME, last + gap)
+    if isinstance(pipeline.log, Panes) or gap == 0:
+        return END_OF_TIME
+    rows = lake.table(ledger_name(pipeline.name)).scan(
+        row_filter=every(equal("kind", PANE), before(SPAN[0], high), after(SPAN[1], low)), selected_fields=(SPAN[1],)
+    )
+    ends = (batch[SPAN[1]].to_pylist() for batch in rows.to_arrow_batch_reader())
+    return max((instant(end) for batch in ends for end in batch), default=high)
+
+
+def _open_from(lake: Lake, stage: Definition) -> int | None:
+    """Return up to where a backfill may compute a stage now; None for a computation."""
+    if isinstance(stage, Computation):
+        return None
+    watermark = lake.head(ledger_name(stage.name)).number("watermark", BEGINNING)
+    if isinstance(stage, Join):
+        return stage.open_from(watermark)
+    if isinstance(stage, Pipeline) and any(one.stamp is not None for one in stage.stages[:-1]):
+        return stage.closed_until(watermark)
+    return END_OF_TIME
+
+
+def _joined(lacks: Iterable[tuple[int, int, tuple[Cause, ...]]]) -> Iterator[tuple[int, int, tuple[Cause, ...]]]:
+    """Join ranges that overlap or touch, with all that caused them."""
+    held: tuple[int, int, tuple[Cause, ...]] | None = None
+    for first, last, causes in sorted(lacks, key=lambda one: one[:2]):
+        if held is None or first > held[1]:
+            if held is not None:
+                yield held
+            held = first, last, causes
+        else:
+            held = held[0], max(held[1], last), tuple(dict.fromkeys((*held[2], *causes)))
+    if held is not None:
+        yield held

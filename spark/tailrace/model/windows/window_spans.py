@@ -1,0 +1,60 @@
+"""Which windows a range of event time concerns, as far as the windowing alone tells (rule V5).
+
+A window belongs to the range that holds its timestamp, its last microsecond. Instants are microseconds.
+"""
+
+from __future__ import annotations
+
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing
+
+
+def window_at(where: Windowing, at: int) -> Window | None:
+    """Return the only window that holds an instant, whatever the record; None where several may, or one by its record.
+
+    >>> from tailrace.model.base.time import hours
+    >>> window_at(Fixed(hours(1)), 5), window_at(Sliding(hours(2), every=hours(1)), 5)
+    (Window(start=0, end=3600000000), None)
+    """
+    if not isinstance(where, Global | Calendar) and not (type(where) is Fixed and where.phase is None):
+        return None
+    (found,) = where.assign(at)
+    return Window(max(BEGINNING, found.start), min(END_OF_TIME, found.end))
+
+
+def windows_between(where: Windowing, first: int, last: int) -> bool:
+    """Tell whether a window may have its timestamp in `[first, last)`.
+
+    >>> from tailrace.model.base.time import hours
+    >>> windows_between(Fixed(hours(1)), 5, 3_600_000_000), windows_between(Fixed(hours(1)), 5, 3_599_999_999)
+    (True, False)
+    """
+    if first >= last:
+        return False
+    found = window_at(where, first)
+    return found is None or found.end <= last
+
+
+def windows_holding(where: Windowing, first: int, last: int) -> tuple[int, int]:
+    """Find a range for the timestamps of all windows that may hold an event time in `[first, last)`.
+
+    Of windows that merge it has no end, for how far they reach is in the data.
+
+    >>> from tailrace.model.base.time import hours
+    >>> windows_holding(Fixed(hours(1)), 5, 6)
+    (0, 3600000000)
+    >>> windows_holding(Global(), 5, 6) == (END_OF_TIME - 1, END_OF_TIME)
+    True
+    """
+    if isinstance(where, Global):
+        return END_OF_TIME - 1, END_OF_TIME
+    begin, end = window_at(where, first), window_at(where, last - 1)
+    if begin is not None and end is not None:
+        return begin.start, end.end
+    if isinstance(where, Sessions):
+        return first, END_OF_TIME
+    if where.longest is None or where.merges:
+        return BEGINNING, END_OF_TIME
+    before = 0 if isinstance(where, Fixed | Sliding) else where.longest
+    return max(BEGINNING, first - before), min(END_OF_TIME, last + where.longest)
