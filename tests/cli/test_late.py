@@ -148,6 +148,7 @@ def test_the_command_shows_ranges_and_the_backfills_to_run(
                 ],
             }
         ],
+        "behind": [],
     }  # fmt: skip
 
 

@@ -133,7 +133,9 @@ def test_status_without_a_definition_lists_the_lake(made: Lake) -> None:
 
 def test_status_before_the_first_stream(lake: Lake, definition: str) -> None:
     assert lines(run("status", definition))[1] == f"no stream has run yet: tailrace stream {definition} --from DIR"
-    assert data(run("status", definition, "--json")) == {"pipeline": "hourly_rides", "started": False, "logs": []}
+    assert data(run("status", definition, "--json")) == {
+        "pipeline": "hourly_rides", "started": False, "logs": [], "behind": [],
+    }  # fmt: skip
     assert data(run("status", "--json")) == {"logs": [], "pipelines": []}
     assert not lake.exists
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from tailrace.cli.terminal.console import Output
-from tailrace.model.base.time import END_OF_TIME, moment, text
+from tailrace.model.base.time import moment, text
 
 if TYPE_CHECKING:
     from tailrace.lake.corrections.stages_behind import StageBehind
@@ -19,14 +19,10 @@ def backfill_commands(definition: str, ranges: Iterable[tuple[int, int]]) -> lis
     """Write the commands that backfill these ranges of a definition, in microseconds."""
 
     def at(micros: int) -> str:
-        # The beginning of time is written as an instant, too: the options take nothing else.
+        # The ends of time are written as instants, too: the options take nothing else.
         return moment(micros).isoformat().replace("+00:00", "Z")
 
-    return [
-        f"tailrace backfill {shlex.quote(definition)} --from {at(first)}"
-        + (f" --to {at(last)}" if last < END_OF_TIME else "")
-        for first, last in ranges
-    ]
+    return [f"tailrace backfill {shlex.quote(definition)} --from {at(first)} --to {at(last)}" for first, last in ranges]
 
 
 def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) -> None:
