@@ -308,7 +308,7 @@ def _json_misfits(log: Log) -> str:
     """
     says = []
     for name, type in log.columns.items():
-        value = f"m[{_text(name)}]"
+        value = f"_m[{_text(name)}]"
         kind = f"SCHEMA_OF_VARIANT({value})"
         if decimal_parts(type):
             fits = f"{_value(type, _exact_text(value))} IS NOT NULL"
@@ -325,7 +325,7 @@ def _json_misfits(log: Log) -> str:
         says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {_is_no(name, type, excerpt)}, NULL)")
     # The transform is there to parse once for all columns.
     parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})"
-    return f"COALESCE(TRANSFORM(ARRAY({parsed}), m -> {_joined(says)})[0], 'not one JSON object')"
+    return f"COALESCE(TRANSFORM(ARRAY({parsed}), _m -> {_joined(says)})[0], 'not one JSON object')"
 
 
 def _is_no(name: str, type: str, excerpt: str) -> str:

@@ -91,27 +91,27 @@ def total(part: Part, of: str) -> str:
 def _highest(part: Part, of: str) -> str:
     """Write the aggregate of a group's highest values: those of all its lists with the maximum of their field."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
-    found = f"FILTER(FLATTEN(COLLECT_LIST({of})), x -> x.{quoted(part.by)} = {most})"
+    found = f"FILTER(FLATTEN(COLLECT_LIST({of})), _x -> _x.{quoted(part.by)} = {most})"
     return f"CAST({in_order(found, part.type)} AS {part.type})"
 
 
 def added_up(values: str, type: str) -> str:
     """Write a list of values with their counts (`n`), in order, with the counts of equal values added up.
 
-    Sorted, equal values lie side by side: `ends` are the places after which another value follows, and the counts
+    Sorted, equal values lie side by side: `_ends` are the places after which another value follows, and the counts
     between two ends are added up. So each row is read a few times, however many are equal. Values that add up to a
     count of zero are left out.
     """
-    after, own = (f"TRY_ELEMENT_AT(s, CAST(i + {place} AS int)).value" for place in (2, 1))
-    ends = f"FILTER(TRANSFORM(s, (x, i) -> i), i -> NOT ({own} <=> {after}))"
-    before = "IF(j = 0, -1, TRY_ELEMENT_AT(ends, CAST(GREATEST(j, 1) AS int)))"
+    after, own = (f"TRY_ELEMENT_AT(_s, CAST(_i + {place} AS int)).value" for place in (2, 1))
+    ends = f"FILTER(TRANSFORM(_s, (_x, _i) -> _i), _i -> NOT ({own} <=> {after}))"
+    before = "IF(_j = 0, -1, TRY_ELEMENT_AT(_ends, CAST(GREATEST(_j, 1) AS int)))"
     # In DuckDB, a slice would copy the whole list for each run of equal values.
-    equal = f"TRANSFORM(SEQUENCE({before} + 1, e), k -> TRY_ELEMENT_AT(s, CAST(k + 1 AS int)).n)"
-    n = f"AGGREGATE({equal}, 0L, (t, x) -> t + x)"
-    row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(s, CAST(e + 1 AS int)).value, 'n', {n})"
-    rows = f"TRANSFORM(ARRAY({ends}), ends -> TRANSFORM(ends, (e, j) -> {row}))"
-    summed = f"TRANSFORM(ARRAY({in_order(values, type)}), s -> TRY_ELEMENT_AT({rows}, 1))"
-    return f"FILTER(TRY_ELEMENT_AT({summed}, 1), x -> x.n <> 0L)"
+    equal = f"TRANSFORM(SEQUENCE({before} + 1, _e), _k -> TRY_ELEMENT_AT(_s, CAST(_k + 1 AS int)).n)"
+    n = f"AGGREGATE({equal}, 0L, (_t, _x) -> _t + _x)"
+    row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(_s, CAST(_e + 1 AS int)).value, 'n', {n})"
+    rows = f"TRANSFORM(ARRAY({ends}), _ends -> TRANSFORM(_ends, (_e, _j) -> {row}))"
+    summed = f"TRANSFORM(ARRAY({in_order(values, type)}), _s -> TRY_ELEMENT_AT({rows}, 1))"
+    return f"FILTER(TRY_ELEMENT_AT({summed}, 1), _x -> _x.n <> 0L)"
 
 
 def in_order(values: str, type: str) -> str:
@@ -234,9 +234,9 @@ class Sql:
 
     def highest(self, a: Term, by: str) -> Term:
         # The highest is found once, and not once for each value of the list.
-        most = f"ARRAY_MAX(TRANSFORM(s, x -> x.{quoted(by)}))"
-        found = f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({most}), m -> FILTER(s, x -> x.{quoted(by)} = m)), 1)"
-        return f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({a}), s -> {found}), 1)"
+        most = f"ARRAY_MAX(TRANSFORM(_s, _x -> _x.{quoted(by)}))"
+        found = f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({most}), _m -> FILTER(_s, _x -> _x.{quoted(by)} = _m)), 1)"
+        return f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({a}), _s -> {found}), 1)"
 
     def once(self, a: Term, type: str) -> Term:
         return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY(NAMED_STRUCT('value', {a}, 'n', 1L)))"
@@ -245,13 +245,13 @@ class Sql:
         return _both(a, b, added_up(f"CONCAT({a}, {b})", type))
 
     def opposite(self, a: Term) -> Term:
-        return f"TRANSFORM({a}, x -> NAMED_STRUCT('value', x.value, 'n', -x.n))"
+        return f"TRANSFORM({a}, _x -> NAMED_STRUCT('value', _x.value, 'n', -_x.n))"
 
     def distinct(self, a: Term) -> Term:
-        return f"TRANSFORM(FILTER({a}, x -> x.n > 0L), x -> x.value)"
+        return f"TRANSFORM(FILTER({a}, _x -> _x.n > 0L), _x -> _x.value)"
 
     def spread(self, a: Term) -> Term:
-        return f"FLATTEN(TRANSFORM(FILTER({a}, x -> x.n > 0L), x -> ARRAY_REPEAT(x.value, CAST(x.n AS int))))"
+        return f"FLATTEN(TRANSFORM(FILTER({a}, _x -> _x.n > 0L), _x -> ARRAY_REPEAT(_x.value, CAST(_x.n AS int))))"
 
     def end(self, a: Term, *, last: bool) -> Term:
         return f"TRY_ELEMENT_AT({self.distinct(a)}, {-1 if last else 1})"

@@ -109,8 +109,8 @@ def _comparable(pipeline: Pipeline) -> dict[str, str]:
                 terms[name] = f"IF({name} IS NULL, NULL, NAMED_STRUCT({', '.join(fields)}))"
         elif name == "predecessors":
             own = [n for n in predecessor_shape(pipeline) if n not in pipeline.parts]
-            fields = [*(f"'{n}', old.{n}" for n in own), *_parts(pipeline, "old.")]
-            terms[name] = f"SORT_ARRAY(TRANSFORM(predecessors, old -> NAMED_STRUCT({', '.join(fields)})))"
+            fields = [*(f"'{n}', _old.{n}" for n in own), *_parts(pipeline, "_old.")]
+            terms[name] = f"SORT_ARRAY(TRANSFORM(predecessors, _old -> NAMED_STRUCT({', '.join(fields)})))"
         elif name not in ("writer", "retraction"):
             terms[name] = quoted(name)
     return terms

@@ -15,8 +15,8 @@ def oldest_held(pipeline: Pipeline) -> str:
     """
     stamp, terms = pipeline.stamp, []
     if pipeline.where.merges:
-        own = "old.window_end - 1L" if stamp is None else f"old.{quoted(stamp)}"
-        terms.append(f"ARRAY_MIN(TRANSFORM(predecessors, old -> {own}))")
+        own = "_old.window_end - 1L" if stamp is None else f"_old.{quoted(stamp)}"
+        terms.append(f"ARRAY_MIN(TRANSFORM(predecessors, _old -> {own}))")
     if stamp is not None:
         both = ", ".join(quoted(f"{which}_{stamp}") for which in ("fired", "pending"))
         terms.append(f"LEAST({both})" if pipeline.where.merges else f"IF(settled, NULL, LEAST({both}))")

@@ -57,10 +57,10 @@ def latest_partials(computation: Computation, ledger: Relation, epoch: int) -> Q
 
 def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Query:
     """Write the SQL of the keys' rows after an epoch: each key's latest partial in a view of a ledger, unless gone."""
-    due = [_least("timers", f"t.domain = '{EVENT.value}'", "t.`at`")]
+    due = [_least("timers", f"_t.domain = '{EVENT.value}'", "_t.`at`")]
     if computation.ordered:
-        due.append(f"{_least('waiting', None, f't.{quoted(computation.log.event_time)}')} + 1L")
-    wall, holds = _least("timers", f"t.domain = '{PROCESSING.value}'", "t.`at`"), _least("timers", None, "t.holds")
+        due.append(f"{_least('waiting', None, f'_t.{quoted(computation.log.event_time)}')} + 1L")
+    wall, holds = _least("timers", f"_t.domain = '{PROCESSING.value}'", "_t.`at`"), _least("timers", None, "_t.holds")
     items = [quoted(name) for name in key_row_columns(computation)]
     least = f"LEAST({', '.join(due)})" if len(due) > 1 else due[0]
     items += [f"{least} AS {DUE}", f"{wall} AS {WALL}", f"{holds} AS {HOLDS}"]
@@ -74,6 +74,6 @@ def restored_loop(computation: Computation, ledger: Relation, epoch: int) -> Que
 
 
 def _least(items: str, where: str | None, at: str) -> str:
-    """Write the least instant of a list's elements `t`, in microseconds; `where` is a condition on them."""
-    some = items if where is None else f"FILTER({items}, t -> {where})"
-    return f"ARRAY_MIN(TRANSFORM({some}, t -> UNIX_MICROS({at})))"
+    """Write the least instant of a list's elements `_t`, in microseconds; `where` is a condition on them."""
+    some = items if where is None else f"FILTER({items}, _t -> {where})"
+    return f"ARRAY_MIN(TRANSFORM({some}, _t -> UNIX_MICROS({at})))"

@@ -285,32 +285,32 @@ class Rows:
             "retraction": "true",
             "timing": f"CASE {' '.join(f'WHEN {at}_emits THEN {at}_timing' for at in phases(self.pipeline))} END",
             "watermark": f"TIMESTAMP_MICROS({watermark})",
-            "generation": "old.generation",
-            "pane_index": "old.panes",
-            "window_start": "TIMESTAMP_MICROS(old.window_start)",
-            "window_end": "TIMESTAMP_MICROS(old.window_end)",
-            **self.rules.results({name: f"old.{quoted(name)}" for name in self.pipeline.parts}),
+            "generation": "_old.generation",
+            "pane_index": "_old.panes",
+            "window_start": "TIMESTAMP_MICROS(_old.window_start)",
+            "window_end": "TIMESTAMP_MICROS(_old.window_end)",
+            **self.rules.results({name: f"_old.{quoted(name)}" for name in self.pipeline.parts}),
         }
         if self.pipeline.stamp is not None:
-            values["event_time"] = f"TIMESTAMP_MICROS(old.{quoted(self.pipeline.stamp)})"
+            values["event_time"] = f"TIMESTAMP_MICROS(_old.{quoted(self.pipeline.stamp)})"
         if self.rules.discards:
-            answer = self.rules.results({name: f"old.{quoted(name)}" for name in self.pipeline.parts})
+            answer = self.rules.results({name: f"_old.{quoted(name)}" for name in self.pipeline.parts})
             values["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"
         old = f"IF({emitted}, predecessors, SLICE(predecessors, 1, 0))"
-        return f"TRANSFORM({old}, old -> {self._struct(values)})"
+        return f"TRANSFORM({old}, _old -> {self._struct(values)})"
 
     def _absorbed(self) -> str:
         """Write the array of the partials by which windows that merged away leave the state."""
         values = {
             "kind": f"'{PARTIAL}'",
-            "window_start": "TIMESTAMP_MICROS(old.window_start)",
-            "window_end": "TIMESTAMP_MICROS(old.window_end)",
-            "generation": "old.generation",
+            "window_start": "TIMESTAMP_MICROS(_old.window_start)",
+            "window_end": "TIMESTAMP_MICROS(_old.window_end)",
+            "generation": "_old.generation",
             "epoch": "epoch",
             "processing_time": "TIMESTAMP_MICROS(now)",
             "gone": "true",
         }
-        return f"TRANSFORM(absorbed, old -> {self._struct(values)})"
+        return f"TRANSFORM(absorbed, _old -> {self._struct(values)})"
 
     def _ordered(self) -> str:
         return ", ".join(quoted(name) for name in self.types)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from sqlglot import exp, parse_one
 
-_LIST = "tailrace_sorted"
+_LIST = "_tailrace_sorted"
 
 
 def in_order(values: exp.Expr, *, down: bool) -> exp.Expr:
     """Write a sorted list; a list of structs has to come as a cast to its type, which says what fields there are.
 
     >>> print(in_order(parse_one("CAST(a AS ARRAY<STRUCT<x BIGINT>>)", read="spark"), down=False).sql("duckdb"))
-    LIST_TRANSFORM(SORTED_UP(LIST_TRANSFORM(CAST(a AS STRUCT(x BIGINT)[]), LAMBDA e : {'there_0': \
-NOT e."x" IS NULL, 'field_0': e."x"})), LAMBDA k : {'x': k.field_0})
+    LIST_TRANSFORM(SORTED_UP(LIST_TRANSFORM(CAST(a AS STRUCT(x BIGINT)[]), LAMBDA _e : {'there_0': \
+NOT _e."x" IS NULL, 'field_0': _e."x"})), LAMBDA _k : {'x': _k.field_0})
     """
     macro = "sorted_down" if down else "sorted_up"
     if (element := _struct(values)) is None:
         return exp.Anonymous(this=macro, expressions=[values])
-    keys, whole = _taken_apart(element, "e", "")
-    text = f"TRANSFORM({macro}(TRANSFORM({_LIST}, e -> NAMED_STRUCT({', '.join(keys)}))), k -> {whole})"
+    keys, whole = _taken_apart(element, "_e", "")
+    text = f"TRANSFORM({macro}(TRANSFORM({_LIST}, _e -> NAMED_STRUCT({', '.join(keys)}))), _k -> {whole})"
     tree = parse_one(text, read="spark")
     held = next(one for one in tree.find_all(exp.Column) if one.name == _LIST)
     held.replace(exp.Cast(this=values.this, to=values.args["to"]))
@@ -38,7 +38,7 @@ def _struct(values: exp.Expr) -> exp.DataType | None:
 
 
 def _taken_apart(struct: exp.DataType, of: str, path: str) -> tuple[list[str], str]:
-    """Write the fields of a struct as those of its key `k`, and the struct rebuilt from them, in Spark's dialect."""
+    """Write the fields of a struct as those of its key `_k`, and the struct rebuilt from them, in Spark's dialect."""
     keys, fields = list[str](), list[str]()
     for number, field in enumerate(struct.expressions):
         own, place = f"{of}.`{field.name}`", f"{path}_{number}"
@@ -46,8 +46,8 @@ def _taken_apart(struct: exp.DataType, of: str, path: str) -> tuple[list[str], s
         if field.args["kind"].is_type(exp.DataType.Type.STRUCT):
             inner, again = _taken_apart(field.args["kind"], own, place)
             keys += inner
-            fields.append(f"'{field.name}', IF(k.there{place}, {again}, NULL)")
+            fields.append(f"'{field.name}', IF(_k.there{place}, {again}, NULL)")
         else:
             keys.append(f"'field{place}', {own}")
-            fields.append(f"'{field.name}', k.field{place}")
+            fields.append(f"'{field.name}', _k.field{place}")
     return keys, f"NAMED_STRUCT({', '.join(fields)})"
