@@ -24,9 +24,10 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.progress import Partition, Progress
+from tailrace.observe.telemetry.endpoint import Endpoint
 from tailrace.observe.telemetry.lineage import Lineage
 from tailrace.observe.telemetry.log_lines import LOGGER, Logs
-from tailrace.observe.telemetry.metrics import METRICS, Endpoint, Metrics
+from tailrace.observe.telemetry.metrics import METRICS, Metrics
 from tailrace.observe.telemetry.observation import lineage_wanted, observing
 from tailrace.observe.telemetry.run_events import (
     Began,

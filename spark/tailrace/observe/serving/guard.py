@@ -121,6 +121,9 @@ class Guard:
             await send(message)
 
         refused = self._refused(scope)
+        if refused is not None:
+            # Who is not let in holds no connection.
+            refused.headers["Connection"] = "close"
         await (self.app if refused is None else refused)(scope, receive, guarded)
 
     def _refused(self, scope: Scope) -> Response | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from tailrace.model.base.errors import TailraceError
-
-MOST_CONNECTIONS = 200
-"""The most connections at once; a further one is told to come back later."""
+from tailrace.observe.serving.connections import BoundedConnection, Limits
 
 
 class ListenError(TailraceError, OSError):
@@ -66,7 +67,9 @@ class _Server(uvicorn.Server):
             self._tell()
 
 
-def serve(app: ASGIApp, at: Listening, started: Callable[[], None] = lambda: None) -> None:
+def serve(
+    app: ASGIApp, at: Listening, started: Callable[[], None] = lambda: None, limits: Limits | None = None
+) -> None:
     """Serve an application until SIGINT or SIGTERM. No address is logged, for one visit's has the token."""
     config = uvicorn.Config(
         app,
@@ -75,7 +78,7 @@ def serve(app: ASGIApp, at: Listening, started: Callable[[], None] = lambda: Non
         server_header=False,
         proxy_headers=False,
         ws="none",
-        limit_concurrency=MOST_CONNECTIONS,
+        http=cast(type[asyncio.Protocol], partial(BoundedConnection, limits=limits or Limits())),
         timeout_graceful_shutdown=1,
     )
     # Ctrl-C is how it ends; uvicorn raises it again once the open pages are told.

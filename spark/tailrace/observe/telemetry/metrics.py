@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from tailrace.engines.choose import Engine
@@ -24,7 +23,7 @@ from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.progress import Progress
-from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, ObserveError, Subject, missing
+from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
 from tailrace.stream.epoch_report import EpochReport
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -293,34 +292,3 @@ class Metrics:
 def _lag(now: int, watermark: int) -> float:
     """Return the seconds by which the watermark is behind; 0 for input that is complete."""
     return 0.0 if watermark >= END_OF_TIME else (now - watermark) / 1e6
-
-
-class Endpoint:
-    """An HTTP server of metrics, until it is closed. Port 0 stands for any free port.
-
-    Raises `ObserveError` where the port is taken, or the host is no address of this machine.
-    """
-
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
-        from prometheus_client import start_http_server
-
-        try:
-            self._server, self._thread = start_http_server(port, host, metrics.registry)
-        except OSError as error:
-            raise ObserveError(
-                f"metrics cannot be served at {host}:{port} ({error.strerror or error}): pass another port with "
-                "--metrics-port, 0 for any that is free, or set TAILRACE_METRICS_HOST to an address of this machine"
-            ) from None
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._server.server_port}/metrics"
-
-    def __enter__(self) -> Endpoint:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

@@ -51,7 +51,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
                 # Write the metrics after the run's end was told: it is the last thing that they count.
                 stack.callback(_write, metrics, settings.metrics_file, warn)
             if port is not None:
-                from tailrace.observe.telemetry.metrics import Endpoint
+                from tailrace.observe.telemetry.endpoint import Endpoint
 
                 endpoint = stack.enter_context(Endpoint(metrics, settings.metrics_host, port))
                 say(f"metrics are served at {endpoint.url}")
