@@ -235,7 +235,9 @@ def test_X3_times_that_are_wrong_are_found_and_mended_and_spark_goes_on(spark: S
             write(table)
         assert refusal(str(refused.value)) is not None
     assert times_found(lake.settings).state == "wrong"
+    left_over = dated_files(lake)
     done = maintain(spark, lake, HOURLY)
+    assert {name: file.exists() for name, file in left_over.items()} == {"old": False, "odd": True, "young": True}
     assert {one.table for one in done.times} == {*wrong}
     assert times_found(lake.settings).state == "ok"
     for table in wrong:
@@ -295,14 +297,21 @@ def test_X3_nothing_is_left_over_for_a_date_of_a_clock_that_was_wrong(lake: Lake
         assert leftover_names(lake.table(LOG), runs, now, kept) == []
 
 
-def test_X3_a_file_of_1970_may_be_about_to_be_committed(lake: Lake) -> None:
+def dated_files(lake: Lake) -> dict[str, Path]:
+    """Files that no snapshot of the log names: one of some days ago, one of 1970 and one of just now."""
     folder = Path(lake.table(LOG).location().removeprefix("file://")) / "data"
     folder.mkdir(exist_ok=True)
+    made = {}
     for name, at in (("old", time.time() - 9 * 86_400), ("odd", 60.0), ("young", time.time())):
-        (folder / f"{name}.parquet").write_bytes(b"")
-        os.utime(folder / f"{name}.parquet", (at, at))
-    before = datetime.now(UTC) - timedelta(days=3)
-    assert orphans(lake, LOG, before) == [str(folder / "old.parquet")]
+        made[name] = folder / f"{name}.parquet"
+        made[name].write_bytes(b"")
+        os.utime(made[name], (at, at))
+    return made
+
+
+def test_X3_a_file_of_1970_may_be_about_to_be_committed(lake: Lake) -> None:
+    made = dated_files(lake)
+    assert orphans(lake, LOG, datetime.now(UTC) - timedelta(days=3)) == [f"file://{made['old']}"]
 
 
 def test_V4_a_run_that_ended_by_a_clock_that_was_put_right_has_ended(lake: Lake) -> None:

@@ -224,7 +224,7 @@ class _Table:
             return 0
         # Iceberg looks only at the files that are told it, and keeps those that a snapshot names by now.
         columns = "file_path string, last_modified timestamp"
-        rows = [(f"file:{file}", until - timedelta(seconds=1)) for file in files]
+        rows = [(file, until - timedelta(seconds=1)) for file in files]
         self.spark().createDataFrame(rows, columns).createOrReplaceTempView(_ORPHANS)
         return len(self._rows("remove_orphan_files", f"{older}, file_list_view => '{_ORPHANS}'"))
 

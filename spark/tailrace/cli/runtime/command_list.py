@@ -149,6 +149,11 @@ COMMANDS: Mapping[str, Command] = {
         "change.restore:restore",
         "Go back to the end of an epoch: a consistent cut over all stages and tables.",
     ),
+    "relocate": Command(
+        TABLES,
+        "change.relocate:relocate",
+        "Make a lake that was copied or moved one of its own: its tables then name the files where it is.",
+    ),
     "tables": Command(
         TABLES,
         "change.tables:group",

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlparse
 from tailrace.lake.catalog.manifests import remember_readers
 from tailrace.lake.catalog.sqlite import LookedUp
 from tailrace.lake.catalog.sure_commits import sure
+from tailrace.lake.metadata.lake_place import check_place
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.settings import PREFIX, Settings
 
@@ -214,10 +215,15 @@ def kind(settings: Settings) -> CatalogKind:
     return kinds.get(scheme, Sqlite)(settings)
 
 
-def opened(settings: Settings) -> Catalog:
-    """Open the catalog that the settings name with pyiceberg; no commit that was made is reported as failed."""
+def opened(settings: Settings, *, makes: bool = False) -> Catalog:
+    """Open the catalog that the settings name with pyiceberg; no commit that was made is reported as failed.
+
+    With `makes` a lake that has no id yet gets one. Raises `PlaceError` where the lake was copied or moved.
+    """
     remember_readers()
-    return kind(settings).opened(storage(settings)[0])
+    there = kind(settings)
+    check_place(settings, there.file if isinstance(there, Sqlite) else None, makes=makes)
+    return there.opened(storage(settings)[0])
 
 
 def storage(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:

@@ -73,7 +73,7 @@ class Lake:
         """The opened catalog; its namespace is made where there is none yet, unless the lake is only looked at."""
         there = kind(self.settings)
         try:
-            catalog = opened(self.settings)
+            catalog = opened(self.settings, makes=not self.looks)
             if not self.looks and not catalog.namespace_exists(self.settings.namespace):
                 catalog.create_namespace_if_not_exists(self.settings.namespace)
         except LakeError:

@@ -16,12 +16,16 @@ from tailrace.lake.metadata.commit_times import EARLIEST
 def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
     """List the files in a table's folder on this machine that are older than `before` and that no snapshot names.
 
+    They are named as the table names its own: Iceberg passes over what does not begin as the table's place does.
+
     A file that is dated before `EARLIEST` is left alone: the clock of its writer was wrong, and it may be about to be
     committed.
     """
+    location = lake.table(table).location()
     # Files are listed before the table is read: a file that is committed meanwhile is named by then.
-    old = set(_older(Path(_path(lake.table(table).location())), before.timestamp()))
-    return sorted(old - set(_named(lake.table(table)))) if old else []
+    old = set(_older(Path(_path(location)), before.timestamp()))
+    found = sorted(old - set(_named(lake.table(table)))) if old else []
+    return [f"{location}{path.removeprefix(_path(location))}" for path in found]
 
 
 def _older(folder: Path, before: float) -> Iterator[str]:
