@@ -86,7 +86,12 @@ def test_a_warehouse_in_S3_needs_a_catalog_elsewhere() -> None:
     assert Settings(checkpoints="/var/lake").checkpoint("clicks") == "/var/lake/clicks"
 
 
-@pytest.mark.parametrize("place", ["s3://", "s3://B/x", "s3://bucket/a b", "gs://bucket/x", "file:///srv"])
+@pytest.mark.parametrize("place", ["/srv/lake", "/srv/lake/", "file:/srv/lake", "file:///srv/lake"])
+def test_a_folder_may_be_named_by_its_address(place: str) -> None:
+    assert Settings(warehouse=place).warehouse == Path("/srv/lake")
+
+
+@pytest.mark.parametrize("place", ["s3://", "s3://B/x", "s3://bucket/a b", "gs://bucket/x", "file://host/srv"])
 def test_a_place_that_is_neither_a_folder_nor_S3_is_refused(place: str) -> None:
     with pytest.raises(SettingsError, match="a folder, or s3://BUCKET/PREFIX"):
         Settings(warehouse=place, catalog_uri="glue://")

@@ -247,7 +247,7 @@ class Settings(BaseSettings):
     def _place(cls, value: Any) -> Any:
         if isinstance(value, str):
             # The address of a folder of this machine, as Spark and Iceberg write it.
-            value = re.sub(r"^file:(//)?(?=/)", "", value)
+            value = re.sub(r"^file:(//(?=/)|(?=/[^/]))", "", value)
         if not isinstance(value, str) or "://" not in value:
             return _path(Path(value)) if isinstance(value, str | Path) else value
         if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?", value):

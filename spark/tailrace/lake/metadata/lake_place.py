@@ -158,4 +158,4 @@ def path_of(address: str) -> str:
     >>> path_of("file:///srv/a"), path_of("file:/srv/a"), path_of("/srv/a"), path_of("s3://b/a")
     ('/srv/a', '/srv/a', '/srv/a', 's3://b/a')
     """
-    return re.sub(r"^file:(//)?(?=/)", "", address)
+    return re.sub(r"^file:(//(?=/)|(?=/[^/]))", "", address)
