@@ -31,6 +31,7 @@ from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.run_inputs import SeenRuns, seen_by_now
 from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import Filter, after, every, up_to
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
@@ -63,6 +64,7 @@ def backfill(
     """
     _check(lake, pipeline, first, last)
     seen = _Seen(lake, pipeline).of(pipeline)
+    pipeline = with_set_aside(lake, pipeline)
 
     def run(lake: Lake) -> list[Backfilled]:
         if isinstance(pipeline, Join):
@@ -114,10 +116,11 @@ def backfill_stages(
     for group in groups:
 
         def run(lake: Lake, group: Ranged = group) -> list[tuple[Ranged, list[Backfilled]]]:
+            asked, group = group is definition, with_set_aside(lake, group)
             if isinstance(group, Join):
                 runs = backfill_join(
                     lake, group, first, last, seen.of(group),
-                    reason=reason, dry_run=dry_run, begun=begun, must=group is definition,
+                    reason=reason, dry_run=dry_run, begun=begun, must=asked,
                 )  # fmt: skip
                 return [(group, runs)]
             if isinstance(group, Map):

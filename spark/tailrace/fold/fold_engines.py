@@ -118,6 +118,13 @@ class Sides:
         table = self.spark.table(self.lake.identifier(log.name))
         return as_declared_frame(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
 
+    def held(self, bundle: Bundled, most: int) -> pa.Table | None:
+        """Return a bundle as a table in this process; None where it has more than `most` records."""
+        if isinstance(bundle, pa.Table):
+            return bundle if bundle.num_rows <= most else None
+        frame = as_frame(self.spark, bundle)
+        return frame.toArrow() if frame.limit(most + 1).count() <= most else None
+
     def together(self, union: Union, passed: Mapping[str, PassedEpoch]) -> PassedEpoch:
         """Make an epoch of a union of that of each of its logs, by the logs' names in the union (rule T3)."""
         epochs = list(passed.values())

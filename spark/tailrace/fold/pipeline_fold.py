@@ -7,19 +7,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace.engines.protocol import EpochCounts, Side
+from tailrace.engines.spark.executions.open_windows import lost_state
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace, Trailing
+from tailrace.fold.poison import LARGEST, found, line_of, may_be_of_records
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.drift import check_definition
-from tailrace.lake.catalog.events import WentOver
+from tailrace.lake.catalog.events import Poisoned, WentOver
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import GENERATION, MEANING, generation_of, settle
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.set_aside import WHY, rejecting, set_aside, suits
 from tailrace.lake.schema.contracts import answer_contract, ledger_of
 from tailrace.lake.schema.lake_errors import LentError, OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name
@@ -30,6 +35,10 @@ from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Place
+
+_LONGEST = 500
+"""The length to which the reason for setting a record aside is cut, in characters."""
 
 
 @dataclass
@@ -71,9 +80,67 @@ class LedgerFold:
         return self.lease.head.number("epoch")
 
     def stage(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        """Step an epoch that was passed on, and write it to the ledger's branch; the clock never goes back (T3)."""
+        """Step an epoch that was passed on, and write it to the ledger's branch; the clock never goes back (T3).
+
+        Where it fails twice for records of it, and the settings say so, these are set aside, and it goes on (X7).
+        """
+        try:
+            return self._stepped(passed, phases)
+        except Exception as error:
+            if not self._may_set_aside(error):
+                raise
+            self._begin_again()
+            return self._without_poison(passed, phases)
+
+    def _stepped(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
         consumed = self._consumed(passed.bundle, phases)
         return self._step(consumed, passed.clock_after(self.state.clock), phases)
+
+    def _may_set_aside(self, error: Exception) -> bool:
+        if self.lake.settings.poison == "stop" or not suits(self.definition):
+            return False
+        return not lost_state(error) and may_be_of_records(error)
+
+    def _begin_again(self) -> None:
+        """Restore the state after the last published epoch; what was stepped since is forgotten."""
+        self.state.forget()
+        self.state, self._staged = self._restored(), None
+
+    def _without_poison(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
+        """Step an epoch that failed once more; where it fails again, set the records aside that make it fail."""
+        try:
+            return self._stepped(passed, phases)
+        except Exception as error:
+            rows = self.sides.held(passed.bundle, LARGEST) if self._may_set_aside(error) else None
+            if rows is None:
+                raise
+
+            def failed(some: pa.Table) -> Exception | None:
+                try:
+                    self._stepped(replace(passed, bundle=some), phases)
+                except Exception as caught:
+                    return caught
+                finally:
+                    self._begin_again()
+                return None
+
+            self._begin_again()
+            errors = found(rows, failed)
+            if not errors:
+                raise
+        why = {place: f"{WHY}{line_of(error)}"[:_LONGEST] for place, error in errors.items()}
+        self._set_aside(why)
+        epoch = passed.clock.epoch
+        self.lake.tell(Poisoned(self.definition.name, epoch, len(why), next(iter(why.values())).removeprefix(WHY)))
+        return self._stepped(passed, phases)
+
+    def _set_aside(self, reasons: dict[Place, str]) -> None:
+        """Have records rejected from here on: the side is opened anew on a definition whose first step does so."""
+        known = set_aside(self.lake, self.definition)
+        self.definition = rejecting(self.definition, known | reasons)
+        self.side.close()
+        self.side = self.sides.first(self.definition)
+        self.state = self._restored()
 
     def passed_on(self) -> PassedEpoch:
         """Return the staged epoch, as records of a later stage, or the last one where that is published already."""

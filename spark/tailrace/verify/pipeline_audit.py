@@ -23,6 +23,7 @@ from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs, gone_back_to
 from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal
@@ -48,6 +49,7 @@ def audit(lake: Lake, pipeline: Ranged) -> Audit:
     The answers are brought up to date with the ledger first. Raises `OtherDefinitionError` where the tables are another
     definition's.
     """
+    pipeline = with_set_aside(lake, pipeline)
     if isinstance(pipeline, Join):
         return audit_join(lake, pipeline)
     if isinstance(pipeline, Map):

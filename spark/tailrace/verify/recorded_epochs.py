@@ -17,6 +17,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.pins import pinned
+from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION, ledger_contract
 from tailrace.lake.schema.filters import EVERYTHING, Filter, above, at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
@@ -52,6 +53,7 @@ class Recording:
 
     def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
         check_definition(lake, pipeline)
+        pipeline = with_set_aside(lake, pipeline)
         self.lake, self.pipeline, self.table = lake, pipeline, ledger_contract(pipeline).table
         for earlier in before(pipeline):
             if isinstance(earlier, Computation) and earlier.productions == "weak":

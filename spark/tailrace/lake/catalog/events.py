@@ -92,6 +92,16 @@ class WentOver:
 
 
 @dataclass(frozen=True)
+class Poisoned:
+    """A stream set records aside with which an epoch of a definition could not be folded; `why` is the first error."""
+
+    definition: str
+    epoch: int
+    records: int
+    why: str
+
+
+@dataclass(frozen=True)
 class SourceLost:
     """A stream of several logs goes on without the source of one, which it failed to read; `why` is for people."""
 
@@ -107,7 +117,8 @@ class SourceBack:
 
 
 Notice: TypeAlias = (
-    "Publication | Followed | Compacted | NotCompacted | Noted | Dropped | WentOver | SourceLost | SourceBack"
+    "Publication | Followed | Compacted | NotCompacted | Noted | Dropped | WentOver | Poisoned | SourceLost "
+    "| SourceBack"
 )
 
 

@@ -22,6 +22,7 @@ from pyiceberg.expressions import (
     LessThan,
     LessThanOrEqual,
     NotNull,
+    StartsWith,
 )
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
@@ -38,6 +39,7 @@ _since: Callable[..., Filter] = GreaterThanOrEqual
 _before: Callable[..., Filter] = LessThan
 _up_to: Callable[..., Filter] = LessThanOrEqual
 _among: Callable[..., Filter] = In
+_begins: Callable[..., Filter] = StartsWith
 _missing: Callable[..., Filter] = IsNull
 _there: Callable[..., Filter] = NotNull
 
@@ -65,6 +67,11 @@ def at_most(column: str, value: int) -> Filter:
 def among(column: str, values: Iterable[str]) -> Filter:
     """Select the rows with one of these values."""
     return _among(column, set(values))
+
+
+def begins(column: str, text: str) -> Filter:
+    """Select the rows with a text that begins with this one."""
+    return _begins(column, text)
 
 
 def after(column: str, micros: int) -> Filter:

@@ -17,7 +17,15 @@ from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.fingerprint import digest, of_log
-from tailrace.model.definition.record_steps import ElementWise, Prepared, Record, columns_after, meets, taken_through
+from tailrace.model.definition.record_steps import (
+    ElementWise,
+    Prepared,
+    Record,
+    columns_after,
+    meets,
+    own_steps,
+    taken_through,
+)
 from tailrace.model.definition.source_text import written
 from tailrace.model.definition.validation import map_faults
 from tailrace.model.logs.derived_logs import Productions
@@ -91,8 +99,8 @@ class Map:
         found = of_log(self.log) | {"what": list(self.results)}
         if self.keep is not None:
             found["keep"] = written(self.keep)
-        if self.each:
-            found["each"] = [written(one) for one in self.each]
+        if own := own_steps(self.each):
+            found["each"] = list(map(written, own))
         return found
 
     @property

@@ -22,7 +22,7 @@ from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.combiners.retraction import taking_back
 from tailrace.model.definition.fingerprint import FOLLOWS, digest, of_log
 from tailrace.model.definition.map import Map
-from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, taken_through
+from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, own_steps, taken_through
 from tailrace.model.definition.source_text import written
 from tailrace.model.definition.validation import pipeline_faults
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
@@ -265,8 +265,8 @@ class Pipeline:
         }
         if self.keep is not None:
             parts["keep"] = written(self.keep)
-        if self.each:
-            parts["each"] = tuple(written(one) for one in self.each)
+        if own := own_steps(self.each):
+            parts["each"] = tuple(map(written, own))
         if any(self.when.percentile_faults("when", ())):
             parts["percentiles"] = sorted(log.ahead.items())
         if self.when.stops:

@@ -172,7 +172,8 @@ class Each(ElementWise):
 class SparkColumns(ElementWise):
     """Columns computed by expressions of Spark SQL: for each its type and its text. Only on Spark.
 
-    A failing expression stops the stream, as Spark has it: write `try_divide` for `/`, and so on.
+    Write `try_divide` for `/`, and so on: where an expression fails, Spark fails the whole epoch, and the stream has to
+    find the records and set them aside (`SetAside`), or stops.
     """
 
     values: Mapping[str, tuple[str, str]]
@@ -226,11 +227,53 @@ class SparkFrame(ElementWise):
         yield from _gives_faults(path, self.gives, types, least=0)
 
 
+class Place(NamedTuple):
+    """The place of a record in its log: the epoch that landed it, the source's partition, and the offset there."""
+
+    epoch: int
+    source: str | None
+    offset: int | None
+
+
+@dataclass(frozen=True)
+class SetAside(ElementWise):
+    """Rejects the records with which no epoch could be folded, by their places, for the reasons of then.
+
+    A stream puts it before a definition's own steps, as its last resort (rule X7), and whoever reads the definition's
+    ledger does the same. It is no part of what the definition means.
+    """
+
+    reasons: Mapping[Place, str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reasons", MappingProxyType(dict(self.reasons)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return types
+
+    def may_fail(self, types: Mapping[str, str]) -> bool:
+        return True
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
+        place = Place(*(record.get(name) for name in ("_epoch", "_source", "_offset")))  # type: ignore[arg-type]
+        if place in self.reasons:
+            raise RecordError(self.reasons[place])
+        yield record
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        return ()
+
+
 def columns_after(steps: Iterable[ElementWise], types: Mapping[str, str]) -> Mapping[str, str]:
     """Return the columns and their types after steps, for records with columns of these types."""
     for one in steps:
         types = one.columns(types)
     return types
+
+
+def own_steps(steps: Iterable[ElementWise]) -> list[ElementWise]:
+    """List the steps that a definition declares: all but what streams have set aside."""
+    return [one for one in steps if not isinstance(one, SetAside)]
 
 
 class Prepared(NamedTuple):

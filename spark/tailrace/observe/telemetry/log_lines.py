@@ -14,7 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tailrace.lake.catalog.events import Compacted, Dropped, NotCompacted, Noted, Outcome, Publication, WentOver
+from tailrace.lake.catalog.events import (
+    Compacted,
+    Dropped,
+    NotCompacted,
+    Noted,
+    Outcome,
+    Poisoned,
+    Publication,
+    WentOver,
+)
 from tailrace.model.base.time import text
 from tailrace.observe.telemetry.run_events import (
     HELD_BACK,
@@ -71,6 +80,8 @@ class Logs:
                 self._say(logging.WARNING, "dropped", definition=definition, reason=reason)
             case WentOver(definition, engine, why):
                 self._say(logging.WARNING, "went_over", definition=definition, engine=engine, reason=why)
+            case Poisoned(definition, epoch, records, why):
+                self._say(logging.ERROR, "set_aside", definition=definition, epoch=epoch, records=records, reason=why)
             case Compacted(table, files, into):
                 self._say(logging.INFO, "compacted", table=table, files=files, into=into)
             case NotCompacted(table, why):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.joins import Pack, Pairs, Unpack
-from tailrace.model.definition.record_steps import Derive, ElementWise, SparkColumns, SparkFrame
+from tailrace.model.definition.record_steps import Derive, ElementWise, SetAside, SparkColumns, SparkFrame
 from tailrace.sql.records.join_sides import packed, paired, unpacked
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted
 
@@ -48,8 +48,14 @@ def step_query(
             for name, value in step.values.items()
         )
         return _judged(step, Query(f"SELECT *, {', '.join(items)} FROM {source}"), types, failing=failing)
+    if isinstance(step, SetAside):
+        return Query(f"SELECT *, {_set_aside(step)} AS {FAILED} FROM {source}")
     if isinstance(step, SparkColumns):
-        items = (f"CAST({text} AS {type}) AS {quoted(name)}" for name, (type, text) in step.values.items())
+        # An expression that fails is not asked about a record that has failed before.
+        values = {
+            name: f"IF({FAILED} IS NULL, {text}, NULL)" if failing else text for name, (_, text) in step.values.items()
+        }
+        items = (f"CAST({values[name]} AS {type}) AS {quoted(name)}" for name, (type, _) in step.values.items())
         return Query(f"SELECT *, {', '.join(items)} FROM {source}")
     if isinstance(step, Pack):
         return Query(f"SELECT *, {packed(step, types)} FROM {source}")
@@ -87,6 +93,17 @@ def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: boo
     return Query(f"SELECT {others}, {why} AS {FAILED} FROM ({made})")
 
 
+def _set_aside(step: SetAside) -> str:
+    """Write the reason for which a record was set aside, by its place; null for the others."""
+    o = Sql()
+    cases = (
+        f"WHEN _epoch = {place.epoch}L AND _source <=> {o.literal(place.source, 'string')} "
+        f"AND _offset <=> {o.literal(place.offset, 'bigint')} THEN {o.literal(reason, 'string')}"
+        for place, reason in step.reasons.items()
+    )
+    return f"CASE {' '.join(cases)} ELSE {null('string')} END"
+
+
 def stepped(definition: Ranged, source: Relation, columns: Collection[str]) -> Relation | None:
     """Write a relation, with these columns, after a definition's steps: a query in brackets.
 
@@ -118,12 +135,12 @@ def rejected(prepared: Relation) -> Query:
 
 def is_common(step: ElementWise) -> bool:
     """Tell whether a step is written in the common SQL, which any engine reads."""
-    return isinstance(step, Derive | Pack | Pairs | Unpack)
+    return isinstance(step, Derive | Pack | Pairs | SetAside | Unpack)
 
 
 def keeps_each(step: ElementWise) -> bool:
     """Tell whether a step always makes one record of one."""
-    return isinstance(step, Derive | SparkColumns | Pack)
+    return isinstance(step, Derive | SparkColumns | Pack | SetAside)
 
 
 def needs_spark(pipeline: Ranged) -> bool:

@@ -20,7 +20,7 @@ from tailrace.cli.terminal.console import Output, output_for
 from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.cli.terminal.stream_progress import StreamProgress, Tally
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
-from tailrace.lake.catalog.events import Dropped, Notice, SourceBack, SourceLost, WentOver
+from tailrace.lake.catalog.events import Dropped, Notice, Poisoned, SourceBack, SourceLost, WentOver
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.observe.telemetry.observation import Observing, observing
@@ -304,6 +304,12 @@ class _Run:
             )
         elif isinstance(notice, SourceBack):
             self.output.say(f"the source of log {notice.log} is back, and read on from where the log says")
+        elif isinstance(notice, Poisoned):
+            self.output.say(
+                f"epoch {notice.epoch} of {notice.definition} could not be folded ({notice.why}): "
+                f"{counted(notice.records, 'record')} of it are set aside in {notice.definition}__ledger, kind "
+                "'rejected', and counted nowhere else; with TAILRACE_POISON=stop a stream stops instead"
+            )
         elif isinstance(notice, WentOver):
             self.output.say(
                 f"{notice.definition} is folded by {notice.engine} from here on: {notice.why}; a restart begins in the "
