@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.clock import ahead
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.source_text import length
@@ -46,11 +47,11 @@ def answers(lake: Lake, definition: Definition) -> dict[str, str | None]:
 
 
 def unwell(lake: Lake, definition: Definition, now: int, most: int | None, *, young: bool = False) -> list[str]:
-    """List what is wrong, a line each: stages without a ledger, and watermarks more than `most` behind `now`.
+    """List what is wrong, a line each: stages without a ledger, and watermarks too far from `now`.
 
-    `now` is an instant and `most` a length, in microseconds; `most` is None where the records say what time it is, and
-    not the clock on the wall. A watermark at the end of time is never behind. A stream that is `young` has not been
-    running for long enough to have a ledger and a watermark of each stage.
+    A watermark may be `most` behind and a day ahead (`ahead`); one at the end of time is neither. `now` is an instant
+    and `most` a length, in microseconds; `most` is None where the records say what time it is, and not the clock on the
+    wall. A stream that is `young` has not been running for long enough to have a ledger and a watermark of each stage.
     """
     found = {one.name: one for one in health(lake, definition)}
     lines = [f"{stage.name} has no ledger yet" for stage in chain(definition) if not young and stage.name not in found]
@@ -63,6 +64,9 @@ def unwell(lake: Lake, definition: Definition, now: int, most: int | None, *, yo
             behind = length(max(MINUTE, (now - one.watermark) // MINUTE * MINUTE))
             by = _by(lake, definition)
             lines.append(f"the watermark of {one.name} is at {text(one.watermark)}, {behind} behind{by}")
+        elif over := ahead(one.watermark, now):
+            by = length(over // MINUTE * MINUTE)
+            lines.append(f"the watermark of {one.name} is at {text(one.watermark)}, {by} ahead")
     return lines
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.model.base.errors import ClockError
-from tailrace.model.base.time import text
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, days, duration, text
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,20 @@ class Clock:
                     texts = (str(was), str(now)) if name == "epoch" else (text(was), text(now))
                     raise ClockError(f"the {name} went from {texts[0]} to {texts[1]}: a clock never goes back")
         return self
+
+
+AHEAD = duration(days(1))
+"""By how much a watermark may be ahead of the clock before it is told of: some logs are of what is yet to happen."""
+
+
+def ahead(watermark: int, now: int | None) -> int:
+    """Return by how many microseconds a watermark is ahead of the clock; 0 up to a day, and at an end of time.
+
+    One record of a far year, within its log's bounds, carries a watermark there, and all that follow are late.
+
+    >>> ahead(3 * AHEAD, AHEAD) // AHEAD, ahead(AHEAD, AHEAD), ahead(END_OF_TIME, AHEAD)
+    (2, 0, 0)
+    """
+    if now is None or not BEGINNING < watermark < END_OF_TIME or watermark - now <= AHEAD:
+        return 0
+    return watermark - now

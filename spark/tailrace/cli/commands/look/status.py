@@ -15,6 +15,7 @@ from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.formats import bounds, counted, span, time_text
+from tailrace.model.base.clock import ahead
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Ranged, Windowless
 from tailrace.model.definition.computation import Computation
@@ -137,8 +138,16 @@ def _facts(pipeline: Ranged, own: PipelineStatus, logs: Sequence[LogStatus]) -> 
     if not own.same_definition:
         warning = "the tables hold the results of a definition with another meaning: it needs another name"
         yield "definition", Text(warning, style="bold red")
-    lags = [f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, logs).items() if lag is not None]
+    over = ahead(own.watermark, own.processing_time)
+    lags = [
+        f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, logs).items() if lag is not None and not over
+    ]
     yield "watermark", _dimmed(time_text(own.watermark), ", ".join(lags))
+    if over:
+        warning = (
+            f"the watermark is {span(over / 1e6)} ahead of the last epoch's clock: what is before it comes too late"
+        )
+        yield "ahead", Text(warning, style="bold red")
     for log in logs:
         if log.progress is not None and len(log.progress.partitions) > 1:
             yield "held back by", _holding(log.progress)
@@ -333,6 +342,7 @@ def _data(own: PipelineStatus, logs: Sequence[LogStatus] = (), pipeline: Ranged 
             "behind_processing_time": seconds.get("processing time"),
             "behind_latest_event": seconds.get("its latest event"),
         },
+        "ahead_seconds": ahead(own.watermark, own.processing_time) / 1e6,
         "open_windows": None
         if own.open is None
         else {

@@ -25,6 +25,7 @@ from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name, runs_name
+from tailrace.model.base.clock import ahead
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, Windowless, chain
 from tailrace.model.definition.computation import Computation
@@ -75,6 +76,11 @@ class StageState:
         if self.processing_time is None or not BEGINNING < self.watermark < END_OF_TIME:
             return None
         return max(0, self.processing_time - self.watermark)
+
+    @property
+    def ahead(self) -> int:
+        """How far the watermark is ahead of the last epoch's processing time, in microseconds; 0 up to a day."""
+        return ahead(self.watermark, self.processing_time)
 
 
 def standing(lake: Lake, stages: Sequence[Definition]) -> str:
