@@ -272,7 +272,7 @@ def test_X1_a_catalog_of_both_is_not_taken_from_the_first(catalog: str, settings
 COMMANDS = [
     ["status", DEFINITION], ["late", DEFINITION], ["panes", DEFINITION, "--key", "Oslo"], ["audit", DEFINITION],
     ["replay", DEFINITION], ["maintain", DEFINITION, "--dry-run"], ["maintain", DEFINITION],
-    ["backfill", DEFINITION, "--from", "2026-01-01", "--to", "2026-01-02"], ["watermark", "show", DEFINITION],
+    ["backfill", DEFINITION, "--from", "2026-01-01", "--to", "2026-01-02"], ["watermark", DEFINITION],
     ["sql", "select 1 from hourly_rides", "--engine", "duckdb"], ["tables", "plan", DEFINITION], ["plan", DEFINITION],
     ["restore", DEFINITION, "--epoch", "0"], ["trace", DEFINITION, "--where", "city = 'Oslo'"],
 ]  # fmt: skip
