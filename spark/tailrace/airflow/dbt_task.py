@@ -18,6 +18,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from tailrace.airflow.web.report import RESULT
+from tailrace.toolchain.process_folder import process_folder
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,7 +35,7 @@ class DbtOperator(BaseOperator):
         self._process: subprocess.Popen[str] | None = None
 
     def execute(self, context: Context) -> None:
-        with tempfile.TemporaryDirectory(prefix="tailrace-dbt-") as made:
+        with tempfile.TemporaryDirectory(dir=process_folder()) as made:
             command = [sys.executable, "-m", "tailrace.cli.main", "dbt", f"--project={self.project}"]
             command += ["--target", made, "--", *self.arguments]
             self._process = subprocess.Popen(

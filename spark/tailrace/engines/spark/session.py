@@ -7,11 +7,9 @@ with snapshot properties of its own, opens another session and pays almost nothi
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
-import shutil
 import sys
 import tempfile
 import threading
@@ -31,6 +29,7 @@ from tailrace.lake.catalog.backends import Sqlite, endpoint, kind, storage
 from tailrace.lake.catalog.backends import jars as lake_jars
 from tailrace.settings import Settings
 from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_home, require_java
+from tailrace.toolchain.process_folder import process_folder
 
 _starting = threading.Lock()
 """Held by the thread that starts Spark, or asks whether it was started."""
@@ -102,7 +101,7 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
         "spark.sql.codegen.cache.maxEntries": "1000",
         # The warehouse of Spark's own catalog, in which nothing makes a table.
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
-        "spark.local.dir": tempfile.gettempdir(),
+        "spark.local.dir": str(process_folder()) if _is_local(settings) else tempfile.gettempdir(),
         "spark.ui.enabled": "false",
         # Without pages there is nobody to look at them, and a driver keeps some 50 kB of each task that it remembers.
         "spark.ui.retainedTasks": "1000",
@@ -120,7 +119,7 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     }
     if "aws" in lake_jars(settings):
         conf |= _files_in_s3()
-    if not settings.spark_master.startswith("local"):
+    if not _is_local(settings):
         # In local mode the driver's class path is the executors' as well: copying 60 MB would be for nothing.
         conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
     return conf
@@ -135,21 +134,17 @@ def socket_conf(settings: Settings) -> dict[str, str]:
     then.
     """
     same = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
-    if not same or not settings.spark_master.startswith("local") or len(tempfile.gettempdir()) > _LONGEST:
+    if not same or not _is_local(settings) or len(tempfile.gettempdir()) > _LONGEST:
         return {}
-    folder = tempfile.mkdtemp(prefix="tailrace-")
-    atexit.register(_remove, folder, os.getpid())
     return {
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": folder,
+        "spark.python.unix.domain.socket.dir": str(process_folder()),
         "spark.python.daemon.module": "tailrace.engines.spark.workers.worker_daemon",
     }
 
 
-def _remove(folder: str, owner: int) -> None:
-    # A process that was forked from the owner ends like it.
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+def _is_local(settings: Settings) -> bool:
+    return settings.spark_master.startswith("local")
 
 
 _LONGEST = 40

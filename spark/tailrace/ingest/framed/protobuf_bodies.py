@@ -32,6 +32,7 @@ from tailrace.ingest.framed.column_values import Kind, Misfits, batches, behind,
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
+from tailrace.toolchain.process_folder import process_folder
 
 SHAPES = 16
 """The number of message types, each as written, that are told apart among a batch's bodies at once."""
@@ -42,7 +43,7 @@ def compiled(schema: RegisteredSchema) -> bytes:
 
     Raises `UnreadableSchemaError` with what `protoc` says.
     """
-    with tempfile.TemporaryDirectory(prefix="tailrace-") as name:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as name:
         folder = Path(name)
         own = f"tailrace_schema_{schema.id}.proto"
         for file, text in (*schema.references, (own, schema.text)):

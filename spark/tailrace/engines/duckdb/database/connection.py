@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -16,6 +14,7 @@ from duckdb.func import PythonUDFType
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
+from tailrace.toolchain.process_folder import process_folder
 
 _MACROS = (
     "pmod(a, b) AS ((a % b) + b) % b",
@@ -80,10 +79,8 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
     they help. The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`. All its connections
     take instants for UTC's.
     """
-    if settings.scratch is not None:
-        settings.scratch.mkdir(parents=True, exist_ok=True)
     # DuckDB makes the folder when it first spills, and removes it with the database.
-    scratch = Path(settings.scratch or tempfile.gettempdir()) / f"tailrace-{uuid.uuid4().hex[:12]}"
+    scratch = process_folder(settings.scratch) / uuid.uuid4().hex[:12]
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": settings.memory,
         "temp_directory": str(scratch),
