@@ -25,7 +25,8 @@ def process_folder(place: Path | None = None) -> Path:
     """
     inside = Path(tempfile.gettempdir()) if place is None else place
     key = os.getpid(), inside
-    if key not in _made:
+    # Whoever clears temporary folders may have taken it away.
+    if key not in _made or not _made[key].is_dir():
         inside.mkdir(parents=True, exist_ok=True)
         _remove_left(inside)
         _made[key] = _new(inside)
