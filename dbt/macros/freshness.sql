@@ -1,13 +1,4 @@
 {#-
-How far a table has come: the watermark that its last commit says. Epochs that brought nothing move it, too.
--#}
-{% macro watermark_of(table) %}
-select timestamp_micros(cast(summary['tailrace.watermark'] as bigint)) as watermark
-from {{ table }}.snapshots as s join {{ table }}.refs as r on r.snapshot_id = s.snapshot_id
-where r.name = 'main'
-{% endmacro %}
-
-{#-
 Freshness is how far the watermark trails the log's own time. That is the wall clock's, unless the records say when they
 became known: then it is what they say last, and a log of old records is not stale for being old.
 -#}

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from airflow.sdk.timezone import coerce_datetime
-from airflow.timetables.interval import CronDataIntervalTimetable
 
 from tailrace.airflow.assets import asset_of
 from tailrace.airflow.form import Asked
 from tailrace.airflow.ranges import Extent, Interval, chosen, cut
+from tailrace.airflow.timetable import ByHand
 from tailrace.airflow.web.report import COUNTED, RESULT
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.base.time import instant, moment, text
+from tailrace.model.base.time import instant, text
 from tailrace.model.definition.chain import Ranged
 from tailrace.runners.jobs import BackfillJob, JobOutcome, Runner, RunnerError
 
@@ -113,9 +112,7 @@ class BackfillOperator(BaseOperator):
 
     def _before(self, end: int) -> Interval:
         """Find the last whole interval of the cron expression before an instant, in microseconds."""
-        table = CronDataIntervalTimetable(self.cron, self.timezone)
-        interval = table.infer_manual_data_interval(run_after=coerce_datetime(moment(end)))
-        return _micros(interval.start), _micros(interval.end)
+        return ByHand(self.cron, self.timezone).last_before(end)
 
     def _run(self, jobs: Sequence[BackfillJob]) -> list[JobOutcome]:
         runner = self._running = self.runner()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from airflow.sdk.timezone import coerce_datetime
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
+
+from tailrace.model.base.time import instant, moment
 
 
 class ByHand(CronDataIntervalTimetable):
@@ -20,6 +26,33 @@ class ByHand(CronDataIntervalTimetable):
         return super().next_dagrun_info(
             last_automated_data_interval=last_automated_data_interval, restriction=restriction
         )
+
+    def last_before(self, end: int) -> tuple[int, int]:
+        """Return the last whole interval that ends by an instant, both in microseconds.
+
+        The intervals are those of a *Backfill*: where the clocks skip the time of the expression, or show it twice,
+        none is empty, none is there twice, and none ends later.
+        """
+        back = timedelta(days=2)
+        while True:
+            found = [at for at in self._ticks(end, back) if at <= end][-2:]
+            if len(found) == 2:
+                return found[0], found[1]
+            back *= 4
+
+    def _ticks(self, end: int, back: timedelta) -> Iterator[int]:
+        """Yield when the expression comes up, from some time `back` before an instant to just after it."""
+        at = self._get_prev(coerce_datetime(moment(end) - back))
+        while True:
+            yield (micros := instant(datetime.fromisoformat(at.isoformat())))
+            if micros > end:
+                return
+            following, probe = self._get_next(at), at
+            while following <= at:
+                # The clocks were set back: the time that they show comes up again.
+                probe += timedelta(minutes=30)
+                following = self._get_next(probe)
+            at = following
 
     @property
     def summary(self) -> str:

@@ -109,11 +109,26 @@ def _pins() -> dict[str, str]:
     return {match[1].lower(): match[2] for match in matches if match is not None}
 
 
+def _extra_of(package: str) -> str | None:
+    """Find the extra of tailrace that brings a package; None where tailrace is not installed, or none does."""
+    try:
+        asked = requires("tailrace") or []
+    except PackageNotFoundError:
+        return None
+    for requirement in asked:
+        found = re.match(r"([\w.-]+).*;.*\bextra == ['\"]([\w-]+)['\"]", requirement)
+        if found is not None and found[1].lower() == package.lower():
+            return found[2]
+    return None
+
+
 def _package(name: str, pins: dict[str, str]) -> str:
     try:
         present = version(name)
     except PackageNotFoundError:
-        raise UnseenError("not installed", "install the extra of tailrace that has it, where it is needed") from None
+        extra = _extra_of(name)
+        remedy = f"install the extra `{extra}`" if extra else "install tailrace with the extra that has it"
+        raise UnseenError("not installed", f"{remedy}, where it is needed") from None
     if name not in pins:
         raise UnseenError(f"{present}; tailrace is not installed, which would say what it pins", "install tailrace")
     if present != pins[name]:

@@ -16,6 +16,13 @@ HEADING = "# Printed from the contracts by `tailrace tables sources`: edit those
 _VERSION = ("generation", "epoch", "pane_index", "timing")
 
 
+LOADED_AT = (
+    "select timestamp_micros(cast(summary['tailrace.watermark'] as bigint)) as watermark "
+    "from {{ this }}.snapshots as s join {{ this }}.refs as r on r.snapshot_id = s.snapshot_id where r.name = 'main'"
+)
+"""How far a table has come, the watermark that its last commit says, written out: it works in any project of dbt."""
+
+
 def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract]) -> str:
     """Write the text of `sources.yml` for definitions and the contracts of their tables; equal ones give equal texts.
 
@@ -40,7 +47,7 @@ def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract
         config: dict[str, Any] = {"meta": meta}
         if read:
             config |= {
-                "loaded_at_query": "{{ watermark_of(this) }}",
+                "loaded_at_query": LOADED_AT,
                 "freshness": {"warn_after": {"count": 12, "period": "hour"}},
             }
         lines.append(f"        config: {_json(config)}\n        columns:\n")

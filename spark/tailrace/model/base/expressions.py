@@ -77,6 +77,23 @@ class Expression:
     def __mul__(self, other: Expression | Constant) -> Expression:
         return Arithmetic(self, "*", _expression(other))
 
+    def __radd__(self, other: Constant) -> Expression:
+        return Arithmetic(_expression(other), "+", self)
+
+    def __rsub__(self, other: Constant) -> Expression:
+        return Arithmetic(_expression(other), "-", self)
+
+    def __rmul__(self, other: Constant) -> Expression:
+        return Arithmetic(_expression(other), "*", self)
+
+    def __neg__(self) -> Expression:
+        """Return the number with the other sign.
+
+        >>> str(-Col("n")), str(2 * Col("n")), str(1 - Col("n"))
+        ('0 - n', '2 * n', '1 - n')
+        """
+        return Arithmetic(Value(0), "-", self)
+
     def __floordiv__(self, by: int | timedelta) -> Expression:
         return Whole(self, by)
 

@@ -29,7 +29,8 @@ def restore(
 
     What the tables held until then keeps a tag. The next stream of the definitions folds the epochs after it again from
     the log; with --log the log goes back as well, and the stream reads its source again from there. A stream that runs
-    is fenced off. Starts no Spark, and moves no rows.
+    is fenced off. What backfills corrected after that epoch is undone, too: run them again. Starts no Spark, and moves
+    no rows.
     """
     loaded, output = load_all(definitions), Output(json)
     looking()
@@ -47,7 +48,9 @@ def restore(
     if not restored:
         output.text(f"nothing to do: no table has come further than epoch {epoch}")
         return
-    output.say("the next stream of the definitions folds on from there")
+    output.say(
+        "the next stream of the definitions folds on from there; backfills made since are undone: run them again"
+    )
 
 
 def _data(restored: Restored) -> dict[str, object]:

@@ -23,6 +23,7 @@ Sums of longs are 128 bits wide in DuckDB; the texts cast each back, which is wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -50,7 +51,15 @@ def in_duckdb(text: Query) -> str:
 
 def parsed(text: Query) -> exp.Expr:
     """Parse a query of the common SQL."""
-    return sqlglot.parse_one(text, read="spark")
+    return sqlglot.parse_one(_FIELD.sub(_quoted_field, text), read="spark")
+
+
+_FIELD = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|([<,])([a-z][a-z0-9_]*):(?=[a-z])")
+"""A field's name in a type of structs, which Spark takes bare, a word of SQL too; or a text, which is left as it is."""
+
+
+def _quoted_field(found: re.Match[str]) -> str:
+    return found[0] if found[2] is None else f"{found[1]}`{found[2]}`:"
 
 
 def rewritten(tree: exp.Expr) -> str:
