@@ -9,7 +9,7 @@ What a definition is written with is here, and needs nothing but the standard li
 """
 
 from tailrace.model.base.conditions import Match, Missing
-from tailrace.model.base.errors import DefinitionError, TailraceError
+from tailrace.model.base.errors import DefinitionError, RecordError, TailraceError
 from tailrace.model.base.expressions import Col, If, Value
 from tailrace.model.base.time import days, hours, minutes, seconds
 from tailrace.model.combiners.basic import AllTrue, AnyTrue, AnyValue, Count, Max, Mean, Min, Sum
@@ -25,7 +25,7 @@ from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.definition.record_steps import Derive, Each, RecordError, SparkColumns, SparkFrame
+from tailrace.model.definition.record_steps import Derive, Each, SparkColumns, SparkFrame
 from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log

@@ -46,8 +46,7 @@ from tailrace.sql.epoch.partials import late, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import NATIVE
-from tailrace.sql.records.selections import may_fail
-from tailrace.sql.records.ways import Way, reasons, way
+from tailrace.sql.records.ways import Way, may_reject, reasons, way
 from tailrace.sql.terms import Relation, Sql
 
 PARTIALS, TRANSITIONS, LEDGER, TOO_LATE, REFUSED, STATE, RESTORE = (
@@ -119,7 +118,7 @@ def queries(pipeline: Pipeline) -> list[PlannedQuery]:
 def _stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     where, kind = pipeline.where, type(pipeline.where).__name__
     combiners = ", ".join(dict.fromkeys(type(combiner).__name__ for combiner in pipeline.what.values()))
-    late_kinds = (PARTIAL, PANE, LATE, *([REJECTED] if may_fail(pipeline) else []))
+    late_kinds = (PARTIAL, PANE, LATE, *([REJECTED] if may_reject(pipeline) else []))
     why, taken = "; ".join(reasons(pipeline)), way(pipeline)
     costs = "Python reads every record, in Arrow batches, and an epoch takes about twice as long"
     model = Choice(Execution.PYTHON, f"{why}: the model's own step, a bucket of keys at a time; {costs}")

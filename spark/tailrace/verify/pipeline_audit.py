@@ -35,7 +35,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.partials import closed
 from tailrace.sql.query_shapes import NEWEST, equal_in, first_of
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.records.selections import leaves_out, may_fail
+from tailrace.sql.records.selections import leaves_out
+from tailrace.sql.records.ways import may_reject
 from tailrace.sql.results.answers import current, differences
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 from tailrace.verify.audit_checks import Audit, Audited, Check, committed_backfills, corrections_came
@@ -97,7 +98,7 @@ class _Audit(Audited):
             self._late_are_records(counts),
             self._every_record_counted(counts),
             *([] if self.pipeline is self.first else [self._no_correction_late()]),
-            *(self._rejected() if may_fail(self.first) and self.pipeline is self.first else []),
+            *(self._rejected() if may_reject(self.first) and self.pipeline is self.first else []),
             self._batch_answers(),
             *([self._panes_give_answers()] if self.lake.has(self.pipeline.name) else []),
             *corrections_came(self.lake, self.pipeline),

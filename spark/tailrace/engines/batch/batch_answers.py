@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from tailrace.engines.python.assigned import BOUNDS, placer
-from tailrace.engines.python.finished_windows import answerer, assigner
+from tailrace.engines.python.finished_windows import answerer, assigner, refuser
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import key_columns
@@ -18,7 +18,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import SIGN
 from tailrace.sql.epoch.partials import put_together
 from tailrace.sql.records import assignment
-from tailrace.sql.records.selections import accepted, may_fail, rejected
+from tailrace.sql.records.selections import FAILED, accepted, may_fail, rejected
 from tailrace.sql.records.stage_records import answered
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results import answers, map_rows
@@ -73,14 +73,26 @@ class Answering:
         return {**self.pipeline.columns, **({SIGN: "int"} if self.pipeline.log.takes_back else {})}
 
     def _prepared(self, source: Relation) -> Relation:
+        """Name the stage's records after its steps, as SQL puts them into windows."""
+        return self._stepped(source)
+
+    def _stepped(self, source: Relation) -> Relation:
         if not self.pipeline.each:
             return source
         prepared = self.session.prepared(source, self.pipeline)
         return accepted(prepared) if may_fail(self.pipeline) else prepared
 
     def failed(self, source: Relation) -> Query:
-        """Write the query of the records that one of the stage's steps rejects, with where each came from."""
-        return rejected(self.session.prepared(source, self.pipeline))
+        """Write the query of the records that the stage rejects: where each came from, and why."""
+        items = ", ".join([*PLACED, FAILED])
+        texts = []
+        if may_fail(self.pipeline):
+            texts.append(f"SELECT {items} FROM {bracketed(rejected(self.session.prepared(source, self.pipeline)))}")
+        if way(self.pipeline) is not Way.SQL:
+            good = Query(f"SELECT * FROM {self._stepped(source)}{assignment.keep_clause(self.pipeline)}")
+            refused = self.session.mapped(good, partial(refuser, self.pipeline), {**PLACED, FAILED: "string"})
+            texts.append(f"SELECT {items} FROM {refused}")
+        return Query(" UNION ALL ".join(texts))
 
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
         """Write the query of the answers of assigned records, in windows that meet a condition (`answers.batch`)."""
@@ -107,7 +119,8 @@ class AssignedAnswering(Answering):
         pipeline, types = self.pipeline, self._types | PLACED
         within = f"FROM {super()._prepared(source)}{assignment.keep_clause(pipeline)}"
         text = Query(f"SELECT {', '.join(map(quoted, types))} {within}")
-        return self.session.mapped(text, partial(placer, pipeline), {**types, assignment.WINDOWS: BOUNDS})
+        columns = {**types, assignment.WINDOWS: BOUNDS, FAILED: "string"}
+        return accepted(self.session.mapped(text, partial(placer, pipeline), columns))
 
 
 class PythonAnswering(Answering):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
+from tailrace.model.base.errors import RecordError
 from tailrace.model.definition.pipeline import Pipeline
 
 BOUNDS = "array<struct<window_start:bigint,window_end:bigint>>"
@@ -16,24 +18,47 @@ BOUNDS = "array<struct<window_start:bigint,window_end:bigint>>"
 _SPAN = pa.struct({"window_start": pa.int64(), "window_end": pa.int64()})
 
 
-def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> pa.Array:
-    """Assign windows to each record; return them as lists of their bounds in microseconds."""
-    assign, own = pipeline.windows_of, pa.table({name: records[name] for name in pipeline.columns})
-    times = columns.micros(records[pipeline.log.event_time])
+class AssignedWindows(NamedTuple):
+    """The windows of each record, as lists of their bounds in microseconds, and why it is rejected, null if it is not.
+
+    A record that is rejected is in no window.
+    """
+
+    windows: pa.Array
+    reasons: pa.Array
+
+
+def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> AssignedWindows:
+    """Assign windows to each record."""
+    own, reasons = pa.table({name: records[name] for name in pipeline.columns}), dict[int, str]()
+    times, assign = columns.micros(records[pipeline.log.event_time]), pipeline.windows_of
     with no_search_for_cycles():
-        assigned = [assign(at, record) for at, record in zip(times, columns.mappings(own), strict=True)]
+        assigned = []
+        for place, (at, record) in enumerate(zip(times, columns.mappings(own), strict=True)):
+            try:
+                assigned.append(assign(at, record))
+            except RecordError as error:
+                assigned.append([])
+                reasons[place] = str(error)
         windows = [window for some in assigned for window in some]
         sides = [columns.array([window[side] for window in windows], pa.int64()) for side in (0, 1)]
-        return columns.lists(map(len, assigned), columns.structs(sides, _SPAN), pa.list_(_SPAN))
+        lists = columns.lists(map(len, assigned), columns.structs(sides, _SPAN), pa.list_(_SPAN))
+        why = (
+            pa.array(map(reasons.get, range(len(assigned))), pa.string()) if reasons else pa.nulls(len(lists), "string")
+        )
+        return AssignedWindows(lists, why)
 
 
 def placer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that makes rows of `schema` from records; its last column has the windows of each record."""
+    """Return a function that makes rows of `schema` from records: last the windows of each, and why it is rejected.
+
+    These two columns are `WINDOWS` and `FAILED`.
+    """
 
     def place(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            windows = assigned_windows(pipeline, batch).cast(schema.field(-1).type)
-            found = [batch[field.name].cast(field.type) for field in list(schema)[:-1]]
-            yield pa.RecordBatch.from_arrays([*found, windows], schema=schema)
+            found = [batch[field.name].cast(field.type) for field in list(schema)[:-2]]
+            windows, reasons = assigned_windows(pipeline, batch)
+            yield pa.RecordBatch.from_arrays([*found, windows.cast(schema.field(-2).type), reasons], schema=schema)
 
     return place

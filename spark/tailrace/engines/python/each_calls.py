@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.definition.record_steps import Each, RecordError
+from tailrace.model.base.errors import RecordError
+from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED
 
 

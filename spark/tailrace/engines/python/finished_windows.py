@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.errors import RecordError
 from tailrace.model.base.time import instant
 from tailrace.model.combiners.balanced_merge import Merging
 from tailrace.model.definition.pipeline import Pipeline
@@ -17,6 +18,7 @@ from tailrace.model.step.step import lifter
 from tailrace.model.step.transition import Row, Transition
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
+from tailrace.sql.records.selections import FAILED
 from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
@@ -24,7 +26,12 @@ def assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.Rec
     log, windows_of = pipeline.log, pipeline.windows_of
 
     def placed(record: dict[str, Any]) -> Iterator[Row]:
-        for window in windows_of(instant(record[log.event_time]), record):
+        try:
+            windows = windows_of(instant(record[log.event_time]), record)
+            pipeline.lifts(record)
+        except RecordError:
+            return
+        for window in windows:
             yield {
                 **{name: record[name] for name in (*pipeline.key, *PLACE)},
                 "window_start": window.start,
@@ -38,6 +45,32 @@ def assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.Rec
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
     return assign
+
+
+def refuser(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that makes rows of `schema` of the records that code of one's own cannot take, with the reason.
+
+    They are records after the steps.
+    """
+    at, windows_of = pipeline.log.event_time, pipeline.windows_of
+
+    def why(record: dict[str, Any]) -> str | None:
+        try:
+            windows_of(instant(record[at]), record)
+            pipeline.lifts(record)
+        except RecordError as error:
+            return str(error)
+        return None
+
+    def refuse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            refused = [
+                {**record, FAILED: reason} for record in batch.to_pylist() if (reason := why(record)) is not None
+            ]
+            rows = [{name: record[name] for name in schema.names} for record in refused]
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    return refuse
 
 
 def answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.Table]:

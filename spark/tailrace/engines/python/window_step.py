@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
-from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
@@ -19,7 +19,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE
 from tailrace.model.step.step import Predecessor, WindowsState, step
 from tailrace.model.step.transition import Row, Transition
-from tailrace.model.windows.panes import Key, Late, Pane
+from tailrace.model.windows.panes import Key, Late, Pane, Rejected
 from tailrace.model.windows.windows import Window
 
 
@@ -54,7 +54,12 @@ class PythonStep:
         outcome = step(self.pipeline, state, columns.mappings(bundle), self.clock, prepared=True)
         remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
         # A batch for each kind: its rows share their columns, so the other columns are null without a look at the rows.
-        kinds = [self._partials(state, outcome.state), map(self._pane, outcome.panes), map(self._late, outcome.late)]
+        kinds = [
+            self._partials(state, outcome.state),
+            map(self._pane, outcome.panes),
+            map(self._late, outcome.late),
+            map(self._rejected, outcome.rejected),
+        ]
         batches = [columns.batch_of(list(rows), self.ledger) for rows in kinds]
         return WindowRows(pa.Table.from_batches([remaining]), pa.Table.from_batches(batches))
 
@@ -128,13 +133,22 @@ class PythonStep:
     def _late(self, late: Late) -> Row:
         before = self.before.watermark if self.before else None
         row = self._ledger_row(LATE, late.key, late.window, watermark=before, behind=late.behind, reason=late.reason)
-        row["event_time"] = instant(late.record[self.pipeline.log.event_time])
+        return row | self._source(late.record)
+
+    def _rejected(self, rejected: Rejected) -> Row:
+        return self._of_epoch(REJECTED) | {"reason": rejected.reason} | self._source(rejected.record)
+
+    def _source(self, record: Mapping[str, Any]) -> Row:
+        """Return the columns that say which record a row is about."""
         names = ("source_epoch", "source_partition", "source_offset")
-        return row | {name: late.record[place] for name, place in zip(names, PLACE, strict=True)}
+        place = {name: record[own] for name, own in zip(names, PLACE, strict=True)}
+        return place | {"event_time": instant(record[self.pipeline.log.event_time])}
 
     def _ledger_row(self, kind: str, key: Key, window: Window, **values: Any) -> Row:
-        own = {"kind": kind, "epoch": self.clock.epoch, "processing_time": self.clock.processing_time}
-        return own | self._place(key, window) | values
+        return self._of_epoch(kind) | self._place(key, window) | values
+
+    def _of_epoch(self, kind: str) -> Row:
+        return {"kind": kind, "epoch": self.clock.epoch, "processing_time": self.clock.processing_time}
 
     def _place(self, key: Key, window: Window) -> Row:
         span = {"window_start": window.start, "window_end": window.end}

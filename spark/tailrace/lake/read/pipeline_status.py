@@ -7,7 +7,7 @@ microseconds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.epoch_properties import DUPLICATES, ENGINE, progress_in
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, PRODUCTION
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name, runs_name
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import BEGINNING, instant
@@ -69,10 +70,11 @@ class PipelineStatus:
     `epoch` is the last in the ledger and `answers_epoch` the one that the answers stand for; -1 before the first.
     `answers` is None for an earlier stage without a table of answers, and for a map. `rewritten` is the number of
     answers that their last change wrote anew, with the files that held the changed ones; a stream changes the answers
-    less often where that is dear (`TAILRACE_FRESHNESS`). `panes` counts retractions too, and so do the `productions` of
-    a map or a computation. `engine` says what folded the last epoch, and why. `same_definition` says whether a
-    definition of this meaning made the ledger; it and `open` are None, and `runs` empty, where the definition is not at
-    hand. A map has no `open`.
+    less often where that is dear (`TAILRACE_FRESHNESS`). `rejected` counts the records that the definition could not
+    take, and `reasons` has the most frequent reasons, each with its number of records. `panes` counts retractions too,
+    and so do the `productions` of a map or a computation. `engine` says what folded the last epoch, and why.
+    `same_definition` says whether a definition of this meaning made the ledger; it and `open` are None, and `runs`
+    empty, where the definition is not at hand. A map has no `open`.
     """
 
     pipeline: str
@@ -88,6 +90,8 @@ class PipelineStatus:
     rewritten: int
     panes: int
     late: int
+    rejected: int
+    reasons: Mapping[str, int]
     productions: int
     open: OpenWindowSpan | None
     same_definition: bool | None
@@ -162,11 +166,26 @@ def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | No
         rewritten=_rewritten(answers) if answers is not None else 0,
         panes=counts[PANE],
         late=counts[LATE],
+        rejected=counts[REJECTED],
+        reasons=_reasons(ledger) if counts[REJECTED] else {},
         productions=counts[PRODUCTION],
         open=_open(ledger, files, head, pipeline) if isinstance(pipeline, Pipeline) else None,
         same_definition=head.properties.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
         runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(runs_name(name)) else (),
     )
+
+
+def _reasons(ledger: Table) -> dict[str, int]:
+    """Count the most frequent reasons for which a definition rejected records."""
+    rows = ledger.scan(row_filter=equal("kind", REJECTED), selected_fields=("reason",)).to_arrow_batch_reader()
+    counts: Counter[str] = Counter()
+    for batch in rows:
+        counts.update({row["values"]: row["counts"] for row in batch["reason"].value_counts().to_pylist()})
+    return dict(counts.most_common(REASONS))
+
+
+REASONS = 3
+"""The number of reasons that are shown."""
 
 
 def _files(table: Table) -> list[FileScanTask]:

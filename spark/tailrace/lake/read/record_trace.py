@@ -75,10 +75,11 @@ class InWindow:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A record that a definition leaves out, or rejects, and why."""
+    """A record that a definition leaves out and why; `rejected` tells that it could not take the record."""
 
     definition: str
     reason: str
+    rejected: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class Tracing:
 
     def _in_windows(self, pipeline: Pipeline, record: Record) -> Iterator[Step]:
         made, reasons = pipeline.prepared(record)
-        yield from (LeftOut(pipeline.name, reason) for reason in reasons)
+        yield from (LeftOut(pipeline.name, reason, rejected=True) for reason in reasons)
         if not made and not reasons:
             yield LeftOut(pipeline.name, "a step or keep leaves it out")
         for one in made:
@@ -220,7 +221,7 @@ class Tracing:
 
     def _mapped(self, definition: Map, record: Record) -> Iterator[Step]:
         made, reasons = definition.prepared(record)
-        yield from (LeftOut(definition.name, reason) for reason in reasons)
+        yield from (LeftOut(definition.name, reason, rejected=True) for reason in reasons)
         if not made and not reasons:
             yield LeftOut(definition.name, "a step or keep leaves it out")
         at = instant(record[definition.log.event_time])
@@ -257,7 +258,7 @@ class Tracing:
             if row["kind"] == LATE:
                 yield Passed(computation.name, row["epoch"], row["behind"])
             else:
-                yield LeftOut(computation.name, row["reason"])
+                yield LeftOut(computation.name, row["reason"], rejected=True)
         if out:
             return
         key = {name: record[name] for name in computation.key} | {"epoch": record["_epoch"]}
@@ -326,7 +327,7 @@ def outcome(step: Step, span: Callable[[int], str], value: Callable[[Any], str])
     if isinstance(step, InWindow):
         return Outcome(step.state.value, tuple(_in_window(step, span, value)))
     if isinstance(step, LeftOut):
-        return Outcome("left out", (value(step.reason),))
+        return Outcome("rejected" if step.rejected else "left out", (value(step.reason),))
     if isinstance(step, Row):
         given = f"in epoch {step.epoch}: {values_told(step.values, value)}"
         return Outcome("taken back" if step.taken_back else "given", (given,))

@@ -57,3 +57,16 @@ class ClockError(TailraceError, ValueError):
 
 class AnswerError(TailraceError, ArithmeticError):
     """An exact result that does not fit its type, refused rather than rounded or wrapped."""
+
+
+class RecordError(TailraceError, ValueError):
+    """A record that a definition cannot take: it is rejected with this reason, and the others go on."""
+
+
+def failure(error: Exception) -> str:
+    """Write why a record is rejected that makes code of one's own fail; an error of ours says it all by itself."""
+    return (str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}")[:_MOST]
+
+
+_MOST = 500
+"""The length to which an error's text is cut, in characters."""

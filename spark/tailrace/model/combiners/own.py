@@ -12,7 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
-from tailrace.model.base.errors import Fault
+from tailrace.model.base.errors import Fault, RecordError, failure
 from tailrace.model.base.types import element_type, is_type
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.windows.windows import Windowing
@@ -106,8 +106,11 @@ class OwnCombiner(Combiner):
         return (OwnPart("state", self.state_type(type), Merge.OWN, combiner=self),)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        """Return the accumulator of one record."""
-        return (self.zero() if value is None and self.column is not None else self.add(self.zero(), value),)
+        """Return the accumulator of one record. Raises `RecordError` where that fails: it is the record's own fault."""
+        try:
+            return (self.zero() if value is None and self.column is not None else self.add(self.zero(), value),)
+        except Exception as error:
+            raise RecordError(f"{self.__class__.__name__}: {failure(error)}") from error
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         """Compute the result of an accumulator."""

@@ -14,11 +14,13 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Literal
 
+from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition
-from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.errors import DefinitionError, RecordError, failure
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.combiners.basic import Combiner, Merge, Part
+from tailrace.model.combiners.own import OwnCombiner
 from tailrace.model.combiners.retraction import taking_back
 from tailrace.model.definition.fingerprint import FOLLOWS, digest, of_log
 from tailrace.model.definition.map import Map
@@ -28,8 +30,9 @@ from tailrace.model.definition.validation import pipeline_faults
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import AtWatermark, Trigger
+from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
-from tailrace.model.windows.windows import Global, Window, Windowing, windows_within_time
+from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing, windows_within_time
 
 MEASURED = "when"
 """The prefix of the accumulator's parts that the trigger measures, as a result's name is that of the result's parts."""
@@ -166,12 +169,43 @@ class Pipeline:
     @cached_property
     def windows_of(self) -> Callable[[int, Mapping[str, Any]], list[Window]]:
         """The function of an event time, in microseconds, and its record, after the steps, that returns its windows."""
+        if self.own_windows:
+            return partial(_own_windows, self.where)
         return partial(windows_within_time, self.where) if self.exceeds_time else self.where.assign
 
+    @cached_property
+    def own_windows(self) -> bool:
+        """Whether code of one's own puts records into windows, in which case `windows_of` may raise `RecordError`."""
+        return type(self.where) not in _BUILT_IN
+
+    @cached_property
+    def own_combiners(self) -> tuple[OwnCombiner, ...]:
+        """The combiners that are code of one's own, whose `lift` may raise `RecordError`."""
+        return tuple(one for one in self.what.values() if isinstance(one, OwnCombiner))
+
+    def lifts(self, record: Mapping[str, Any]) -> None:
+        """Raise `RecordError` where a combiner of one's own cannot take a record, after the steps."""
+        for one in self.own_combiners:
+            one.lift(Scalars(), None if one.column is None else record.get(one.column), self.type_of(one))
+
     def prepared(self, record: Mapping[str, Any]) -> Prepared:
-        """Take a record of the log through the steps, and leave out the results that do not meet `keep`."""
+        """Take a record of the log through the steps, and leave out the results that do not meet `keep`.
+
+        What code of one's own then cannot put into windows or combine is rejected, too.
+        """
         made, reasons = taken_through(self.each, record, self.log.columns)
-        return Prepared(list(filter(self.keeps, made)), reasons)
+        kept = list(filter(self.keeps, made))
+        if not self.own_windows and not self.own_combiners:
+            return Prepared(kept, reasons)
+        good = []
+        for one in kept:
+            try:
+                self.windows_of(instant(one[self.log.event_time]), one)
+                self.lifts(one)
+                good.append(one)
+            except RecordError as error:
+                reasons.append(str(error))
+        return Prepared(good, reasons)
 
     def closes(self, end: int) -> int:
         """Return the watermark that closes a window which ends at `end`, in microseconds (rule M1)."""
@@ -296,6 +330,22 @@ class Pipeline:
         meaning += (("stops", parts["stops"]),) if "stops" in parts else ()
         meaning += ("signed",) if "signed" in parts else ()
         return digest(meaning)
+
+
+_BUILT_IN = (Global, Fixed, Sliding, Sessions, Calendar)
+
+
+def _own_windows(where: Windowing, at: int, record: Mapping[str, Any]) -> list[Window]:
+    """Have code of one's own assign a record to windows, cut at the ends of time; raises `RecordError` if it fails."""
+    name = type(where).__name__
+    try:
+        given = list(where.assign(at, record))
+        windows = [Window(max(start, BEGINNING), min(end, END_OF_TIME)) for start, end in given]
+    except Exception as error:
+        raise RecordError(f"{name}: {failure(error)}") from error
+    if all(isinstance(bound, int) for window in windows for bound in window) and all(a < b for a, b in windows):
+        return windows
+    raise RecordError(f"{name}: it gave {given!r:.200}: expected windows that end after they begin, in microseconds")
 
 
 class _Finished(Pipeline):

@@ -13,22 +13,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition
-from tailrace.model.base.errors import Fault, TailraceError
+from tailrace.model.base.errors import Fault, RecordError, TailraceError, failure
 from tailrace.model.base.expressions import Expression, expression_faults
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.types import is_type
 from tailrace.model.base.values import of_value
 
 Record = Mapping[str, Any]
-
-
-class RecordError(TailraceError, ValueError):
-    """A record that a step cannot take: it is rejected with this reason, and the others go on."""
-
-
-def failure(error: Exception) -> str:
-    """Write why a record is rejected that makes code of one's own fail; an error of ours says it all by itself."""
-    return (str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}")[:_MOST]
 
 
 class NeedsSparkError(TailraceError, NotImplementedError):
@@ -93,7 +84,7 @@ class Derive(ElementWise):
         {'cost': 'cost: n * price does not fit a bigint'}
         """
         parts = {name: value.unfit(types) for name, value in self.values.items()}
-        return {name: f"{name}: {' or '.join(own)} does not fit a bigint"[:_MOST] for name, own in parts.items() if own}
+        return {name: f"{name}: {' or '.join(own)} does not fit a bigint" for name, own in parts.items() if own}
 
     def may_fail(self, types: Mapping[str, str]) -> bool:
         return bool(self.reasons(types))
@@ -121,7 +112,7 @@ class Each(ElementWise):
     >>> list(words.records({"text": None}, {"text": "string"}))
     Traceback (most recent call last):
         ...
-    tailrace.model.definition.record_steps.RecordError: AttributeError: 'NoneType' object has no attribute 'split'
+    tailrace.model.base.errors.RecordError: AttributeError: 'NoneType' object has no attribute 'split'
     """
 
     function: Callable[[Record], Record | Iterable[Record] | None]
@@ -303,10 +294,6 @@ def meets(condition: Condition | None, record: Record, types: Mapping[str, str])
         return True
     values = {column: record.get(column) for column in condition.columns}
     return bool(condition.holds(Scalars(), values, types))
-
-
-_MOST = 500
-"""The length to which an error's text is cut, in characters."""
 
 
 def _gives_faults(

@@ -12,10 +12,10 @@ from operator import is_
 from typing import Any, TypeAlias
 
 from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import failure
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import PROCESSING, ComputationError, Context, Timer
-from tailrace.model.definition.record_steps import failure
 from tailrace.model.logs.log import PLACE
 from tailrace.model.step.computation_state import (
     NOTHING,

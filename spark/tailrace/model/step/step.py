@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tailrace.model.base.algebra import Scalars, Term
 from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import RecordError
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.combiners.first_last import ByTime, seen
 from tailrace.model.combiners.retraction import taken_back
@@ -139,9 +140,13 @@ class _Step:
         lifted = lifter_of_parts(self.pipeline)
         arrivals: dict[Key, dict[Window, _Arrivals]] = {}
         for source, record in bundle:
+            try:
+                windows, parts = assign(instant(record[at]), record), lifted(record)
+            except RecordError as error:
+                self.rejected.append(Rejected(source, str(error), self.clock.epoch))
+                continue
             key = tuple([record.get(column) for column in columns])
-            parts = lifted(record)
-            for window in assign(instant(record[at]), record):
+            for window in windows:
                 if not self._at(window.end).open:
                     self._too_late(source, key, window, "expired")
                     continue

@@ -6,7 +6,7 @@ from enum import Enum
 
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.assignment import NATIVE
+from tailrace.sql.records.selections import may_fail
 
 
 class Way(Enum):
@@ -26,6 +26,11 @@ def way(pipeline: Pipeline) -> Way:
     return Way.PYTHON if pipeline.where.merges or _own_combiners(pipeline) else Way.ASSIGNED
 
 
+def may_reject(pipeline: Pipeline) -> bool:
+    """Tell whether a step, or code of one's own that windows or combines, may reject records."""
+    return may_fail(pipeline) or way(pipeline) is not Way.SQL
+
+
 def reasons(pipeline: Pipeline) -> list[str]:
     """List the reasons why a definition's step is not SQL alone, each with its part; none where the step is.
 
@@ -39,7 +44,7 @@ def reasons(pipeline: Pipeline) -> list[str]:
 
 
 def _own_windows(pipeline: Pipeline) -> bool:
-    return type(pipeline.where) not in NATIVE
+    return pipeline.own_windows
 
 
 def _own_combiners(pipeline: Pipeline) -> list[str]:

@@ -170,10 +170,19 @@ def _facts(pipeline: Ranged, own: PipelineStatus, logs: Sequence[LogStatus]) -> 
         yield "answers", _answers(own)
         yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
         yield "late records", f"{own.late:,}"
+    if own.rejected:
+        yield "rejected", _dimmed(f"{own.rejected:,}", _reasons(own))
     yield "generation", _dimmed(f"{own.generation}", f"the stream's lease has token {own.token}")
     if own.engine is not None:
         yield "engine", _dimmed(*_engine(own.engine))
     yield "fingerprint", pipeline.fingerprint
+
+
+def _reasons(own: PipelineStatus) -> str:
+    """Write why the definition rejected records, with how many there are where reasons differ."""
+    if len(own.reasons) == 1:
+        return next(iter(own.reasons))
+    return "; ".join(f"{number:,} times {reason}" for reason, number in own.reasons.items())
 
 
 def _answers(own: PipelineStatus) -> Text:
@@ -329,6 +338,8 @@ def _data(own: PipelineStatus, logs: Sequence[LogStatus] = (), pipeline: Ranged 
         "answers": own.answers,
         "panes": own.panes,
         "late": own.late,
+        "rejected": own.rejected,
+        "reasons": dict(own.reasons),
         "productions": own.productions,
     }
     if pipeline is None or not logs:

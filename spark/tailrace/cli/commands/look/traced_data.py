@@ -53,7 +53,8 @@ def _step_data(step: Step) -> dict[str, Any]:
             "answer": None if step.answer is None else dict(step.answer.answer),
         }
     if isinstance(step, LeftOut):
-        return {"definition": step.definition, "state": "left out", "reason": step.reason}
+        state = "rejected" if step.rejected else "left out"
+        return {"definition": step.definition, "state": state, "reason": step.reason}
     if isinstance(step, Row):
         state = "taken back" if step.taken_back else "given"
         return {"definition": step.definition, "state": state, "epoch": step.epoch, "values": dict(step.values)}

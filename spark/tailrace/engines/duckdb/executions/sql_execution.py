@@ -14,10 +14,12 @@ from tailrace.engines.python.assigned import assigned_windows
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PLACE
 from tailrace.sql.epoch.partials import late, may_be_late, may_have_passed, partials, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
+from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query
 
 MANY = 100_000
@@ -120,4 +122,12 @@ class AssignedExecution(SqlExecution):
 
     def _placed(self, taken: Taken) -> Taken:
         records = self._queried(taken.records, self._records_text) if self.pipeline.keep is not None else taken.records
-        return replace(taken, records=records.append_column(WINDOWS, assigned_windows(self.pipeline, records)))
+        windows, reasons = assigned_windows(self.pipeline, records)
+        placed = records.append_column(WINDOWS, windows)
+        if reasons.null_count == len(reasons):
+            return replace(taken, records=placed)
+        # Why a record is rejected, and which one it is, is all that the ledger has of it.
+        place = [self.pipeline.log.event_time, *PLACE]
+        bad = records.select(place).append_column(FAILED, reasons).filter(reasons.is_valid())
+        others = [] if taken.rejected is None else [taken.rejected.select(bad.column_names)]
+        return replace(taken, records=placed.filter(reasons.is_null()), rejected=pa.concat_tables([*others, bad]))

@@ -32,11 +32,13 @@ from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PLACE
 from tailrace.sql.epoch.clock_row import clock_row
 from tailrace.sql.epoch.partials import late, may_be_late, partials, put_together, refused
 from tailrace.sql.epoch.state_merge import met
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
+from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query, Relation
 
 
@@ -181,11 +183,16 @@ class Assigned(Native):
         prepared, pipeline = super()._prepared(bundle), self.pipeline
         where = keep_clause(pipeline)
         records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
-        schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS}).fields])
+        schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS, FAILED: "string"}).fields])
         # Checkpointed, so that the code is called once for a record although partials and late records are read apart.
         placed = records.mapInArrow(over_batches(placer(pipeline, to_arrow_schema(schema))), schema)
         placed = placed.localCheckpoint(eager=False)
-        return replace(prepared, records=placed, held=(*prepared.held, placed))
+        place = [pipeline.log.event_time, *PLACE, FAILED]
+        bad = placed.where(f"{FAILED} IS NOT NULL").select(*place)
+        if prepared.rejected is not None:
+            bad = prepared.rejected.select(*place).unionAll(bad)
+        good = placed.where(f"{FAILED} IS NULL").drop(FAILED)
+        return replace(prepared, records=good, rejected=bad, held=(*prepared.held, placed))
 
 
 _VIEWS = ("bundle", "clock", "partials", "state", "transitions")

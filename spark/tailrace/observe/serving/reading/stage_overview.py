@@ -64,6 +64,8 @@ class StageState:
     made: int | None = None
     late: int | None = None
     late_left: int | None = None
+    rejected: int = 0
+    reasons: tuple[str, ...] = ()
     generation: int | None = None
     same: bool = True
     runs: tuple[Run, ...] = ()
@@ -159,6 +161,8 @@ def _common(stage: Definition, own: PipelineStatus | ComputationStatus, logs: Se
         engine=engine,
         engine_why=why,
         late=own.late,
+        rejected=own.rejected,
+        reasons=tuple(own.reasons) if isinstance(own, PipelineStatus) else (),
         same=bool(own.same_definition),
         logs=tuple(logs),
     )

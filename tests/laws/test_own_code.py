@@ -1,0 +1,123 @@
+"""A record that code of one's own cannot put into windows, or combine, is rejected alone, in every execution (X7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from tailrace import OwnCombiner, OwnWindows
+from tailrace.engines.batch.batch_answers import answering
+from tailrace.engines.spark.executions.compiler import compiled
+from tailrace.model.base.expressions import Col
+from tailrace.model.base.time import seconds
+from tailrace.model.combiners.basic import Count, Sum
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import Derive
+from tailrace.model.step.reference import at_once, fold
+from tailrace.model.windows.panes import answers
+from tailrace.model.windows.windows import NOTHING, Fixed, Window
+from tests.support.duck import run_on_duckdb
+from tests.support.native import arrow_bundle, in_parts, run_native, said_by_reference
+from tests.support.sessions import in_process
+from tests.support.strategies import LOG, bundles, epochs, examples
+
+
+@dataclass(frozen=True)
+class Picky(OwnWindows):
+    """Windows of five seconds, but for records whose value is 3 to 6: it fails, or gives what is no window."""
+
+    merges: bool = False
+
+    @property
+    def reach(self) -> int:
+        return 5_000_000 if self.merges else 0
+
+    def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
+        strange: dict[int, Any] = {4: [Window(at, at)], 5: "none", 6: [(at, str(at))]}
+        value = record["value"]
+        if value == 3:
+            raise LookupError("no window for three")
+        if value in strange:
+            return strange[value]  # type: ignore[no-any-return]
+        return [Window(at, at + 5_000_000)] if self.merges else Fixed(seconds(5)).assign(at)
+
+
+@dataclass(frozen=True)
+class Inverse(OwnCombiner):
+    """A sum of shares, which a zero has none of."""
+
+    column: str | None
+    state: str = "bigint"
+    gives: str = "bigint"
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, state: int, value: int) -> int:
+        return state + 60 // value
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+    def output(self, state: int) -> int:
+        return state
+
+
+_OF = Pipeline(name="picky", log=LOG, key="lane", what={"n": Count(), "value": Sum("value")}, where=Picky())
+PIPELINES = {
+    "assigned": _OF,
+    "assigned after steps": replace(_OF, each=[Derive({"large": Col("value") * 2**60})]),
+    "merging": replace(_OF, where=Picky(merges=True)),
+    "combined": replace(_OF, where=Fixed(seconds(5)), what={"inverse": Inverse("value"), "n": Count()}),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@examples(25)
+@given(data=st.data())
+def test_X7_what_code_of_ones_own_cannot_take_is_rejected_in_a_stream(name: str, data: st.DataObject) -> None:
+    pipeline = PIPELINES[name]
+    made = data.draw(epochs(pipeline))
+    run = fold(pipeline, made)
+    expected = said_by_reference(pipeline, run.panes, run.late, run.rejected)
+    assert run_on_duckdb(pipeline, made) == [expected]
+
+
+@in_parts(3, deeper=8, of=3)
+def test_X7_what_code_of_ones_own_cannot_take_is_rejected_in_a_stream_on_spark(
+    plain: SparkSession, data: st.DataObject
+) -> None:
+    pipeline = PIPELINES[data.draw(st.sampled_from(sorted(PIPELINES)))]
+    made = data.draw(epochs(pipeline, max_epochs=2))
+    run = fold(pipeline, made)
+    expected = said_by_reference(pipeline, run.panes, run.late, run.rejected)
+    assert run_native(plain, pipeline, made, compiled) == expected
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@examples(10)
+@given(bundle=bundles(12))
+def test_X7_what_code_of_ones_own_cannot_take_is_in_no_backfill_and_an_audit_finds_it(
+    name: str, bundle: list[dict[str, Any]]
+) -> None:
+    pipeline, session = PIPELINES[name], in_process()
+    run = at_once(pipeline, bundle)
+    rows = session.relation_of(arrow_bundle(pipeline.log, bundle, 0))
+    computing = answering(session, pipeline)
+    found = session.fetched(computing.brought(rows)).to_pylist()
+    expected = {(key, *window): dict(values) for (key, window), values in answers(run.panes).items()}
+    assert {
+        ((row["lane"],), row["window_start"], row["window_end"]): {one: row[one] for one in pipeline.what}
+        for row in found
+    } == expected
+    failed = session.fetched(computing.failed(rows)).to_pylist()
+    assert sorted((row["_failed"], row["_offset"]) for row in failed) == sorted(
+        (bad.reason, bundle.index(dict(bad.record))) for bad in run.rejected
+    )
+    session.close()
