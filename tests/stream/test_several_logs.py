@@ -31,6 +31,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.fold.fold_group import StreamError
+from tailrace.ingest.folders import unreadable_files
 from tailrace.ingest.sources import Files, Format, Kafka, SourceError
 from tailrace.lake.catalog.events import Notice, SourceBack, SourceLost
 from tailrace.lake.catalog.lake import Lake
@@ -302,12 +303,19 @@ def goes_on(settings: Settings) -> Settings:
 
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """A file whose end says what it is, and whose inside cannot be read."""
+    """A file whose end says what it is, on a disk that does not give its inside."""
     table = pa.table({"at": [BEGAN] * 5000, "ad": [f"ad {number}" for number in range(5000)]}, schema=VIEWED)
     pq.write_table(table, path)
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + b"\xff" * 2000 + whole[2004:])
-    yield
+
+    def fails(file: str) -> str:
+        raise SourceError(f"{file} cannot be read: [Errno 5] Input/output error")
+
+    with pytest.MonkeyPatch.context() as patch:
+        # A disk cannot be broken here; the file is, and that it is the disk's fault is what reading its bytes says.
+        patch.setattr(unreadable_files, "raw_fault", fails)
+        yield
     path.unlink()
 
 

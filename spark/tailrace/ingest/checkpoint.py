@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -33,6 +33,9 @@ _DONE = '{"nextBatchWatermarkMs":0}'
 _REBUILT, _REPLACED = ".rebuilt", ".replaced"
 _COMPACTED = 10
 """The number of its batches after which Spark's log of files begins anew with all the files so far."""
+
+_TAIL = 1 << 16
+"""The bytes at the end of such a file that are read first."""
 
 
 _SAFE = "/:@!$&'()*+,;=~"
@@ -99,6 +102,29 @@ class Checkpoint:
         Raises `CheckpointError` where they are not there.
         """
         return tuple(self._lines(f"offsets/{batch}", 2 + self.sources)[2:])
+
+    def files(self, source: int, after: str, upto: str) -> list[str]:
+        """List Spark's names of the files that a source had between two of its offsets, as Spark's log of them says.
+
+        Raises `CheckpointError` where a part of that log is not there.
+        """
+        names = []
+        for number in range(_files_taken(after) + 1, _files_taken(upto) + 1):
+            compacted = (number + 1) % _COMPACTED == 0
+            name = f"sources/{source}/{number}{'.compact' if compacted else ''}"
+            lines = self._last_entries(name, number) if compacted else self._lines(name)[1:]
+            names += [_plain_name(_parsed(name, line)["path"]) for line in lines if line]
+        return names
+
+    def _last_entries(self, name: str, number: int) -> list[str]:
+        """Read the entries of one number, the last ones, of a file that has all entries so far."""
+        own, size = f'"batchId":{number}}}', _TAIL
+        while True:
+            text = self._read(name, size)
+            lines = text.split("\n")
+            if lines[0] == _VERSION or not lines[1:] or not lines[1].endswith(own):
+                return [line for line in lines if line.endswith(own)]
+            size *= 8
 
     def flaw(self, position: ReadPosition) -> str | None:
         """Say how the checkpoint differs from the log's last commit; None where a query can go on from there."""
@@ -181,10 +207,13 @@ class Checkpoint:
                 _parsed(name, line)
         return lines
 
-    def _read(self, name: str) -> str:
+    def _read(self, name: str, last: int | None = None) -> str:
+        """Read a file, or its `last` bytes."""
         try:
             stream = self._files.open(self._path(name))
             try:
+                if last is not None:
+                    stream.seek(max(0, self._files.getFileStatus(self._path(name)).getLen() - last))
                 return str(self._io.toString(stream, "UTF-8"))
             finally:
                 stream.close()
@@ -197,6 +226,15 @@ class Checkpoint:
             stream.write(bytearray("\n".join(lines), "utf-8"))
         finally:
             stream.close()
+
+
+def _plain_name(path: str) -> str:
+    """Write a file's name as Spark does elsewhere, by the URI in its log.
+
+    >>> _plain_name("file:///drop/a%20b.json"), _plain_name("s3a://bucket/a%25.json")
+    ('file:/drop/a b.json', 's3a://bucket/a%.json')
+    """
+    return re.sub(r"^file:///", "file:/", unquote(path))
 
 
 def _parsed(name: str, text: str) -> Any:

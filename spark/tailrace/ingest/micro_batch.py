@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -16,10 +16,13 @@ from tailrace.model.logs.log import Log
 
 
 def file_rows(
-    spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None
-) -> pa.Table:
+    spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None,
+    unreadable: Mapping[str, str] | None = None,
+) -> pa.Table:  # fmt: skip
     """Read the records of files, with the columns of `read_files`. Raises what that raises."""
     counting = blank or BlankLines()
+    if unreadable:
+        return read_files(spark, source, log, paths, counting, unreadable).toArrow()
     if source.format == "json" and (found := read_json(log, paths, counting)) is not None:
         return _whole(spark, log, *found)
     if source.format == "parquet" and (rows := read_parquet(log, paths)) is not None:

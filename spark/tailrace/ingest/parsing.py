@@ -11,14 +11,14 @@ digit rounded away. An instant is ISO 8601 and UTC where it names no zone; beyon
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.ingest.blank_lines import BlankLines
@@ -53,16 +53,18 @@ def paths(batch: DataFrame) -> list[str]:
 
 
 def read_files(
-    spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None
-) -> DataFrame:
+    spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None,
+    unreadable: Mapping[str, str] | None = None,
+) -> DataFrame:  # fmt: skip
     """Parse files to the log's columns. A file that is gone, or not of its format, is one rejected record.
 
-    `blank` counts the blank lines, once the frame is computed.
-
-    A file that is damaged further inside fails the epoch, whose error names it: take it away, and it is gone. Raises
-    `SourceError` for a file that is there but cannot be opened.
+    `blank` counts the blank lines, once the frame is computed. `unreadable` are files that are known to be damaged
+    further inside, with the reasons: the frame fails at one that it does not name (`folders.unreadable_files`). Raises
+    `SourceError` for a file whose bytes do not come.
     """
-    looked = sorted(look(log, source.format, paths), key=lambda one: one.shape)
+    known = unreadable or {}
+    looked = sorted(look(log, source.format, [p for p in paths if p not in known]), key=lambda one: one.shape)
+    looked += [Looked(path, broken=known[path]) for path in paths if path in known]
     broken, counting = [one for one in looked if one.broken], blank or BlankLines()
     frames = [_only(spark, log, broken)] if broken or not paths else []
     for _, group in groupby((one for one in looked if not one.broken), key=lambda one: one.shape):
@@ -158,7 +160,7 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFram
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
     place.append("_metadata.file_modification_time AS _arrival")
-    reader = spark.read.option(*_NO_PATTERN)
+    reader = _reader(spark, file)
     if file.unlike:
         try:
             rows = reader.parquet(*paths).selectExpr("CAST(TO_JSON(STRUCT(*)) AS binary) AS _bytes", *place)
@@ -217,9 +219,9 @@ def _lines(spark: SparkSession, files: Sequence[Looked], blank: BlankLines) -> D
     """Read the lines of text files that are not blank, each with its place."""
     # The id is the scan's partition and the row in it: unique in an epoch, which with the epoch is all it need be.
     lines = (
-        spark.read.option("ignoreMissingFiles", "false")
+        _reader(spark, files[0])
+        .option("ignoreMissingFiles", "false")
         .option("lineSep", "\n")
-        .option(*_NO_PATTERN)
         .text([one.path for one in files])
         .selectExpr(
             "CAST(value AS binary) AS _bytes",
@@ -230,6 +232,13 @@ def _lines(spark: SparkSession, files: Sequence[Looked], blank: BlankLines) -> D
         )
     )
     return blank.without(lines, "_text <=> ''")
+
+
+def _reader(spark: SparkSession, file: Looked) -> DataFrameReader:
+    """Return a reader of files of one shape, whose names are taken as they are."""
+    reader = spark.read.option(*_NO_PATTERN)
+    # Hadoop would look for checksums beside a file, and cannot write the name of such a one's.
+    return reader.options(**_WITHOUT_CHECKSUMS) if file.has_colon else reader
 
 
 def _only(spark: SparkSession, log: Log, broken: Sequence[Looked]) -> DataFrame:
@@ -375,6 +384,12 @@ _STRIPPED = f"TRIM(BOTH {_text(_AROUND)} FROM {_STRING})"
 _TRIMMED = f"IF(IS_VALID_UTF8({_STRING}), IF({_BARE}, {_STRING}, {_STRIPPED}), NULL) AS _text"
 _NO_PATTERN = ("__globPaths__", "false")
 """Spark's own option for paths that are to be taken as they are, brackets and stars included."""
+
+_WITHOUT_CHECKSUMS = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+"""Hadoop's options for reading this machine's files by a file system that has no checksums."""
 
 _PERMISSIVE = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_MARK}'"
 _STRICT = f"MAP({_PERMISSIVE}, 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"

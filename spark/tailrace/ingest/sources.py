@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +41,8 @@ class SourceError(TailraceError, ValueError):
 class Files:
     """Files landing in a folder, in the order of their modification times.
 
-    `per_epoch` bounds how many files an epoch takes. JSON is one object a line; CSV has a header line.
+    `per_epoch` bounds how many files an epoch takes. JSON is one object a line; CSV has a header line. The folder's
+    name is taken as it is, brackets and stars included.
     """
 
     folder: str
@@ -56,9 +58,11 @@ class Files:
         reader = spark.readStream.format("binaryFile").schema(_NAMES).option("recursiveFileLookup", "true")
         # Spark's own limit is a week: a file that lands with an older time would be passed over in silence.
         reader = reader.option("maxFileAge", "36500d")
+        # The checkpoint has the names; a file that is gone by now is told as such when it is looked at.
+        reader = reader.option("ignoreMissingFiles", "true")
         if self.per_epoch:
             reader = reader.option("maxFilesPerTrigger", self.per_epoch)
-        return reader.load(self.folder).select("path")
+        return reader.load(re.sub(r"([{}\[\]*?\\])", r"\\\1", self.folder)).select("path")
 
     def full(self, files: int, records: int) -> bool:
         """Tell whether an epoch of so many files took all that it may, as then there may be more already."""
@@ -153,7 +157,12 @@ class Looked:
         """The key of files that can be read in one go: they have it in common."""
         # Where one of several paths looks like a pattern, Spark reads all of them twice.
         alone = self.path if set(self.path) & set("{}[]*?\\") else ""
-        return (self.unlike, self.header, repr(self.columns), alone)
+        return (self.unlike, self.header, repr(self.columns), alone, str(self.has_colon))
+
+    @property
+    def has_colon(self) -> bool:
+        """Whether the file is of this machine and has a colon in its name, which Hadoop takes for a scheme's."""
+        return self.path.startswith(("/", "file:")) and ":" in self.path.rpartition("/")[2]
 
 
 def look(log: Log, format: Format, paths: Sequence[str]) -> list[Looked]:
@@ -166,19 +175,63 @@ def _look(log: Log, format: Format, path: str) -> Looked:
     try:
         files, name = file_system(path)
         file = files.open_input_file(name)
-    except FileNotFoundError:
-        return Looked(path, broken="the file is gone")
     except (OSError, pa.ArrowException) as error:
+        if fault := raw_fault(path):
+            return Looked(path, broken=fault)
         raise SourceError(f"{path} cannot be opened: {error}") from error
     with file:
         try:
+            if format != "parquet" and (codec := _not_compressed_so(path, file)):
+                return Looked(path, broken=f"the file cannot be read as {format}: it is not a {codec} file of Hadoop's")
             if format == "json":
                 return Looked(path)
             if format == "csv":
                 return _look_at_csv(log, path, files, name)
             return _look_at_parquet(log, path, pq.ParquetFile(file))
         except (OSError, ValueError, pa.ArrowException, csv.Error) as error:
-            return Looked(path, broken=f"the file cannot be read as {format}: {error}")
+            return Looked(path, broken=raw_fault(path) or f"the file cannot be read as {format}: {error}")
+
+
+def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
+    """Return the ending of a file's name where it names a compression that the file has not; else nothing.
+
+    Spark finds no line in such a file, and says nothing; of other endings it says so.
+    """
+    ending = path.rpartition(".")[2]
+    if ending not in ("bz2", "lz4", "snappy") or not (size := file.size()):
+        return ""
+    start = bytes(file.read(8))
+    if ending == "bz2":
+        return "" if start.startswith(b"BZh") else ending
+    # A block begins with its own length, and that of the first of its compressed parts.
+    return "" if len(start) == 8 and int.from_bytes(start[4:], "big") <= size - 8 else ending
+
+
+def raw_fault(path: str) -> str:
+    """Say why the bytes of a file do not come, where the file itself is at fault; empty where they come.
+
+    A file is at fault that is gone, or that alone in its folder may not be read. Raises `SourceError` for any other
+    reason.
+    """
+    try:
+        files, name = file_system(path)
+        with files.open_input_file(name) as file:
+            while file.read(1 << 24):
+                pass
+    except FileNotFoundError:
+        return "the file is gone"
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, PermissionError) and _barred(path):
+            return "the file may not be read: its permissions are not those of its folder"
+        raise SourceError(f"{path} cannot be read: {error}") from error
+    return ""
+
+
+def _barred(path: str) -> bool:
+    """Tell whether this process may read the folder of a file of this machine, but not the file."""
+    files, name = file_system(path)
+    folder, effective = os.path.dirname(name), os.access in os.supports_effective_ids
+    return isinstance(files, fs.LocalFileSystem) and os.access(folder, os.R_OK | os.X_OK, effective_ids=effective)
 
 
 def _look_at_csv(log: Log, path: str, files: fs.FileSystem, name: str) -> Looked:

@@ -7,7 +7,7 @@ logs, the next one gives the logs behind an epoch without records, and reads on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -146,13 +146,17 @@ class Cutter:
         )
         return source.stream(self.spark).selectExpr(f"'{name}' AS _log", *items)
 
-    def cut(self, batch: DataFrame, query: str, number: int, offsets: Mapping[str, str]) -> Cut:
-        """Make the epoch of a micro-batch; `offsets` says of each log how far its source was read."""
+    def cut(
+        self, batch: DataFrame, query: str, number: int, offsets: Mapping[str, str], files: Mapping[str, Sequence[str]]
+    ) -> Cut:
+        """Make the epoch of a micro-batch.
+
+        `offsets` says of each log how far its source was read, and `files` has those of each source of files.
+        """
         several = len(self.landings) > 1
         messages = several and any(not isinstance(self.sources[name], Files) for name in self.active)
         rows = batch.persist() if messages else batch
         try:
-            files = self._files(rows, several=several)
             bundles = {}
             for name, intake in self.intakes.items():
                 if name not in self.active:
@@ -172,13 +176,11 @@ class Cutter:
             if messages:
                 rows.unpersist()
 
-    def _files(self, batch: DataFrame, *, several: bool) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        if any(isinstance(source, Files) for source in self.sources.values()):
-            rows = batch.where("path IS NOT NULL").select("_log", "path") if several else batch
-            for row in rows.collect():
-                found.setdefault(row["_log"] if several else self.first.log.table, []).append(row["path"])
-        return found
+    def cut_again(self, cut: Cut, error: BaseException) -> Cut | None:
+        """Make a cut whose landing failed again, without the files that cannot be read (X7); None where none are."""
+        made = {name: self.intakes[name].made_again(error) for name in self.active}
+        again = {name: bundle for name, bundle in made.items() if bundle is not None}
+        return replace(cut, bundles={**cut.bundles, **again}) if again else None
 
     def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Cut | None:
         """Make an epoch without records, where the control tables or time give a reason; None where they give none.
@@ -216,6 +218,10 @@ class Cutter:
         """Say again how far a log's source was read."""
         properties = landing.log.head.properties
         return {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
+
+    def read_up_to(self, log: str) -> str:
+        """Return the offset up to which a log's source was read, as the log's last commit says."""
+        return self._read(self.landings[log])[READ[-1]]
 
     def land(self, cut: Cut) -> dict[str, Landed]:
         """Write an epoch to all logs, and publish it log by log. Raises `FencedError` where a lease is lost."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -10,7 +11,8 @@ from py4j.protocol import Py4JJavaError
 
 from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.fold.fold_group import StreamError
-from tailrace.ingest.sources import Source
+from tailrace.ingest.folders.unreadable_files import read_failure
+from tailrace.ingest.sources import Files, Source
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.metadata.commit_times import refusal
 from tailrace.lake.schema.lake_errors import CatalogError, FencedError
@@ -28,7 +30,7 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
         return cause
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
-    message = _root(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    message = _reason(error)
     text = refusal(message) or message.split("\n", 1)[0]
     which = " and ".join(f"log {log} from {source}" for log, source in sources.items())
     return StreamError(
@@ -37,8 +39,24 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
     )
 
 
-def _root(thrown: Any) -> str:
-    """Write what a Java exception came of: Spark wraps it in others that say nothing."""
+def reads_source(error: BaseException, sources: Iterable[Source]) -> bool:
+    """Tell whether an error is that of reading a file of one of these sources."""
+    failure = read_failure(error)
+    folders = [_local(source.folder) for source in sources if isinstance(source, Files)]
+    return failure is not None and any(_local(failure.file).startswith(folder) for folder in folders)
+
+
+def _local(name: str) -> str:
+    return re.sub(r"^file:/+", "/", name)
+
+
+def _reason(error: Exception) -> str:
+    """Write what an error came of, and which file could not be read: Spark wraps it in others that say nothing."""
+    if failure := read_failure(error):
+        return f"{failure.file} cannot be read: {failure.reason}"
+    if not isinstance(error, Py4JJavaError):
+        return str(error)
+    thrown: Any = error.java_exception
     while (cause := thrown.getCause()) is not None:
         thrown = cause
     return str(thrown.toString())

@@ -7,13 +7,15 @@ log's commit records the clock, and a catch-up and a replay go by the recorded o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +28,7 @@ from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.duplicates import Remembered
+from tailrace.ingest.folders.unreadable_files import unreadable_files
 from tailrace.ingest.landing import Landable, Landing
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.parsing import read_files, read_messages
@@ -126,13 +129,52 @@ class Intake:
         self._nothing: pa.Table | None = None
         self._database = sides.database.cursor()
         self._workers = self._by_workers()
+        self._files: Sequence[str] = ()
+        self._unreadable: dict[str, str] = {}
+        self._make: Callable[[], Bundle] | None = None
 
     def bundle(self, batch: DataFrame, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
         """Make an epoch of a micro-batch; `read` is what its commit is to say of how far the source was read.
 
-        `files` are those of a source of files, and `batch` has the messages of a topic.
+        `files` are those of a source of files, and `batch` has the messages of a topic. Files that cannot be read are
+        rejected as a whole (X7).
         """
-        self._blank = BlankLines()
+        self._files, self._unreadable, progress = files, {}, self.progress
+
+        def make() -> Bundle:
+            self.progress, self._blank = progress, BlankLines()
+            return self._bundled(batch, files, read, epoch)
+
+        self._make = make
+        return self._made()
+
+    def made_again(self, error: BaseException) -> Bundle | None:
+        """Make the latest epoch again without the files that made its landing fail; None where there are none."""
+        return self._made() if self._finds_unreadable(error) else None
+
+    def _made(self) -> Bundle:
+        assert self._make is not None
+        while True:
+            try:
+                return self._make()
+            except (Py4JJavaError, PySparkException) as error:
+                if not self._finds_unreadable(error):
+                    raise
+
+    def _finds_unreadable(self, error: BaseException) -> bool:
+        """Enter the files that made reading fail among those that are rejected; tell whether there are any."""
+        left = [file for file in self._files if file not in self._unreadable]
+        if not isinstance(self.source, Files) or not left:
+            return False
+        # Where a second file fails there may be many: all are looked at, as Spark names one at a time.
+        more = bool(self._unreadable)
+        found = unreadable_files(self.spark, self.source, self.log, left, error, all_of_them=more)
+        self._unreadable |= found
+        # What was remembered of an epoch that is made again is remembered then.
+        self._remembered = self._remembered_rows = None
+        return bool(found)
+
+    def _bundled(self, batch: DataFrame, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
         sized = cache(lambda: sizes(files))
         given = self.source, sized, read, self.landing.log.head.properties
         # The ids that are remembered on Spark may be too many for this process.
@@ -142,14 +184,19 @@ class Intake:
             # The epoch is of what other logs have: of this one there is nothing to read.
             nothing = self._no_records()
             return self._bundle(nothing, self._advanced(nothing, files, read), read, epoch)
-        if self._workers is not None and (landed := self._workers.land(files, sized, epoch)) is not None:
+        workers = None if self._unreadable else self._workers
+        if workers is not None and (landed := workers.land(files, sized, epoch)) is not None:
             return self._landed(landed, files, read, epoch)
         frame, source = self._frame(batch, files), self.source
         if self.log.id_columns and self._remembered is None:
             self._remembered, self._remembered_rows = self._restored(self.lake), None
         once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
         records = frame if once else frame.persist()
-        entries = self._advanced(records, files, read)
+        try:
+            entries = self._advanced(records, files, read)
+        except BaseException:
+            records.unpersist()
+            raise
         if self._remembered is None:
             return self._bundle(records, entries, read, epoch, files=len(files))
         unique = self._remembered.unique(records)
@@ -176,7 +223,7 @@ class Intake:
     def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
         """Read a micro-batch's records by Spark."""
         if isinstance(self.source, Files):
-            return read_files(self.spark, self.source, self.log, files, self._blank)
+            return read_files(self.spark, self.source, self.log, files, self._blank, self._unreadable)
         if self.framed is not None:
             return self.framed.frame(self.spark, batch, self._blank)
         return read_messages(self.spark, self.log, batch)
@@ -184,7 +231,7 @@ class Intake:
     def _rows(self, batch: DataFrame, files: Sequence[str]) -> pa.Table:
         """Read a micro-batch's records into this process."""
         if isinstance(self.source, Files):
-            return file_rows(self.spark, self.source, self.log, files, self._blank)
+            return file_rows(self.spark, self.source, self.log, files, self._blank, self._unreadable)
         if self.framed is not None:
             return self.framed.rows(self.spark, batch, self._blank)
         return message_rows(self.spark, self.log, batch)
@@ -254,7 +301,7 @@ class Intake:
 
     def without_records(self, news: News, epoch: int, read: Mapping[str, str]) -> Bundle:
         """Make an epoch without records; `read` is what the commit repeats of how far the source was read."""
-        self.progress, self._blank = news.progress, BlankLines()
+        self.progress, self._blank, self._files = news.progress, BlankLines(), ()
         if self._nothing is None:
             self._nothing = self._no_records().toArrow()
         return self._of_rows(self._nothing, news.entries, read, epoch)

@@ -35,19 +35,19 @@ from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.landing import Landed
-from tailrace.ingest.sources import Source
+from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.events import SourceBack, SourceLost
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.log import Log
 from tailrace.stream.checkpoint_repair import renew_checkpoint, take_checkpoint
 from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch_report import EpochReport, Watch
-from tailrace.stream.failures import explained
+from tailrace.stream.failures import explained, reads_source
 from tailrace.stream.set_aside import failed
+from tailrace.stream.source_assignment import sources_of
 
 _POLL = 0.2
 """Seconds between two looks for a failure of the folds."""
@@ -286,7 +286,12 @@ class Stream:
         phases.end("trigger")
         self._query_id = self._query_id or self.checkpoint.query
         offsets = dict(zip(self.cutter.active, self.checkpoint.offsets(batch_id), strict=True))
-        cut = self.cutter.cut(batch, self._query_id, batch_id, offsets)
+        files = {
+            name: self.checkpoint.files(place, self.cutter.read_up_to(name), offsets[name])
+            for place, name in enumerate(self.cutter.active)
+            if isinstance(self.sources[name], Files)
+        }
+        cut = self.cutter.cut(batch, self._query_id, batch_id, offsets, files)
         landed = self._take(cut, phases)
         if not (self._once or self.cutter.full(cut, landed)):
             # The sources have nothing left, so records that come meanwhile are better taken all at once after this
@@ -300,14 +305,34 @@ class Stream:
         phases.end("read")
         self._folding.submit(lambda: self._fold(cut, published, phases))
         try:
-            landed = self.cutter.land(cut)
+            landed, as_cut = self._landed(cut)
         except BaseException as error:
             published.set_exception(error)
             raise
         phases.end("land")
-        published.set_result(reduce(Landed.__add__, landed.values()))
+        counts = reduce(Landed.__add__, landed.values())
+        if as_cut:
+            published.set_result(counts)
+        else:
+            published.set_exception(_LandedOtherwiseError(counts))
         self._started = time.perf_counter()
         return landed
+
+    def _landed(self, cut: Cut) -> tuple[Mapping[str, Landed], bool]:
+        """Land an epoch; tell, too, whether as it was cut, or without files that turned out to be unreadable (X7)."""
+        landing = cut
+        try:
+            while True:
+                try:
+                    return self.cutter.land(landing), landing is cut
+                except (Py4JJavaError, PySparkException) as error:
+                    again = self.cutter.cut_again(landing, error)
+                    if again is None:
+                        raise
+                    landing = again
+        finally:
+            if landing is not cut:
+                landing.let_go()
 
     def _fold(self, cut: Cut, published: Future[Landed], before: Phases) -> None:
         """Fold an epoch into each definition, and publish once the logs have it (X2)."""
@@ -322,12 +347,11 @@ class Stream:
             phases.end("wait")
             folded |= self.folds.publish(stage)
         except Exception as error:
-            if not lost_state(error):
-                if isinstance(error, duckdb.Error | PySparkException | Py4JJavaError):
-                    raise self._explained(error) from error
-                raise
+            try:
+                landed = self._landed_all_the_same(error, published)
+            except (duckdb.Error, PySparkException, Py4JJavaError) as failure:
+                raise self._explained(failure) from failure
             # The logs have the epoch, and the ledgers the state before it: the epoch is folded as after a start.
-            landed = published.result()
             self.folds.anew()
             self.folds.catch_up(cut.epoch, partial(self._caught_up, landed=landed))
             cut.let_go()
@@ -340,6 +364,19 @@ class Stream:
         last, self._ended = self._ended, time.perf_counter()
         seconds = {**before.seconds, **phases.seconds}
         self._report(EpochReport(cut.epoch, landed, folded, self._ended - last, seconds, progress=cut.progress))
+
+    def _landed_all_the_same(self, error: Exception, published: Future[Landed]) -> Landed:
+        """Return the counts of an epoch that is to be folded from the logs, as folding it beside its landing failed.
+
+        The state was lost, or what was cut is not what was landed. Raises any other error, and that of the landing.
+        """
+        unlike = isinstance(error, _LandedOtherwiseError) or reads_source(error, self.sources.values())
+        if not unlike and not lost_state(error):
+            raise error
+        try:
+            return published.result()
+        except _LandedOtherwiseError as otherwise:
+            return otherwise.landed
 
     def _report(self, report: EpochReport) -> None:
         if self.watch is not None:
@@ -354,19 +391,9 @@ class Stream:
         return explained(error, [landing.log for landing in self.cutter.landings.values()], self.sources)
 
 
-def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) -> dict[str, Source]:
-    """Assign its source to each log. Raises `StreamError` where a log has none, or a source no log."""
-    if not isinstance(given, Mapping):
-        if len(logs) > 1:
-            names = ", ".join(logs)
-            raise StreamError(f"the definitions read {len(logs)} logs, {names}: name the log of each source")
-        return dict.fromkeys(logs, given)
-    faults = [f"log {name} has no source" for name in logs if name not in given]
-    faults += [
-        f"no definition reads log {name}, which {source} is for" for name, source in given.items() if name not in logs
-    ]
-    places = [str(source) for source in given.values()]
-    faults += [f"{place} is given for two logs" for place in sorted({one for one in places if places.count(one) > 1})]
-    if faults:
-        raise StreamError("; ".join(faults))
-    return {name: given[name] for name in logs}
+class _LandedOtherwiseError(Exception):
+    """An epoch is in the logs, but not as it was cut: without files that turned out to be unreadable."""
+
+    def __init__(self, landed: Landed) -> None:
+        super().__init__("the epoch was landed without some of its files")
+        self.landed = landed
