@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.cli.terminal.backlog import TopicBacklog
 from tailrace.fold.fold_group import StreamError
-from tailrace.ingest.sources import Files, Kafka, Source
+from tailrace.ingest.sources import Files, Kafka, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
 from tailrace.model.base.time import BEGINNING, days, duration, hours, instant, minutes
@@ -73,10 +74,10 @@ class Topic:
     def produce(self, messages: Sequence[Message], **config: Any) -> None:
         self.broker.produce(self.name, messages, **config)
 
-    def drain(self, per_epoch: int | None = None) -> list[EpochReport]:
+    def drain(self, per_epoch: int | None = None, new_topic: str | None = None) -> list[EpochReport]:
         """Run the stream until the topic has no more."""
         epochs: list[EpochReport] = []
-        source = Kafka(self.name, self.broker.bootstrap, per_epoch)
+        source = Kafka(self.name, self.broker.bootstrap, per_epoch, new_topic=new_topic)
         stream = Stream(self.spark, self.lake, [HOURLY], source, watch=epochs.append)
         try:
             stream.start(once=True)
@@ -106,7 +107,7 @@ class Topic:
 
 @pytest.fixture
 def topic(broker: Broker, spark: SparkSession, settings: Settings, request: pytest.FixtureRequest) -> Topic:
-    name = request.node.name[:200]
+    name = re.sub(r"[^\w.-]", "_", request.node.name)[:200]
     broker.create(name, PARTITIONS)
     return Topic(broker, name, spark, Lake(settings))
 
@@ -332,3 +333,38 @@ def test_X2_two_topics_and_a_folder_are_one_cut_whose_records_are_all_in_their_l
     assert counts == {"flights": 120, "checked": 130, "gates": 3}
     found = audit(lake, BUSY)
     assert found.ok, [check for check in found.checks if not check.ok]
+
+
+@pytest.mark.parametrize("after", [0, 3, 5, 9])
+def test_a_topic_that_was_made_again_is_refused_until_it_is_named_and_then_read_from_its_beginning(
+    topic: Topic, after: int
+) -> None:
+    def messages(count: int, seed: int) -> list[Message]:
+        return [(number % PARTITIONS, json.dumps(one).encode()) for number, one in enumerate(flights(count, seed))]
+
+    topic.produce(messages(5, seed=1))
+    topic.drain()
+    before = topic.flights()
+    running = Stream(topic.spark, topic.lake, [HOURLY], Kafka(topic.name, topic.broker.bootstrap))
+    topic.broker.delete(topic.name)
+    topic.broker.create(topic.name, PARTITIONS)
+    topic.produce(messages(after, seed=2))
+    if after > 5:
+        # Each partition has more than was read of it, so Spark itself sees nothing amiss.
+        running.start(once=True)
+        with pytest.raises(SourceError, match="was deleted and made again"):
+            running.wait()
+    running.close()
+    assert topic.flights() == before
+    with pytest.raises(SourceError, match="start the stream with --new-topic ") as refused:
+        topic.drain()
+    id = str(refused.value).rpartition(" ")[2]
+    with pytest.raises(SourceError, match="was deleted and made again"):
+        topic.drain(new_topic="another")
+    topic.drain(new_topic=id)
+    assert len(topic.flights()) == 5 + after
+    assert topic.drain(new_topic=id) == topic.drain() == []
+    topic.produce(messages(2, seed=3))
+    topic.drain()
+    assert len(topic.flights()) == 5 + after + 2
+    assert audit(topic.lake, HOURLY).ok

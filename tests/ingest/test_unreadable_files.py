@@ -172,7 +172,7 @@ def test_X7_X2_a_file_that_vanishes_is_rejected_and_an_epoch_that_was_cut_off_co
         lines(folder / name, [ride(name[:1], one) for one in range(20)])
     for name, at in (("cut.json.gz", 5), ("looked.json.gz", None)):
         (folder / name).write_bytes(gzip.compress((folder / "stays.json").read_bytes())[:at])
-    listing, looking, publishing = Checkpoint.files, parsing.look, Landing.publish
+    listing, looking, publishing = Checkpoint.files, look, Landing.publish
 
     def listed(*given: Any) -> list[str]:
         (folder / "listed.json").unlink(missing_ok=True)

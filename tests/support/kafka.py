@@ -46,6 +46,12 @@ class Broker:
         self._done(self.admin.create_topics([NewTopic(topic, partitions, 1)]))
         self._led(topic, partitions)
 
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        self._done(self.admin.delete_topics([topic]))
+        while topic in self.admin.list_topics(timeout=10).topics:
+            time.sleep(0.05)
+
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic so many partitions."""
         self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))

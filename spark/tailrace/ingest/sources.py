@@ -91,13 +91,15 @@ SECURITY: Mapping[str, Mapping[str, str]] = {
 class Kafka:
     """A topic of messages as its log says.
 
-    `per_epoch` bounds how many records an epoch takes; `security` is one of `SECURITY`.
+    `per_epoch` bounds how many records an epoch takes; `security` is one of `SECURITY`. `new_topic` is the id of a
+    topic that was deleted and made again, which is to be read from its beginning.
     """
 
     topic: str
     bootstrap: str
     per_epoch: int | None = None
     security: str = "plaintext"
+    new_topic: str | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Open the streaming frame of the topic's records: `value`, `_source`, `_offset`, `_arrival`."""

@@ -23,12 +23,13 @@ from tailrace.ingest.framed.topic_reader import framed_reader
 from tailrace.ingest.landing import Landed, Landing
 from tailrace.ingest.sources import Files, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import READ
+from tailrace.lake.commit.epoch_properties import OFFSET, READ, TOPIC
 from tailrace.model.base.clock import Clock
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, least
 from tailrace.stream.intake import Bundle, Intake
 from tailrace.stream.set_aside import LogSourceError, unreachable
+from tailrace.stream.topic_identity import TopicIdentities
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Cutter:
         self.spark, self.lake, self.sources = spark, lake, sources
         # Before any lease is taken, as a stream that runs is not to stop for one that cannot read its source.
         self._framed = {name: framed_reader(log, sources[name], lake.settings) for name, log in logs.items()}
+        self.topics = TopicIdentities(spark, lake, sources)
         self.landings = dict[str, Landing]()
         for name in sorted(logs):
             first = next(iter(self.landings.values()), None)
@@ -164,9 +166,10 @@ class Cutter:
                     bundles[name] = intake.without_records(intake.news(), self.epoch + 1, read)
                     continue
                 own = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
-                read = dict(zip(READ, (query, str(number), offsets[name]), strict=True))
+                read = dict(zip(READ, (query, str(number), offsets[name]), strict=True)) | self.topics.properties(name)
                 try:
                     bundles[name] = intake.bundle(own, files.get(name, ()), read, self.epoch + 1)
+                    self.topics.check(name)
                 except _UNREADABLE as error:
                     if not several:
                         raise
@@ -217,11 +220,12 @@ class Cutter:
     def _read(self, landing: Landing) -> dict[str, str]:
         """Say again how far a log's source was read."""
         properties = landing.log.head.properties
-        return {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
+        read = {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
+        return read | ({TOPIC: properties[TOPIC]} if TOPIC in properties else {})
 
     def read_up_to(self, log: str) -> str:
         """Return the offset up to which a log's source was read, as the log's last commit says."""
-        return self._read(self.landings[log])[READ[-1]]
+        return self._read(self.landings[log])[OFFSET]
 
     def land(self, cut: Cut) -> dict[str, Landed]:
         """Write an epoch to all logs, and publish it log by log. Raises `FencedError` where a lease is lost."""

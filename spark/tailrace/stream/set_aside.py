@@ -12,10 +12,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from tailrace.ingest.sources import SECURITY, Files, Source, SourceError
-
-_PATIENCE = 5
-"""Seconds that a broker has to answer whether a topic is there."""
+from tailrace.ingest.sources import Files, Source, SourceError
+from tailrace.stream.topic_identity import described
 
 
 class LogSourceError(SourceError):
@@ -43,18 +41,7 @@ def unreachable(spark: SparkSession, source: Source) -> str | None:
             path = jvm.org.apache.hadoop.fs.Path(source.folder)
             there = path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path)
             return None if there else f"the folder {source.folder} is not there"
-        properties = jvm.java.util.Properties()
-        options = {"kafka.bootstrap.servers": source.bootstrap, **SECURITY[source.security]}
-        for name, value in options.items():
-            properties.put(name.removeprefix("kafka."), value)
-        for name in ("request.timeout.ms", "default.api.timeout.ms"):
-            properties.put(name, str(_PATIENCE * 1000))
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
-        try:
-            topics = jvm.java.util.Collections.singletonList(source.topic)
-            admin.describeTopics(topics).allTopicNames().get(_PATIENCE, jvm.java.util.concurrent.TimeUnit.SECONDS)
-        finally:
-            admin.close(jvm.java.time.Duration.ofSeconds(1))
+        described(spark, source)
     except Py4JJavaError as error:
         reason = str(error.java_exception.toString()).split("\n", 1)[0]
         return f"{source} cannot be reached: {reason}"

@@ -21,8 +21,12 @@ CLOCK = ("watermark", "processing_time")
 PROGRESS = "progress"
 """The property that says how far the source's partitions are (`Progress`)."""
 
-READ = ("query", "batch", "offset")
+OFFSET = "offset"
+READ = ("query", "batch", OFFSET)
 """The properties of how far the source was read: Spark's query, its micro-batch, and the offset in the source."""
+
+TOPIC = "topic"
+"""The property of a log's commit that says which Kafka topic was read: its name and, after a space, its id."""
 
 ENGINE = "engine"
 """The property that says which engine folded an epoch, and why (`engines.choose.Choice`)."""

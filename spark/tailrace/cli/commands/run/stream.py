@@ -52,6 +52,10 @@ def stream(
     bootstrap: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The Kafka brokers. [default: TAILRACE_KAFKA_BOOTSTRAP]")
     ] = None,
+    new_topic: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Read a topic that was made again, and has this id, from its beginning."),
+    ] = None,
     from_log: Annotated[
         bool, typer.Option("--from-log", help="Read the log that another stream lands, and take no part of it over.")
     ] = False,
@@ -113,7 +117,7 @@ def stream(
         status = run.run(
             places, given.bootstrap, format=format, per_epoch=per_epoch, once=once, every=every,
             follow_every=follow_every,
-            metrics_port=settings.metrics_port if metrics_port is None else metrics_port,
+            metrics_port=settings.metrics_port if metrics_port is None else metrics_port, new_topic=new_topic,
         )  # fmt: skip
     if status:
         raise typer.Exit(status)
@@ -194,6 +198,7 @@ class _Run:
     def run(
         self, places: Mapping[str, tuple[str, str]], bootstrap: str, *, format: Literal["json", "csv", "parquet"],
         per_epoch: int | None, once: bool, every: float, follow_every: int | None, metrics_port: int | None,
+        new_topic: str | None,
     ) -> ExitStatus:  # fmt: skip
         """Run until the source ends, a signal comes or an error is raised; return the exit status."""
         folders = {option for option, _ in places.values()} == {"--from"}
@@ -206,7 +211,7 @@ class _Run:
             sources: dict[str, Source] = {
                 log: Files(place, format, per_epoch)
                 if option == "--from"
-                else Kafka(place, bootstrap, per_epoch, security)
+                else Kafka(place, bootstrap, per_epoch, security, new_topic)
                 for log, (option, place) in places.items()
             }
             subject = Subject("stream", self.settings, self._stages, sources)
