@@ -34,12 +34,16 @@ NOTHING = {"epoch": "-1", "batch": "-1"}
 
 @dataclass(frozen=True)
 class Landed:
-    """The counts of a landed bundle: records in the log, rejected, and dropped as they came again; and blank lines."""
+    """The counts of a landed bundle: records in the log, rejected, and dropped as they came again.
+
+    And what was passed over: blank lines, and files that symbolic links lead to.
+    """
 
     records: int
     rejected: int
     duplicates: int = 0
     blank: int = 0
+    links: int = 0
 
     @property
     def brought(self) -> int:
@@ -49,7 +53,7 @@ class Landed:
     def __add__(self, other: Landed) -> Landed:
         return Landed(
             self.records + other.records, self.rejected + other.rejected, self.duplicates + other.duplicates,
-            self.blank + other.blank,
+            self.blank + other.blank, self.links + other.links,
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ logs, the next one gives the logs behind an epoch without records, and reads on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.checkpoint import NOT_READ
+from tailrace.ingest.folders.symbolic_links import without_links
 from tailrace.ingest.framed.topic_reader import framed_reader
 from tailrace.ingest.landing import Landed, Landing
 from tailrace.ingest.sources import Files, Source, SourceError
@@ -34,10 +35,14 @@ from tailrace.stream.topic_identity import TopicIdentities
 
 @dataclass(frozen=True)
 class Cut:
-    """An epoch of all logs before it is in them: the bundle of each, by the log's name."""
+    """An epoch of all logs before it is in them: the bundle of each, by the log's name.
+
+    `links` counts the files of each that were passed over, as symbolic links lead to them.
+    """
 
     epoch: int
     bundles: Mapping[str, Bundle]
+    links: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def passed(self) -> dict[str, PassedEpoch]:
@@ -153,8 +158,12 @@ class Cutter:
     ) -> Cut:
         """Make the epoch of a micro-batch.
 
-        `offsets` says of each log how far its source was read, and `files` has those of each source of files.
+        `offsets` says of each log how far its source was read, and `files` has those of each source of files, of which
+        those that symbolic links lead to are passed over.
         """
+        folders = {name: source.folder for name, source in self.sources.items() if isinstance(source, Files)}
+        own = {name: without_links(folders[name], found) for name, found in files.items()}
+        links = {name: len(found) - len(own[name]) for name, found in files.items()}
         several = len(self.landings) > 1
         messages = several and any(not isinstance(self.sources[name], Files) for name in self.active)
         rows = batch.persist() if messages else batch
@@ -165,16 +174,16 @@ class Cutter:
                     read = self._read(intake.landing)
                     bundles[name] = intake.without_records(intake.news(), self.epoch + 1, read)
                     continue
-                own = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
+                rows_of = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
                 read = dict(zip(READ, (query, str(number), offsets[name]), strict=True)) | self.topics.properties(name)
                 try:
-                    bundles[name] = intake.bundle(own, files.get(name, ()), read, self.epoch + 1)
+                    bundles[name] = intake.bundle(rows_of, own.get(name, ()), read, self.epoch + 1)
                     self.topics.check(name)
                 except _UNREADABLE as error:
                     if not several:
                         raise
                     raise LogSourceError(name, self.sources[name], error) from error
-            return Cut(self.epoch + 1, bundles)
+            return Cut(self.epoch + 1, bundles, links)
         finally:
             if messages:
                 rows.unpersist()
@@ -233,7 +242,9 @@ class Cutter:
         for name, landing in self.landings.items():
             bundle = cut.bundles[name]
             landed = landing.write(bundle.stamped, bundle.properties)
-            found[name] = replace(landed, duplicates=bundle.duplicates, blank=bundle.blank.total)
+            found[name] = replace(
+                landed, duplicates=bundle.duplicates, blank=bundle.blank.total, links=cut.links.get(name, 0)
+            )
         for landing in self.landings.values():
             landing.publish()
         return found

@@ -42,6 +42,7 @@ class Tally:
     rejected: int = 0
     duplicates: int = 0
     blank: int = 0
+    links: int = 0
     panes: int = 0
     retractions: int = 0
     late: int = 0
@@ -58,6 +59,7 @@ class Tally:
         self.rejected += report.landed.rejected
         self.duplicates += report.landed.duplicates
         self.blank += report.landed.blank
+        self.links += report.landed.links
         self.last = report.epoch
         for name, folded in report.folded.items():
             self.panes += folded.panes
@@ -146,6 +148,7 @@ class StreamProgress:
             *([f"{report.landed.rejected:,} rejected"] if report.landed.rejected else []),
             *([counted(report.landed.duplicates, "duplicate")] if report.landed.duplicates else []),
             *([counted(report.landed.blank, "blank line")] if report.landed.blank else []),
+            *([counted(report.landed.links, "linked file") + " passed over"] if report.landed.links else []),
             counted(panes, "pane"),
             *([f"{late:,} late"] if late else []),
             f"watermark {time_text(self.tally.watermark)}" + _held_back(report),

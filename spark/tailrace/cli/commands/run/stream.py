@@ -355,6 +355,7 @@ def _summary_text(tally: Tally, seconds: float) -> str:
     parts += [f"{tally.rejected:,} rejected"] if tally.rejected else []
     parts += [counted(tally.duplicates, "duplicate")] if tally.duplicates else []
     parts += [counted(tally.blank, "blank line")] if tally.blank else []
+    parts += [counted(tally.links, "linked file") + " passed over"] if tally.links else []
     parts.append(f"watermark {time_text(tally.watermark)}")
     return "; ".join(parts)
 
