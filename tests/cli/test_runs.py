@@ -37,7 +37,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.step.progress import Partition, Progress
 from tailrace.stream.epoch_report import EpochReport
-from tailrace.verify.audit_checks import Audit, Check
+from tailrace.verify.tampering.audit_result import Audit, Check
 from tests.support import small_lake
 
 LANDING = "tests"

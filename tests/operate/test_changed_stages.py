@@ -17,6 +17,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.reference import batch, fold
 from tailrace.operate.changeover import ApplyError, apply, rollback
+from tailrace.verify.stage_replay import replay
 from tests.fold.test_stages import BILLS, VISITS
 from tests.support import laws
 from tests.support.depth import cases
@@ -52,6 +53,7 @@ def test_L1_a_later_stage_changed_in_place_is_as_if_it_had_been_streamed_all_alo
         done = apply(world.lake, changed)
         assert done.run is not None
         assert done.run.status == "committed"
+        assert replay(world.lake, changed).ok, "L3: it begins after what was built"
         # The fold of the old definition finds out and lets go; the one before it goes on.
         records, clock = made[place]
         world.land(records, clock.epoch, clock)
@@ -65,6 +67,7 @@ def test_L1_a_later_stage_changed_in_place_is_as_if_it_had_been_streamed_all_alo
             world.fold(clock.epoch)
         world.group.close()
         world.clean()
+        assert replay(world.lake, changed).ok
         laws.same_answers(world.answers(changed), batch(changed, everything(made), late), "L1, a changed stage")
         assert rollback(world.lake, pipeline).run is not None
         world.start(pipeline)

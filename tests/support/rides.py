@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Map, Pipeline, Sum, minutes
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.commit_history import commit_history
+from tailrace.operate.answers_repair import accept
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 
@@ -65,6 +67,9 @@ class Case:
         """A fault of an older version: what the state held of a key is gone."""
         table = self.lake.spark_name(f"{pipeline.name}__ledger")
         self.spark.sql(f"DELETE FROM {table} WHERE kind = 'partial' AND who = '{who}'")
+        ledger = f"{pipeline.name}__ledger"
+        deleted = [one.snapshot for one in commit_history(self.lake, ledger).foreign]
+        accept(self.lake, [ledger], deleted, "what an older version lost")
 
     def answers(self, pipeline: Pipeline) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         text = f"SELECT who, DATE_FORMAT(window_start, 'HH:mm'), n, cents FROM {pipeline.name}"

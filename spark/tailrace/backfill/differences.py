@@ -21,6 +21,7 @@ from tailrace.sql.epoch.transition_rows import Chain
 from tailrace.sql.query_shapes import equal_in, side_by_side
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.ways import Way, way
+from tailrace.sql.results.answers import each_once
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
@@ -78,11 +79,13 @@ class OpenWindowsCorrected:
         items += [f"h.{quoted(n)} AS {quoted(f'old_{n}')}" for n in pipeline.results]
         items += ["COALESCE(computed, false) AS computed", "COALESCE(open, false) AS open"]
         items += ["h._there IS NOT NULL AS answered", "COALESCE(h._merged_away, false) AS merged_away"]
+        items.append("COALESCE(h._times, 1L) > 1 AS doubled")
         on = equal_in("f", "h", keys, SPAN)
         return Query(f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {on}")
 
     def _held(self, held: Query, state: Relation, reached: Condition) -> Query:
         """Select the answers of the windows reached, and of windows that merged away and are not retracted yet (V3)."""
+        held = each_once(self.pipeline, held)
         if not self.pipeline.where.merges:
             return Query(f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {reached}")
         keys = names(self.pipeline)
@@ -104,7 +107,7 @@ class OpenWindowsCorrected:
             **{f"new_{name}": type for name, type in results.items()},
             **{f"s_{name}": type for name, type in self.rules.columns().items()},
             **{f"old_{name}": type for name, type in results.items()},
-            **dict.fromkeys(("computed", "open", "answered", "merged_away"), "boolean"),
+            **dict.fromkeys(("computed", "open", "answered", "merged_away", "doubled"), "boolean"),
         }
 
     def _started(self, beside: Query) -> Query:
@@ -128,11 +131,12 @@ class OpenWindowsCorrected:
         """Write the SQL that decides the `change` of each window, with the columns that `corrected` describes."""
         pipeline = self.pipeline
         equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.results)
+        equal += " AND NOT doubled"
         closed = f"computed = answered AND (NOT computed OR {equal})"
         # Of a window whose records were all taken back there is nothing to be found but in the state.
         alike = "alike" if self.rules.later else "computed AND alike"
         still = f"IF(open, {alike}, NOT computed AND NOT answered)"
-        right = f"IF({self._gone}, {closed}, {still})"
+        right = f"(IF({self._gone}, {closed}, {still}) AND NOT doubled)"
         # The answer of a window that merged away is retracted when its successor fires.
         right = f"(({right}) OR (merged_away AND NOT computed AND NOT open))"
         marked = Query(f"SELECT *, {right} AS right, {self._gone} AS gone, {meant} AS meant FROM {started}")

@@ -1,15 +1,13 @@
-"""The parts that audits share: checks and their results, and the checks of the log, the epochs and rejected records."""
+"""The parts that audits share: the checks of the log, of the epochs, and of rejected records, each row counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import pyarrow as pa
 
 from tailrace.engines.batch import log_records
-from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Head, Lake
 from tailrace.lake.catalog.run import Run
@@ -29,32 +27,7 @@ from tailrace.model.definition.source_text import length
 from tailrace.model.logs.log import Log
 from tailrace.sql.results.map_rows import PLACE
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
-
-SHOWN = 5
-"""The most differences that a check quotes."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one check: whether it holds, and what was found."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The result of an audit. `counts` are of the log's records and of the definition's rows."""
-
-    counts: dict[str, int]
-    checks: tuple[Check, ...]
-    engine: EngineChoice
-
-    @property
-    def ok(self) -> bool:
-        """Whether every check holds."""
-        return all(check.ok for check in self.checks)
+from tailrace.verify.tampering.audit_result import SHOWN, Check
 
 
 class Audited:
@@ -87,6 +60,7 @@ class Audited:
             added, whole = self._added(name)
             count = counts[kind]
             detail = f"{count:,} {kind} in {name}, its commits say {added:,}"
+            detail += "" if whole else "; not compared, as another has expired commits of it"
             yield Check(f"{kind} are those that were landed", count == added or not whole, detail)
         place = ", ".join(log_contract(log).key)
         by_place = Query(f"SELECT 1 FROM {rows} GROUP BY {place} HAVING COUNT(*) > 1")
@@ -139,8 +113,9 @@ class Audited:
     def _added(self, table: str) -> tuple[int, bool]:
         """Count the records that the table's commits up to the audited epoch added; tells, too, if all are known."""
         history = commits(self.lake, table)
-        epochs = (commit for commit in history.all if int(commit.properties.get("epoch", "-1")) <= self.epoch)
-        return sum(commit.added for commit in epochs), history.whole
+        # What another hand committed says nothing of an epoch, and is not believed.
+        own = (commit for commit in history.all if "epoch" in commit.properties)
+        return sum(one.added for one in own if int(one.properties["epoch"]) <= self.epoch), history.whole
 
     def in_order(self) -> Check:
         """Check that the ledger has each epoch once, in order (`epochs_in_order`)."""
@@ -168,6 +143,37 @@ class Audited:
         rows = self.session.rows(Query(f"SELECT * FROM ({text_}) WHERE change <> 'same' LIMIT {SHOWN}"))
         quotes = "; ".join(str({n: v for n, v in row.items() if not n.startswith("part_")}) for row in rows)
         return Check(name, False, f"{same:,} {self.of} the same, {changes}: {quotes}")
+
+    def same_rows(self, name: str, columns: Sequence[str], expected: Relation, held: Relation) -> Check:
+        """Check that two relations have the same rows by these columns, each as often."""
+        of = ", ".join(columns)
+        both = " UNION ALL ".join(
+            f"SELECT {of}, {sides} FROM {rows}"
+            for rows, sides in ((expected, "1L AS _expected, 0L AS _held"), (held, "0L AS _expected, 1L AS _held"))
+        )
+        sums = "CAST(SUM(_expected) AS bigint) AS _expected, CAST(SUM(_held) AS bigint) AS _held"
+        found = self.session.materialized(Query(f"SELECT {of}, {sums} FROM ({both}) GROUP BY {of}"))
+        total = {"same": "LEAST(_expected, _held)", "missing": "GREATEST(_expected - _held, 0)",
+                 "more": "GREATEST(_held - _expected, 0)"}  # fmt: skip
+        items = ", ".join(f"CAST(COALESCE(SUM({term}), 0) AS bigint) AS {kind}" for kind, term in total.items())
+        (row,) = self.session.rows(Query(f"SELECT {items} FROM {found}"))
+        same, missing, more = row["same"], row["missing"], row["more"]
+        if not missing + more:
+            return Check(name, True, f"{same:,} {self.of}, no difference")
+        wrong = self.session.readable_rows(Query(f"SELECT * FROM {found} WHERE _expected <> _held LIMIT {SHOWN}"))
+        quotes = "; ".join(str(one) for one in wrong)
+        detail = f"{same:,} {self.of} the same, {missing:,} missing, {more:,} too many or different: {quotes}"
+        return Check(name, False, detail)
+
+
+def once_each(session: Session, rows: Relation, kinds: Mapping[str, Sequence[str]]) -> Check:
+    """Check that no row of a ledger is there twice; `kinds` names the columns that no two rows of a kind share."""
+    twice = {}
+    for kind, by in kinds.items():
+        of = f"FROM {rows} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
+        twice[kind] = session.count(bracketed(Query(f"SELECT 1 {of}")))
+    doubled = ", ".join(f"{count:,} {kind}" for kind, count in twice.items() if count)
+    return Check("nothing is in the ledger twice", not doubled, doubled or ", ".join(twice) + ": each row once")
 
 
 def corrections_came(lake: Lake, definition: Definition) -> Iterator[Check]:

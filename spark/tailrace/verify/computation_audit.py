@@ -23,21 +23,27 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.logs.derived_logs import Productions
 from tailrace.sql.epoch.key_state import latest_partials
 from tailrace.sql.records.stage_records import claimed_ids
-from tailrace.sql.terms import Query, Relation, bracketed, quoted
-from tailrace.verify.audit_checks import Audit, Check, corrections_came, epochs_in_order
+from tailrace.sql.terms import Query, Relation, quoted
+from tailrace.verify.audit_checks import corrections_came, epochs_in_order, once_each
+from tailrace.verify.tampering.audit_result import Audit, Check
+from tailrace.verify.tampering.table_checks import with_tables
 
 
-def audit_computation(lake: Lake, computation: Computation) -> Audit:
-    """Audit a computation as of the last epoch in its ledger.
+def audit_computation(lake: Lake, computation: Computation, *, deep: bool = False) -> Audit:
+    """Audit a computation as of the last epoch in its ledger; `deep` reads the bytes of every file.
 
     Raises `OtherDefinitionError` where the tables are another definition's.
     """
     check_definition(lake, computation)
-    table = ledger_name(computation.name)
-    head = lake.head(table)
-    reads = [(table, EVERYTHING)]
-    with pinned(lake, {table: head.snapshot}), session_for(lake, computation, "audit", reads) as session:
-        return _audited(session, computation, table, head)
+
+    def rows() -> Audit:
+        table = ledger_name(computation.name)
+        head = lake.head(table)
+        reads = [(table, EVERYTHING)]
+        with pinned(lake, {table: head.snapshot}), session_for(lake, computation, "audit", reads) as session:
+            return _audited(session, computation, table, head)
+
+    return with_tables(lake, computation, rows, deep=deep)
 
 
 def _audited(session: Session, computation: Computation, table: str, head: Head) -> Audit:
@@ -97,14 +103,9 @@ def _checks(
     known = [counts[name] for name in ("timers_set", "timers_fired", "timers_dropped", "pending")]
     detail = "{:,} timers set = {:,} fired + {:,} deleted or set anew + {:,} pending".format(*known)
     yield Check("every timer fires once", known[0] == sum(known[1:]), detail)
-    spans = {"key": (PARTIAL, [*map(quoted, computation.key), "epoch"])}
-    spans |= {kind: (kind, [*SOURCE]) for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)}
-    twice = {}
-    for name, (kind, by) in spans.items():
-        grouped = Query(f"SELECT 1 FROM {ledger} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1")
-        twice[name] = session.count(bracketed(grouped))
-    doubled = ", ".join(f"{count:,} {name}" for name, count in twice.items() if count)
-    yield Check("nothing is in the ledger twice", not doubled, doubled or "each key once an epoch, each record once")
+    spans = {PARTIAL: [*map(quoted, computation.key), "epoch"]}
+    spans |= {kind: [*SOURCE] for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)}
+    yield once_each(session, ledger, spans)
     if computation.once is not None:
         yield _counted_once(session, computation, ledger)
 

@@ -19,7 +19,8 @@ from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
 from tailrace.sql.terms import Query, Relation, all_of, bracketed
-from tailrace.verify.audit_checks import Audit, Audited, Check, corrections_came
+from tailrace.verify.audit_checks import Audited, corrections_came
+from tailrace.verify.tampering.audit_result import Audit, Check
 
 
 def audit_join(lake: Lake, join: Join) -> Audit:

@@ -27,9 +27,10 @@ from tailrace.sql.epoch import join_rows
 from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.results import join_output
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
-from tailrace.verify.audit_checks import SHOWN, in_common
+from tailrace.verify.audit_checks import in_common
 from tailrace.verify.row_diff import RowCount
 from tailrace.verify.rows_replay import Compared, RowsReplayed, replayed_rows
+from tailrace.verify.tampering.audit_result import SHOWN
 
 FOREVER = 2**62
 """The epoch until which what is not taken back stands."""

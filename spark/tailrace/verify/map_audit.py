@@ -18,7 +18,8 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.map import Map
 from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Condition, Query, Relation, all_of
-from tailrace.verify.audit_checks import Audit, Audited, Check, corrections_came
+from tailrace.verify.audit_checks import Audited, corrections_came
+from tailrace.verify.tampering.audit_result import Audit, Check
 
 
 def audit_map(lake: Lake, definition: Map) -> Audit:

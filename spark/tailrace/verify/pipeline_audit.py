@@ -6,7 +6,7 @@ and the combiners, and nothing of the stream's triggers, state or commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from tailrace.engines.batch import log_records
@@ -24,8 +24,8 @@ from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs, gone_back_to
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.read.set_aside import with_set_aside
-from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import LATE, PANE, REJECTED
+from tailrace.lake.schema.column_groups import SPAN, VERSION
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Ranged
@@ -33,30 +33,37 @@ from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.partials import closed
-from tailrace.sql.query_shapes import NEWEST, equal_in, first_of
+from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out
 from tailrace.sql.records.ways import may_reject
-from tailrace.sql.results.answers import current, differences
+from tailrace.sql.results.answers import current, differences, latest
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
-from tailrace.verify.audit_checks import Audit, Audited, Check, committed_backfills, corrections_came
+from tailrace.verify.audit_checks import Audited, committed_backfills, corrections_came, once_each
 from tailrace.verify.join_audit import audit_join
 from tailrace.verify.map_audit import audit_map
+from tailrace.verify.tampering.audit_result import Audit, Check
+from tailrace.verify.tampering.table_checks import with_tables
+from tailrace.verify.window_account import WindowAccount
 
 
-def audit(lake: Lake, pipeline: Ranged) -> Audit:
-    """Audit a pipeline or a map, and its log, as of the last epoch in the ledger.
+def audit(lake: Lake, pipeline: Ranged, *, deep: bool = False) -> Audit:
+    """Audit a pipeline, a map or a join, and its logs, as of the last epoch in the ledger.
 
-    The answers are brought up to date with the ledger first. Raises `OtherDefinitionError` where the tables are another
-    definition's.
+    The answers are brought up to date with the ledger first. `deep` reads the bytes of every file. Raises
+    `OtherDefinitionError` where the tables are another definition's.
     """
-    pipeline = with_set_aside(lake, pipeline)
-    if isinstance(pipeline, Join):
-        return audit_join(lake, pipeline)
-    if isinstance(pipeline, Map):
-        return audit_map(lake, pipeline)
     check_definition(lake, pipeline)
-    return here_first(lake, partial(_audited, pipeline=pipeline))
+
+    def rows() -> Audit:
+        whole = with_set_aside(lake, pipeline)
+        if isinstance(whole, Join):
+            return audit_join(lake, whole)
+        if isinstance(whole, Map):
+            return audit_map(lake, whole)
+        return here_first(lake, partial(_audited, pipeline=whole))
+
+    return with_tables(lake, pipeline, rows, deep=deep)
 
 
 def _audited(lake: Lake, pipeline: Pipeline) -> Audit:
@@ -95,8 +102,10 @@ class _Audit(Audited):
         checks = [
             *self.landed(counts),
             self.in_order(),
+            self._ledger_once(),
             self._late_are_records(counts),
-            self._every_record_counted(counts),
+            self.account.late_as_judged(),
+            self.account.every_record(_left_out(counts)),
             *([] if self.pipeline is self.first else [self._no_correction_late()]),
             *(self._rejected() if may_reject(self.first) and self.pipeline is self.first else []),
             self._batch_answers(),
@@ -108,6 +117,7 @@ class _Audit(Audited):
     def _views(self) -> None:
         """Make views of the log, the ledger's kinds of rows and the answers up to the audited epoch."""
         view = self.session.view
+        self.rows = self.first_rows = self.session.table(self.ledger, snapshot=self.head.snapshot)
         self.log = view(all_of(log_records.records(self.session, self.first.log, self.epoch)))
         self.panes, self.late_own, self.rejected = (
             view(Query(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
@@ -116,8 +126,12 @@ class _Audit(Audited):
         # Records come too late in the first stage only: later stages wait for corrections.
         self.late = self.late_own
         if self.first is not self.pipeline:
-            rows = self.session.table(ledger_name(self.first.name), equal("kind", LATE))
-            self.late = view(Query(f"SELECT * FROM {rows} WHERE kind = '{LATE}' AND epoch <= {self.epoch}L"))
+            rows = self.session.table(ledger_name(self.first.name))
+            self.first_rows = view(Query(f"SELECT * FROM {rows} WHERE epoch <= {self.epoch}L"))
+            self.late = view(Query(f"SELECT * FROM {self.first_rows} WHERE kind = '{LATE}'"))
+        self.account = WindowAccount(
+            self.session, self.answering.first, self.log, self.first_rows, self.late, self.epoch
+        )
         self.answers = held(self.session, self.pipeline, snapshot=self.head.snapshot)
 
     def _counts(self) -> dict[str, int]:
@@ -145,15 +159,11 @@ class _Audit(Audited):
         detail = f"{counts['late']:,} late rows, {matched:,} of them found in the log, {twice:,} doubled"
         return Check("late rows are records of the log", matched == counts["late"] and twice == 0, detail)
 
-    def _every_record_counted(self, counts: dict[str, int]) -> Check:
-        """Check that every record of the log was accepted into its windows or is late (X6)."""
-        total = self.session.count(bracketed(self.answering.first.placed(self.log)))
-        accepted = self.session.count(bracketed(self._accepted(ALWAYS)))
-        late = self.session.count(self.late)
-        detail = f"{total:,} records in windows = {accepted:,} accepted + {late:,} late"
-        if "left_out" in counts:
-            detail += f"; {counts['left_out']:,} of {counts['records']:,} records are left out by keep"
-        return Check("every record is in a window or late", total == accepted + late, detail)
+    def _ledger_once(self) -> Check:
+        """Check that no row is in the ledger twice: a version has one pane and one retraction, an epoch one state."""
+        window = [*names(self.pipeline), *SPAN, "generation", "epoch"]
+        once = {PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]}
+        return once_each(self.session, self.rows, once)
 
     def _rejected(self) -> Iterator[Check]:
         yield self.rejected_again(self.rejected, self.answering.failed(self.log))
@@ -248,20 +258,13 @@ class _Audit(Audited):
         return {epoch: Condition(f"({' OR '.join(ranges)})") for epoch, ranges in conditions.items()}
 
     def _panes_give_answers(self) -> Check:
-        """Check that the latest panes by version are the answers (L2)."""
-        results = [quoted(name) for name in self.pipeline.results]
-        values = [f"answer.{n} AS {n}" if self.pipeline.how.value == "discarding" else n for n in results]
-        spans = ["UNIX_MICROS(window_start) AS window_start", "UNIX_MICROS(window_end) AS window_end"]
-        parts = [f"NULL AS {quoted(name)}" for name in self.pipeline.parts]
-        items = listed(names(self.pipeline), spans, values, parts)
-        panes = first_of(self.panes, [*names(self.pipeline), *SPAN], [*NEWEST, "retraction"])
-        latest = Query(f"SELECT {items} FROM ({panes}) WHERE NOT retraction")
+        """Check that the answers are the latest panes by version, each once and as the pane has it (L2)."""
         stamped = self.lake.head(self.pipeline.name).properties.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
-        return self.compared(
-            "panes give the answers", differences(self.pipeline, latest, current(self.pipeline, self.answers))
-        )
+        standing = Query(f"SELECT * FROM ({latest(self.pipeline, self.panes)}) WHERE NOT retraction")
+        columns = [*names(self.pipeline), *SPAN, *map(quoted, self.pipeline.results), "timing", *VERSION]
+        return self.same_rows("panes give the answers", columns, bracketed(standing), self.answers)
 
     def _closed(self) -> Condition:
         """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""
@@ -280,6 +283,12 @@ class _Audit(Audited):
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
         placed = self.answering.first.placed(self.log)
         return Query(f"SELECT r.* FROM ({placed}) r LEFT ANTI JOIN ({late_}) l ON {place}")
+
+
+def _left_out(counts: Mapping[str, int]) -> str:
+    if "left_out" not in counts:
+        return ""
+    return f"; {counts['left_out']:,} of {counts['records']:,} records are left out by keep"
 
 
 def built_in(lake: Lake, pipeline: Pipeline, generation: int) -> int:

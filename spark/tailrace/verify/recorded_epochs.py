@@ -14,6 +14,7 @@ from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import BEGINS
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.pins import pinned
@@ -67,7 +68,10 @@ class Recording:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
         # A commit since then may be of a later epoch.
         self._commits = {epoch: commit for epoch, commit in recorded(lake, self.table).items() if epoch <= self.last}
-        self._whole = commits(lake, self.table, head.snapshot).whole
+        history = commits(lake, self.table, head.snapshot)
+        self._whole = history.whole
+        # What was built beside is in the ledger as of the epoch at which it was put in place, whose clock it says.
+        self.built = self._whole and BEGINS in history.all[0].properties
         # An epoch's records are published before the epoch itself is, so the logs' snapshots, read after, have them.
         logs = {_table_of(log) for log in pipeline.log.parts}
         self.snapshots = {self.table: head.snapshot} | {log: lake.head(log).snapshot for log in logs}
@@ -89,12 +93,17 @@ class Recording:
 
     @property
     def first(self) -> int:
-        """The epoch that the ledger begins with: a log may have been landed with others that had epochs before."""
-        return min(self._commits) if self._whole and self._commits else 0
+        """The first epoch that was folded into the ledger; a log may have been landed with others that had some before.
+
+        It is the one after the epoch at which a generation was put in place, and may be yet to come.
+        """
+        if not (self._whole and self._commits):
+            return 0
+        return min(self._commits) + (1 if self.built else 0)
 
     def begins(self, epoch: int) -> bool:
         """Tell whether there is nothing in the ledger before an epoch."""
-        return epoch == self.first
+        return epoch == self.first and not self.built
 
     def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
         """Check that these epochs can be folded again or, without `fold`, shown; else raise `ReplayError`."""

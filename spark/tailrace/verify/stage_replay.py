@@ -63,9 +63,15 @@ def replay(
     """
     started = time.perf_counter()
     recording = Recording(lake, pipeline)
+    if first is not None and first > recording.last:
+        raise ReplayError(f"{recording.table} ends with epoch {recording.last}: there is none from {first} on yet")
+    if last is not None and last < (recording.first if first is None else first):
+        raise ReplayError(
+            f"there are no epochs from {recording.first if first is None else first} to {last}: expected the first one "
+            "first, and none before a generation was put in place"
+        )
+    # There may be none yet since a generation was put in place.
     first, last = recording.first if first is None else first, recording.last if last is None else last
-    if first > last:
-        raise ReplayError(f"there are no epochs from {first} to {last}: expected the first one first")
     epochs = range(first, last + 1)
     recording.check(epochs)
     if keep is not None:

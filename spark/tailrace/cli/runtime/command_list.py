@@ -154,6 +154,11 @@ COMMANDS: Mapping[str, Command] = {
         "change.relocate:relocate",
         "Make a lake that was copied or moved one of its own: its tables then name the files where it is.",
     ),
+    "repair": Command(
+        BACK,
+        "change.repair:group",
+        "Put right what another hand has changed: `repair answers DEFINITION` makes answers anew from the ledger.",
+    ),
     "tables": Command(
         TABLES,
         "change.tables:group",

@@ -23,6 +23,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import TimestamptzType
 
+from tailrace.lake.digests.commit_digest import keep_checksum
+from tailrace.lake.digests.summed_output import SummedOutput
 from tailrace.lake.schema.layouts import SPANS
 
 ROWS_A_GROUP = 122_880
@@ -151,7 +153,7 @@ def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[An
     key = PartitionKey(held, spec, table.schema()) if held else None
     places = load_location_provider(table_location=metadata.location, table_properties=metadata.properties)
     path = places.new_data_location(data_file_name=f"{uuid.uuid4()}.{model.file_extension()}", partition_key=key)
-    output = table.io.new_output(path)
+    output = SummedOutput(table.io.new_output(path))
     writer = model.create_writer(output, table.schema(), {**WRITING, **metadata.properties})
     with writer:
         writer.write(rows)
@@ -168,4 +170,5 @@ def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[An
     )
     # A commit lists the file under this partitioning (`lake.catalog.transactions`), whatever the table's is by then.
     file.spec_id = spec.spec_id
+    keep_checksum(file, output.checksum)
     return file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -161,7 +161,8 @@ class Lake:
                 with making.update_spec() as spec:
                     for one in (one for one in map(term, contract.partition_by) if is_span(one)):
                         spec.add_field(one.column, one.transform, one.name)
-            making.append(no_rows(making.table_metadata.schema()), snapshot_properties=first)
+            with Addition.of(making, first, MAIN):
+                pass
             making.commit_transaction()
         except (TableAlreadyExistsError, CommitFailedException):
             if not self.has(contract.table):
@@ -308,13 +309,7 @@ class Lake:
         Raises `MovedError` where main stands elsewhere, and `LakeError` where snapshot `staged` is gone.
         """
         loaded = self._expected(table, expected)
-        files = list(added_files(loaded, staged))
-        with committing(loaded) as transaction:
-            properties = {PREFIX + name: value for name, value in properties.items()}
-            with Addition.of(transaction, properties, MAIN) as append:
-                for file in files:
-                    append.append_data_file(file)
-            return made_by(transaction)
+        return self._added(loaded, list(added_files(loaded, staged)), properties)
 
     def gather(self, table: str) -> None:
         """Merge the files of a small table where there are `MANY`; leave them where another commits meanwhile."""
@@ -341,12 +336,15 @@ class Lake:
         Raises `MovedError` if main stands elsewhere.
         """
         loaded = self._expected(table, expected)
-        schema = loaded.schema().as_arrow()
-        entered = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        entered = pa.Table.from_pylist([dict(row) for row in rows], schema=loaded.schema().as_arrow())
+        return self._added(loaded, self.written(table, entered), properties)
+
+    def _added(self, loaded: Table, files: Iterable[DataFile], properties: Mapping[str, str]) -> int:
         with committing(loaded) as transaction:
-            transaction.append(
-                entered, snapshot_properties={PREFIX + name: value for name, value in properties.items()}
-            )
+            own = {PREFIX + name: value for name, value in properties.items()}
+            with Addition.of(transaction, own, MAIN) as append:
+                for file in files:
+                    append.append_data_file(file)
             return made_by(transaction)
 
     def _expected(self, table: str, expected: int | None) -> Table:

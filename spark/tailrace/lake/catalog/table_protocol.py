@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from tailrace.lake.catalog.events import Notice
+from tailrace.lake.digests.commit_digest import ACCEPTED
 from tailrace.lake.schema.contracts import Contract
 
 MAIN = "main"
@@ -23,6 +24,9 @@ BEGINS = "begins"
 MAINTAINED = "maintained"
 """The property of a commit of maintenance, which repeats the last epoch's properties (`commit.epoch_properties`)."""
 
+ACCEPTED_FOR = "accepted_for"
+"""The property of a commit that accepts foreign ones (`ACCEPTED`) which says why."""
+
 
 def repeated(properties: Mapping[str, str], *but: str) -> dict[str, str]:
     """Select the properties that a commit beside the stream repeats of the commit before it.
@@ -32,7 +36,7 @@ def repeated(properties: Mapping[str, str], *but: str) -> dict[str, str]:
     >>> repeated({"epoch": "7", MAINTAINED: "true", "lender": "3"}, "lender")
     {'epoch': '7'}
     """
-    own = (BACKFILLED, BEGINS, MAINTAINED, *but)
+    own = (BACKFILLED, BEGINS, MAINTAINED, ACCEPTED, ACCEPTED_FOR, *but)
     return {name: value for name, value in properties.items() if name not in own}
 
 

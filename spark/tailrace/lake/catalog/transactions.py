@@ -27,6 +27,7 @@ from pyiceberg.table.update.snapshot import (
 )
 from pyiceberg.typedef import EMPTY_DICT
 
+from tailrace.lake.digests.commit_digest import made as made_digest
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
 
@@ -102,7 +103,11 @@ class _AsWritten(_SnapshotProducer[Any]):
         for file in self._deleted_data_files:
             collected.remove_file(file, schema, specs[file.spec_id])
         parent = None if self._parent_snapshot_id is None else metadata.snapshot_by_id(self._parent_snapshot_id)
-        made = Summary(operation=self._operation, **collected.build(), **snapshot_properties)
+        proof = made_digest(
+            metadata, self._parent_snapshot_id, self._snapshot_id, snapshot_properties, self._io,
+            self._added_data_files, self._deleted_data_files,
+        )  # fmt: skip
+        made = Summary(operation=self._operation, **collected.build(), **snapshot_properties, **proof)
         return update_snapshot_summaries(made, None if parent is None else parent.summary)
 
 

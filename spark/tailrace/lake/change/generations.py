@@ -44,6 +44,7 @@ from tailrace.lake.catalog.table_protocol import BEGINS
 from tailrace.lake.catalog.transactions import ref_update, unmoved
 from tailrace.lake.commit.epoch_properties import ONWARD
 from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.digests.commit_digest import digest_of, listed_files, proof
 from tailrace.lake.schema.contract_diff import COLUMNS, Kind, stated
 from tailrace.lake.schema.contract_files import agreed
 from tailrace.lake.schema.contracts import Contract, log_contract
@@ -261,12 +262,14 @@ def go_over(
     names = {PREFIX + name: value for name, value in properties.items()}
     if parent is None:
         names[PREFIX + BEGINS] = "true"
+    since = None if parent is None else metadata.snapshot_by_id(parent)
+    own = proof(number, digest_of(listed_files(held.manifests, table.io)), since, names)
     snapshot = Snapshot(
         snapshot_id=number,
         parent_snapshot_id=parent,
         sequence_number=sequence,
         manifest_list=place,
-        summary=Summary(Operation.OVERWRITE, **held.totals, **names),
+        summary=Summary(Operation.OVERWRITE, **held.totals, **names, **own),
         schema_id=schema.schema_id,
     )
     updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(table_properties))]

@@ -10,15 +10,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.catalog.table_protocol import BEGINS
+from tailrace.lake.digests.commit_digest import CHECKSUMS, DIGEST, CommitDigest
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.owned_tables import commits_contract
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import instant, moment
 
 
@@ -27,7 +29,7 @@ class ArchivedCommit:
     """A commit to a table's main branch: its properties, and the number of rows that it `added`.
 
     `sequence` is Iceberg's sequence number, and `at` the instant of the commit, in microseconds. A commit that only
-    wrote existing rows anew added none.
+    wrote existing rows anew added none. `proof` is what Iceberg and the commit's digest say of it (`PROOF`).
     """
 
     snapshot: int
@@ -36,6 +38,34 @@ class ArchivedCommit:
     at: int
     added: int
     properties: Mapping[str, str]
+    proof: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> CommitDigest | None:
+        """The commit's digest; None where it has none, as it was by Spark, another's, or before there were digests."""
+        return CommitDigest.parsed(self.proof.get(DIGEST, ""))
+
+    @property
+    def by_spark(self) -> bool:
+        """Whether Spark made the commit."""
+        return any(name in self.proof for name in _SPARK)
+
+    def follows(self, earlier: ArchivedCommit) -> bool:
+        """Tell whether this commit may be the next one after another."""
+        if self.parent is not None:
+            return self.parent == earlier.snapshot
+        # In the metadata that pyiceberg writes, a snapshot has no parent any more once we removed its parent.
+        digest = self.digest
+        return digest is None or earlier.digest is None or digest.since == earlier.snapshot
+
+
+_SPARK = ("app-id", "spark.app.id")
+
+PROOF = ("operation", "added-records", "deleted-records", DIGEST, CHECKSUMS, *_SPARK)
+"""What is kept of a snapshot's summary beside our properties, by which an audit tells whose the commit is."""
+
+_KEPT = "iceberg:"
+"""The prefix of the names of `PROOF` among what the archive has of a commit."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +104,8 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
     loaded = lake.table(table)
     # The archive is read after the snapshots: those that expire in between are in the archive by then.
     live = [_commit(snapshot) for snapshot in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
-    name = commits_contract(table).table
-    archived = [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()] if lake.has(name) else []
+    name = archive_name(lake, table)
+    archived = [] if name is None else [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()]
     known = {commit.snapshot for commit in live}
     first = min((commit.sequence for commit in live), default=0)
     history = sorted(
@@ -86,11 +116,17 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
     return Commits(tuple(history[begins:]), _whole(history[begins:]))
 
 
+def archive_name(lake: Lake, table: str) -> str | None:
+    """Name the archive of a table's commits; None where it has none, as a table of answers, whose ledger has one."""
+    name = commits_contract(table).table
+    return name if lake.has(name) and not lake.has(ledger_name(table)) else None
+
+
 def _whole(found: list[ArchivedCommit]) -> bool:
     """Tell whether each commit follows the one before it, from the table's first commit on."""
-    # In the metadata that pyiceberg writes, a snapshot has no parent any more once we removed its parent.
-    joined = all(later.parent in (earlier.snapshot, None) for earlier, later in itertools.pairwise(found))
-    return bool(found) and found[0].parent is None and joined
+    # Without its parent a snapshot looks like a table's first one, which is told by its sequence number.
+    first = bool(found) and (found[0].sequence == 1 or BEGINS in found[0].properties)
+    return first and all(later.follows(earlier) for earlier, later in itertools.pairwise(found))
 
 
 def _commit(snapshot: Snapshot) -> ArchivedCommit:
@@ -104,7 +140,12 @@ def _commit(snapshot: Snapshot) -> ArchivedCommit:
         snapshot.timestamp_ms * 1000,
         int(added),
         properties_of(snapshot),
+        {} if summary is None else _proof({**summary.additional_properties, "operation": summary.operation.value}),
     )
+
+
+def _proof(summary: Mapping[str, str]) -> dict[str, str]:
+    return {name: str(summary[name]) for name in PROOF if name in summary}
 
 
 def _row(commit: ArchivedCommit) -> dict[str, Any]:
@@ -115,10 +156,16 @@ def _row(commit: ArchivedCommit) -> dict[str, Any]:
         "at": moment(commit.at),
         "epoch": int(commit.properties["epoch"]) if "epoch" in commit.properties else None,
         "added": commit.added,
-        "said": json.dumps(dict(commit.properties), sort_keys=True),
+        "said": json.dumps(_said(commit), sort_keys=True),
     }
 
 
 def _archived(row: Mapping[str, Any]) -> ArchivedCommit:
     numbers = (row["snapshot"], row["parent"], row["sequence"])
-    return ArchivedCommit(*numbers, instant(row["at"]), row["added"], json.loads(row["said"]))
+    said: dict[str, str] = json.loads(row["said"])
+    proof = {name.removeprefix(_KEPT): said.pop(name) for name in [*said] if name.startswith(_KEPT)}
+    return ArchivedCommit(*numbers, instant(row["at"]), row["added"], said, proof)
+
+
+def _said(commit: ArchivedCommit) -> dict[str, str]:
+    return {**commit.properties, **{_KEPT + name: value for name, value in commit.proof.items()}}

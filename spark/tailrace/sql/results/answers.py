@@ -59,6 +59,16 @@ def current(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> 
     return Query(f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}")
 
 
+def each_once(pipeline: Pipeline, held: Query) -> Query:
+    """Write the SQL of held answers, one row for each key and window, and how often each is there (`_times`).
+
+    One is what the table of answers promises. Where there are more, by another's hand, any one of them comes out.
+    """
+    by = listed(names(pipeline), list(SPAN))
+    values = [f"ANY_VALUE({quoted(name)}) AS {quoted(name)}" for name in pipeline.results]
+    return Query(f"SELECT {listed([by], values)}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}")
+
+
 def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
     """Write the SQL of the answer that each pane of a view gives, or takes back: its columns and `retraction`."""
     results = [quoted(name) for name in pipeline.results]
@@ -76,7 +86,8 @@ def latest(pipeline: Pipeline, panes: Relation) -> Query:
 def differences(pipeline: Pipeline, computed: Query, held: Query) -> Query:
     """Write the SQL of computed answers beside held ones: the keys and window, `new_*`, `old_*`, and `change`.
 
-    `change` is same, changed, new (only computed) or gone (only held). The computed accumulators come as `part_*`.
+    `change` is same, changed, new (only computed) or gone (only held). An answer that is held more than once is
+    changed. The computed accumulators come as `part_*`.
     """
     same = equal_in("c", "h", map(quoted, pipeline.results))
     items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
@@ -84,9 +95,9 @@ def differences(pipeline: Pipeline, computed: Query, held: Query) -> Query:
     items += [f"h.{quoted(name)} AS {quoted(f'old_{name}')}" for name in pipeline.results]
     items += [f"c.{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
     change = "CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone'"
-    items.append(f"{change} WHEN {same} THEN 'same' ELSE 'changed' END AS change")
+    items.append(f"{change} WHEN {same} AND h._times = 1 THEN 'same' ELSE 'changed' END AS change")
     on = equal_in("c", "h", names(pipeline), SPAN)
-    both = side_by_side(("c", bracketed(computed)), ("h", bracketed(held)), on)
+    both = side_by_side(("c", bracketed(computed)), ("h", bracketed(each_once(pipeline, held))), on)
     return Query(f"SELECT {listed(items)} FROM {both}")
 
 

@@ -60,13 +60,16 @@ def records(join: Join, ledger: Relation, until: int) -> Query:
 def differences(join: Join, computed: Query, held: Query) -> Query:
     """Write the SQL of computed pairs beside held ones: `new_*`, `old_*`, and `change`.
 
-    `change` is same, changed, new (only computed) or gone (only held).
+    `change` is same, changed, new (only computed) or gone (only held). A pair that is held more than once is changed.
     """
     if join.takes_back:
         return _multiset_differences(join, computed, held)
     results, place = [quoted(name) for name in join.results if name not in JOIN_WINDOW], identity(join)
-    texts = {name: f"SELECT *, true AS _there FROM ({text})" for name, text in (("c", computed), ("h", held))}
-    both, same = equal_in("c", "h", place), equal_in("c", "h", [*results, PANE_TIME])
+    by = ", ".join(place)
+    values = ", ".join(f"ANY_VALUE({name}) AS {name}" for name in [*results, PANE_TIME])
+    once = f"SELECT {by}, {values}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}"
+    texts = {name: f"SELECT *, true AS _there FROM ({text})" for name, text in (("c", computed), ("h", once))}
+    both, same = equal_in("c", "h", place), equal_in("c", "h", [*results, PANE_TIME]) + " AND h._times = 1"
     change = f"CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone' WHEN {same} THEN 'same'"
     items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in place]
     items += [f"{letter}.{quoted(name)} AS {quoted(f'{which}_{name}')}"

@@ -83,10 +83,15 @@ def differences(definition: Map, computed: Query, held: Query, *, doubled: bool 
     """Write the SQL of computed rows beside held ones: `new_*`, `old_*`, and `change`.
 
     `change` is same, changed, new (only computed) or gone (only held). Where a step makes several records of one, the
-    rows of one place are put side by side in the order of their values, and one that differs changes them all. With
-    `doubled` this is also done where no step makes several, to find rows that are there twice.
+    rows of one place are put side by side in the order of their values, and one that differs changes them all. Where no
+    step does, a row that is held more than once is changed; with `doubled` its rows are put side by side as well, and
+    each counts.
     """
     multiplies = definition.multiplies or doubled
+    if not multiplies:
+        by, values = ", ".join(PLACE), [*map(quoted, definition.results), PANE_TIME]
+        each = ", ".join(f"ANY_VALUE({name}) AS {name}" for name in values)
+        held = Query(f"SELECT {by}, {each}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}")
     results, place = [quoted(name) for name in definition.results], list(PLACE)
     number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(place)} ORDER BY {', '.join(results)})"
     sides = {
@@ -94,6 +99,7 @@ def differences(definition: Map, computed: Query, held: Query, *, doubled: bool 
         for letter, text in (("c", computed), ("h", held))
     }
     both, same = equal_in("c", "h", place, ["_number"]), equal_in("c", "h", results)
+    same = same if multiplies else Condition(" AND ".join(filter(None, [same, "h._times = 1"])))
     change = f"CASE WHEN h._number IS NULL THEN 'new' WHEN c._number IS NULL THEN 'gone' WHEN {same} THEN 'same'"
     items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in (*place, PANE_TIME)]
     items += [f"{letter}.{quoted(name)} AS {quoted(f'{which}_{name}')}"

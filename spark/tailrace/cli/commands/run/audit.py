@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -19,10 +19,17 @@ from tailrace.model.definition.computation import Computation
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.verify.audit_checks import Audit
+    from tailrace.verify.tampering.audit_result import Audit
 
 
-def audit(definitions: Definitions, engine: EngineName = None, json: Json = False) -> None:
+def audit(
+    definitions: Definitions,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read all files, and compare their bytes with what was written.")
+    ] = False,
+    engine: EngineName = None,
+    json: Json = False,
+) -> None:
     """Prove by counting that every record is accounted for, and that the answers are those of one batch over the log.
 
     The exit status is 1 where a check does not hold. Of a definition of several stages each is audited, and a stage
@@ -41,8 +48,10 @@ def audit(definitions: Definitions, engine: EngineName = None, json: Json = Fals
         lake = Lake(settings)
         for stage in stages:
             doing(f"counting {stage.name}")
-            counted = audit_computation(lake, stage) if isinstance(stage, Computation) else run(lake, stage)
-            audits[stage.name] = counted
+            if isinstance(stage, Computation):
+                audits[stage.name] = audit_computation(lake, stage, deep=deep)
+            else:
+                audits[stage.name] = run(lake, stage, deep=deep)
         behind = {place: stages_behind(lake, one) for place, one in zip(definitions, asked, strict=True)}
     if json:
         data = [

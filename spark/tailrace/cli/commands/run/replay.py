@@ -177,7 +177,10 @@ def _data(name: str, replayed: Replayed) -> dict[str, Any]:
 def _lines(name: str, replayed: Replayed) -> Iterator[Any]:
     whole = (replayed.first, replayed.last) == (0, replayed.latest)
     which = "all there are" if whole else f"of 0..{replayed.latest}"
-    header = [("epochs", f"{replayed.first}..{replayed.last}, {which}"), ("engine", str(replayed.engine))]
+    folded = f"{replayed.first}..{replayed.last}, {which}"
+    if replayed.first > replayed.last:
+        folded = f"none yet since epoch {replayed.latest}, at which this generation was put in place"
+    header = [("epochs", folded), ("engine", str(replayed.engine))]
     header.append(("took", span(replayed.seconds)))
     yield Text(name, style="bold")
     yield facts([*header, *([("kept in", replayed.table)] if replayed.table else [])])

@@ -1,0 +1,83 @@
+"""`tailrace repair`: put right what another hand has changed, or accept it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.runtime.command_list import COMMANDS, folded
+from tailrace.cli.runtime.definitions import load, load_any
+from tailrace.cli.runtime.options import Definition, Json
+from tailrace.cli.runtime.process import looking
+from tailrace.cli.terminal.console import Output
+from tailrace.settings import Settings
+
+
+def answers(definition: Definition, json: Json = False) -> None:
+    """Make a table of answers anew from its ledger, where the two differ.
+
+    Rows that somebody added, doubled, changed or deleted are put right in one commit, beside a stream that runs; where
+    nothing differs, nothing is written. What is wrong in the ledger itself a backfill of the range puts right, or
+    `restore` and `rollback`, which go back to what the tables held.
+    """
+    pipeline, output = load(definition), Output(json)
+    looking()
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.operate.answers_repair import repair_answers
+
+    done = repair_answers(Lake(Settings()), pipeline)
+    if json:
+        output.data(
+            {"answers": done.answers, "missing": done.missing, "more": done.more, "written": done.written}
+            | {"accepted": list(done.accepted)}
+        )
+        return
+    if done.written:
+        output.text(
+            f"{pipeline.name}: {done.answers:,} answers written anew; {done.missing:,} were missing, and {done.more:,} "
+            "too many or different"
+        )
+    else:
+        output.text(f"{pipeline.name}: {done.answers:,} answers, each as its ledger has it: nothing to do")
+    output.say("`tailrace audit` says whether all adds up now, and `tailrace backfill` puts the ledger right")
+
+
+def accept(
+    definition: Definition,
+    commits: Annotated[list[int], typer.Argument(metavar="COMMIT...", help="Their numbers, as `audit` names them.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever audits next.")],
+    json: Json = False,
+) -> None:
+    """Accept foreign commits of a definition's tables, so that audits name them no more as faults.
+
+    What they changed stays: the rows are compared by every audit as before.
+    """
+    loaded, output = load_any(definition), Output(json)
+    looking()
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.schema.owned_tables import contracts
+    from tailrace.operate.answers_repair import accept as run
+
+    lake = Lake(Settings())
+    tables = [one.table for one in contracts(loaded) if lake.has(one.table)]
+    done = run(lake, tables, commits, reason)
+    if json:
+        output.data({"accepted": {str(commit): table for commit, table in done.items()}})
+        return
+    for commit, table in done.items():
+        output.text(f"{table}: commit {commit} is accepted: {reason}")
+
+
+group = typer.Typer(
+    name="repair",
+    help=COMMANDS["repair"].summary,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+_parts: dict[str, Callable[..., None]] = {"answers": answers, "accept": accept}
+for _name, _does in _parts.items():
+    group.command(_name, help=folded(_does))(_does)

@@ -1,0 +1,79 @@
+"""Take the checksum of a file's bytes while they are written, so that no byte is read for it (`audit --deep`)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from zlib import crc32
+
+import pyarrow as pa
+from pyiceberg.io import InputFile, OutputFile, OutputStream
+
+BUFFER = 1024 * 1024
+"""The bytes of a file that are summed up and written at once."""
+
+
+def checksum_text(number: int) -> str:
+    """Write a checksum as text.
+
+    >>> checksum_text(crc32(b"tail"))
+    '7c37b45d'
+    """
+    return f"{number:08x}"
+
+
+class SummedOutput(OutputFile):
+    """A file that is written to as another one, and sums up the bytes."""
+
+    def __init__(self, output: OutputFile) -> None:
+        super().__init__(output.location)
+        self._output, self._sum = output, 0
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of the bytes that were written: CRC-32, in hexadecimal digits."""
+        return checksum_text(self._sum)
+
+    def add(self, some: Any) -> None:
+        """Add bytes to the checksum."""
+        self._sum = crc32(some, self._sum)
+
+    def __len__(self) -> int:
+        return len(self._output)
+
+    def exists(self) -> bool:
+        """Tell whether the file is there."""
+        return self._output.exists()
+
+    def to_input_file(self) -> InputFile:
+        """Return the file as one to read."""
+        return self._output.to_input_file()
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """Open the file for writing; Python is called for `BUFFER` bytes at once, not for each page of a column."""
+        summed = pa.PythonFile(_Summed(self, self._output.create(overwrite)), mode="w")
+        return cast("OutputStream", pa.BufferedOutputStream(summed, BUFFER))
+
+
+class _Summed:
+    """The stream of a file whose bytes are summed up."""
+
+    def __init__(self, output: SummedOutput, stream: Any) -> None:
+        self._output, self._stream = output, stream
+
+    def write(self, some: bytes) -> int:
+        self._output.add(some)
+        self._stream.write(some)
+        return len(some)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._stream.closed)
+
+    def close(self) -> None:
+        self._stream.close()

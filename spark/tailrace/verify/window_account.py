@@ -1,0 +1,126 @@
+"""The account of a pipeline's records from both ends: what the log has, and what the ledger holds of it (rule X6).
+
+On one side stand the log's records, put into windows and judged by the recorded clocks; on the other the windows that
+the ledger has rows of, and its late rows. Neither side is derived from the other, so a row that was taken out of the
+ledger, or put in, is missed or left over.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tailrace.engines.batch import log_records
+from tailrace.engines.batch.batch_answers import Answering
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.table_protocol import BEGINS
+from tailrace.lake.commit.archive import commits
+from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.schema.column_groups import SOURCE, SPAN
+from tailrace.lake.schema.contracts import PANE, PARTIAL
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Arrivals, Productions
+from tailrace.model.logs.log import PLACE
+from tailrace.sql.epoch.partials import closed
+from tailrace.sql.query_shapes import equal_in
+from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.terms import Query, Relation, all_of
+from tailrace.verify.audit_checks import in_common
+from tailrace.verify.tampering.audit_result import Check
+
+EXPIRED = "expired"
+"""The reason of a late row whose window had closed before its record came, which the clocks tell."""
+
+
+class WindowAccount:
+    """The account of the first stage of a pipeline up to an epoch, in one session.
+
+    `late` is a relation of the ledger's late rows, `rows` one of all its rows.
+    """
+
+    def __init__(
+        self, session: Session, answering: Answering, log: Relation, rows: Relation, late: Relation, epoch: int
+    ) -> None:
+        self.session, self.pipeline, self.rows = session, answering.pipeline, rows
+        self._late_rows = late
+        log = _as_streamed(session, self.pipeline, log, epoch)
+        span = list(SPAN)
+        placed = f"SELECT {listed(names(self.pipeline), span, list(PLACE))} FROM ({answering.placed(log)})"
+        clocks = _clocks(session, self.pipeline, epoch)
+        expired = closed(self.pipeline, "r.window_end", "c._before")
+        self.placed = session.materialized(
+            Query(f"SELECT r.*, c._before IS NOT NULL AS _known, COALESCE({expired}, false) AS _expired "
+                  f"FROM ({placed}) r LEFT JOIN {clocks} c ON r._epoch = c._clock")
+        )  # fmt: skip
+        spans = ", ".join(f"UNIX_MICROS({name}) AS {name}" for name in SPAN)
+        self.late = session.materialized(
+            Query(f"SELECT {listed(names(self.pipeline), [*SOURCE, spans, 'reason'])}, c._clock IS NOT NULL AS _known "
+                  f"FROM {late} l LEFT JOIN {clocks} c ON l.source_epoch = c._clock")
+        )  # fmt: skip
+
+    def late_as_judged(self) -> Check:
+        """Check that the late rows of expired windows are just those that the recorded clocks judge to be late."""
+        rows = Relation(f"(SELECT * FROM {self.late} WHERE _known AND reason = '{EXPIRED}')")
+        judged = Relation(f"(SELECT * FROM {self.placed} WHERE _known AND _expired)")
+        on = dict(zip([*SOURCE, *SPAN, *names(self.pipeline)], [*PLACE, *SPAN, *names(self.pipeline)], strict=True))
+        held, found = self.session.count(rows), self.session.count(judged)
+        both = in_common(self.session, rows, judged, on)
+        detail = f"{held:,} late rows of closed windows, {found:,} by the recorded clocks, {both:,} of them the same"
+        return Check("late rows are those that the clocks judge", held == found == both, detail)
+
+    def every_record(self, note: str) -> Check:
+        """Check that the log's records, each in its windows, are those in the ledger's windows and its late rows.
+
+        `note` goes with what was found.
+        """
+        total, late = self.session.count(self.placed), self.session.count(self._late_rows)
+        within = self.session.count(Relation(f"{self._in_time()} r{self._in_ledger()}"))
+        detail = f"{total:,} records in windows of the log = {within:,} in windows of the ledger + {late:,} late{note}"
+        return Check("every record is in a window or late", total == within + late, detail)
+
+    def _in_time(self) -> Relation:
+        """Select the records that were not too late for their window, by the clocks where these are known.
+
+        The rows of the ledger say it of windows whose trigger had finished, and of epochs whose clocks are not kept.
+        """
+        place = zip(["r.window_start", *(f"r.{name}" for name in PLACE)],
+                    ["l.window_start", *(f"l.{name}" for name in SOURCE)], strict=True)  # fmt: skip
+        same = [f"{ours} = {theirs}" for ours, theirs in place][1 if self.pipeline.where.merges else 0 :]
+        on = " AND ".join([*same, *filter(None, [equal_in("r", "l", names(self.pipeline))])])
+        said = f"SELECT * FROM {self.late} WHERE NOT _known OR reason <> '{EXPIRED}'"
+        return Relation(f"(SELECT r.* FROM {self.placed} r LEFT ANTI JOIN ({said}) l ON {on} WHERE NOT r._expired)")
+
+    def _in_ledger(self) -> str:
+        """Write the clause by which a record `r` is in a window that the ledger has a pane or a state of."""
+        if self.pipeline.log.takes_back:
+            # A window whose records are all taken back in the epoch in which they came leaves no row.
+            return ""
+        spans = ", ".join(f"UNIX_MICROS({name}) AS {name}" for name in SPAN)
+        kinds = f"kind IN ('{PANE}', '{PARTIAL}')"
+        windows = f"SELECT DISTINCT {listed(names(self.pipeline), [spans])} FROM {self.rows} WHERE {kinds}"
+        if self.pipeline.where.merges:
+            inside = ["w.window_start <= r.window_start", "r.window_end <= w.window_end"]
+        else:
+            inside = [f"w.{name} = r.{name}" for name in SPAN]
+        on = " AND ".join([*inside, *filter(None, [equal_in("w", "r", names(self.pipeline))])])
+        return f" LEFT SEMI JOIN ({windows}) w ON {on}"
+
+
+def _as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int) -> Relation:
+    """Return the records as the stream has read them: what runs have mended of a map since, it has not."""
+    parts = pipeline.log.parts
+    if any(isinstance(one, Productions) for one in parts) and not any(isinstance(one, Arrivals) for one in parts):
+        return session.materialized(all_of(log_records.streamed(session, pipeline.log, epoch)))
+    return log
+
+
+def _clocks(session: Session, pipeline: Pipeline, epoch: int) -> Relation:
+    """Name a relation of the epochs by whose clocks records were judged: `_clock`, and the watermark `_before`."""
+    table = ledger_name(pipeline.name)
+    known, history = recorded(session.lake, table), commits(session.lake, table)
+    found = {one: known[one - 1].clock.watermark for one in known if one - 1 in known and one <= epoch}
+    if known and history.whole and BEGINS not in history.all[0].properties:
+        found[min(known)] = BEGINNING
+    types = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("_clock", "_before")])
+    return session.relation_of(pa.table({"_clock": [*found], "_before": [*found.values()]}, schema=types))
