@@ -70,6 +70,8 @@ def pipeline(**changed: Any) -> Pipeline:
 
 COLUMNS = "one of the log's columns (zone, price, meters, count, kind, at)"
 DECLARE = "declare it in the log's columns"
+AHEAD_EXPECTED = "a duration above zero, of 300 years at most, or None for no bound"
+AHEAD_MENDS = "write ahead=days(1), or leave it out"
 NAME = "a name of up to 63 lower-case letters, digits and _"
 RENAME = "rename it, for example hourly_rides"
 OWN = "a name that the tables do not use themselves"
@@ -539,6 +541,21 @@ NO_LOGS: dict[str, tuple[dict[str, Any], list[Fault]]] = {
                 "write datetime(2020, 1, 1, tzinfo=UTC), or leave it out",
             )
         ],
+    ),
+    "bounds_ahead_that_are_none": (
+        {"ahead": timedelta(0), "latest": 2200},
+        [
+            Fault("log.latest", 2200, "an instant", "write datetime(2020, 1, 1, tzinfo=UTC), or leave it out"),
+            Fault("log.ahead", timedelta(0), AHEAD_EXPECTED, AHEAD_MENDS),
+        ],
+    ),
+    "a_bound_ahead_of_more_than_centuries": (
+        {"ahead": timedelta(days=365 * 301)},
+        [Fault("log.ahead", timedelta(days=365 * 301), AHEAD_EXPECTED, AHEAD_MENDS)],
+    ),
+    "a_bound_ahead_that_is_no_duration": (
+        {"ahead": 5},
+        [Fault("log.ahead", 5, AHEAD_EXPECTED, AHEAD_MENDS)],
     ),
     "messages_of_no_known_format": (
         {"messages": "xml", "instants": "days", "aliases": {"kinds": "sort"}},

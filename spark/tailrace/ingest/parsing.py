@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.plain_columns import ends_of_time
+from tailrace.ingest.plain_columns import ends_of_time, most_ahead, outside, too_far
 from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.sources import MILLIS, NANOS, Files, Looked, look
 from tailrace.model.base.time import BEYOND, instant
@@ -193,6 +193,12 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         checks.append((f"{at} IS NULL", _text(f"the {role} {column} is missing")))
         said = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(outside(log))})"
         checks.append((f"{at} < {first} OR {at} >= {last}", said))
+    arrival, event = quoted(log.arrival_time or "_arrival"), quoted(log.event_time)
+    if (bound := most_ahead(log)) is not None:
+        # No sum overflows, nor is a record ahead of an arrival that is not known: LEAST passes over a null.
+        until = f"TIMESTAMP_MICROS(LEAST(UNIX_MICROS({arrival}), {2**63 - 1 - bound}L) + {bound}L)"
+        said = f"CONCAT({_text(f'the event time {log.event_time} = ')}, {event}, {_text(too_far(bound))}, {arrival})"
+        checks.append((f"{event} > {until}", said))
     for column, ends in ends_of_time(log).items():
         first, last = (f"{_OF_NUMBER[log.columns[column]]}({end})" for end in ends)
         said = f"CONCAT({_text(f'{column} = ')}, {quoted(column)}, {_text(f' {BEYOND}')})"
@@ -204,7 +210,6 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     # null would pass for no error.
     reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
     judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
-    arrival = quoted(log.arrival_time) if log.arrival_time else "_arrival"
     return judged.selectExpr(
         *map(quoted, log.columns),
         "_source",
@@ -356,11 +361,6 @@ def _schema(columns: dict[str, str]) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(_text, names))
-
-
-def outside(log: Log) -> str:
-    """Say of an instant that it lies outside the log's bounds, and what mends it."""
-    return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
 
 
 def _text(value: str) -> str:

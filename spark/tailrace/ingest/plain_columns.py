@@ -10,8 +10,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY, instant
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY, duration, instant
 from tailrace.model.base.types import decimal_parts
+from tailrace.model.definition.source_text import length
 from tailrace.model.logs.log import SIGN, Log
 
 _TYPES = {
@@ -46,7 +47,8 @@ def _type(type: str) -> pa.DataType:
 def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
     """Tell which records have their times, within the log's bounds, their ids and what else is required.
 
-    No other instant or date may be beyond the years 1 to 9999: tables and calendars end there.
+    An event time may be ahead of its arrival, where that is known, by as much as the log says. No other instant or date
+    may be beyond the years 1 to 9999: tables and calendars end there.
     """
     fits = pc.is_valid(records[log.event_time])
     for column in (log.event_time, log.arrival_time):
@@ -57,6 +59,10 @@ def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
                 pc.less(at, instant(log.latest)),
             )
             fits = pc.and_(fits, pc.fill_null(inside, False))
+    if (bound := most_ahead(log)) is not None:
+        # What is outside the log's bounds may wrap around here, and does not fit already.
+        by = pc.subtract(*(records[name].cast(pa.int64()) for name in (log.event_time, "_arrival")))
+        fits = pc.and_(fits, pc.fill_null(pc.less_equal(by, bound), True))
     for column in log.never_missing:
         fits = pc.and_(fits, pc.is_valid(records[column]))
     for column, ends in ends_of_time(log).items():
@@ -65,6 +71,21 @@ def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
             inside = pc.and_(pc.greater_equal(given, ends[0]), pc.less_equal(given, ends[1]))
             fits = pc.and_(fits, pc.fill_null(inside, True))
     return fits
+
+
+def most_ahead(log: Log) -> int | None:
+    """Return the microseconds by which an event time may be ahead of its arrival; None where there is no bound."""
+    return None if log.bound_ahead is None else duration(log.bound_ahead)
+
+
+def outside(log: Log) -> str:
+    """Say of an instant that it lies outside the log's bounds, and what mends it."""
+    return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
+
+
+def too_far(bound: int) -> str:
+    """Say of an event time that it is too far ahead of its arrival, which follows."""
+    return f" is more than {length(bound)} (ahead in the log) after its arrival at "
 
 
 def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:

@@ -12,7 +12,7 @@ from tailrace.model.base.types import decimal_parts
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import NET, Pipeline
 from tailrace.model.definition.record_steps import Each
-from tailrace.model.definition.source_text import written
+from tailrace.model.definition.source_text import length, written
 from tailrace.model.logs.derived_logs import Arrivals, Productions, Union
 from tailrace.model.logs.log import log_names
 from tailrace.model.logs.watermark_strategies import BoundedDisorder
@@ -217,6 +217,7 @@ def _read(pipeline: Pipeline) -> Stage:
         arrival_time=log.arrival_time,
         earliest=text(instant(log.earliest)),
         latest=text(instant(log.latest)),
+        ahead={one.name: length(duration(one.bound_ahead)) for one in log.parts if one.bound_ahead is not None},
         unknown=log.unknown,
     )
 

@@ -198,6 +198,8 @@ def _(stage: Read) -> Iterator[str]:
     yield f"{len(stage.columns)} columns of log {stage.log}; its event time is {stage.event_time}{known}"
     unknown = "rejected" if stage.unknown == "reject" else "read without it"
     yield f"rejected: event times outside [{stage.earliest:.10}, {stage.latest:.10})"
+    for log, bound in stage.ahead.items():
+        yield f"rejected: event times of {log} more than {bound} ahead of the record's arrival"
     yield f"a record with an unknown column is {unknown}"
 
 

@@ -44,7 +44,10 @@ class PlannedQuery:
 
 @dataclass(frozen=True)
 class Read:
-    """Raw records become the log's columns; what does not fit is rejected with its bytes and the reason (X6)."""
+    """Raw records become the log's columns; what does not fit is rejected with its bytes and the reason (X6).
+
+    `ahead` says of each log with such a bound how far an event time may be ahead of its arrival.
+    """
 
     choice: Choice
     log: str
@@ -53,6 +56,7 @@ class Read:
     arrival_time: str | None
     earliest: str
     latest: str
+    ahead: Mapping[str, str]
     unknown: str
 
 

@@ -30,8 +30,8 @@ from tailrace.ingest.framed.column_values import Misfits, behind
 from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compiled
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
-from tailrace.ingest.parsing import outside, own_batch, raw_messages
-from tailrace.ingest.plain_columns import ends_of_time, fitting, schema_of
+from tailrace.ingest.parsing import own_batch, raw_messages
+from tailrace.ingest.plain_columns import ends_of_time, fitting, most_ahead, outside, schema_of, too_far
 from tailrace.ingest.plain_json import LINES
 from tailrace.model.base.time import BEYOND, instant
 from tailrace.model.logs.log import SIGN, Log
@@ -235,6 +235,10 @@ def _lack(log: Log, table: pa.Table, place: int) -> str:
             return f"the {role} {column} is missing"
         if at is not None and not first <= at < last:
             return f"the {role} {column} = {_shown(at)}{outside(log)}"
+    at, arrived = (table[name][place].cast(pa.int64()).as_py() for name in (log.event_time, "_arrival"))
+    bound = most_ahead(log)
+    if bound is not None and arrived is not None and at - arrived > bound:
+        return f"the event time {log.event_time} = {_shown(at)}{too_far(bound)}{_shown(arrived)}"
     for column, reason in log.never_missing.items():
         if not table[column][place].is_valid:
             return reason

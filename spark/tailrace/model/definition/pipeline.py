@@ -302,7 +302,7 @@ class Pipeline:
         if own := own_steps(self.each):
             parts["each"] = tuple(map(written, own))
         if any(self.when.percentile_faults("when", ())):
-            parts["percentiles"] = sorted(log.ahead.items())
+            parts["percentiles"] = sorted(log.percentiles_ahead.items())
         if self.when.stops:
             # What a stop looks at was another thing before this was written here.
             parts["stops"] = "the whole window"

@@ -26,15 +26,22 @@ UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
+AHEAD = timedelta(days=1)
+"""How far an event time may be ahead of its arrival, where a log has a column of arrivals and sets no bound itself."""
+
+FARTHEST_AHEAD = LATEST - EARLIEST
+
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
     """The columns of a log's records, and how far out of order the records may come.
 
     `columns` maps names to types; `event_time` names the timestamp column that says when a record happened, and
-    `arrival_time` one that says when it became known, where the source has such a column (else the epoch's processing
-    time is taken). Records with an event time outside `[earliest, latest)` are rejected, for a single one could carry
-    the watermark to the end of time. `disorder` bounds how far the watermark trails the latest event of each partition,
+    `arrival_time` one that says when it became known, where the source has such a column (else a record arrives when
+    its file was written, or at its message's timestamp). Records with an event time outside `[earliest, latest)` are
+    rejected, for a single one could carry the watermark to the end of time. So are records whose event time is more
+    than `ahead` after their arrival: by default a day where there is an `arrival_time`, else no bound; None sets none.
+    `disorder` bounds how far the watermark trails the latest event of each partition,
     and is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.logs.watermark_strategies`.
     `percentiles` says of a share of the records, in per cent, that they trail by less (Dataflow Model, 2.3). `unknown`
     says what happens to a record with a column that is not declared: "reject" or "ignore". `record_id` names the
@@ -56,6 +63,7 @@ class Log:
     percentiles: Mapping[int, timedelta] = field(default_factory=dict)
     earliest: datetime = EARLIEST
     latest: datetime = LATEST
+    ahead: timedelta | Literal["default"] | None = "default"
     unknown: Literal["reject", "ignore"] = "reject"
     record_id: str | tuple[str, ...] = ()
     remembered: timedelta = timedelta(days=1)
@@ -129,7 +137,14 @@ class Log:
         return BoundedDisorder(self.disorder) if self.watermark is None else self.watermark
 
     @property
-    def ahead(self) -> dict[int, int]:
+    def bound_ahead(self) -> timedelta | None:
+        """How far a record's event time may be ahead of its arrival; None where there is no bound."""
+        if isinstance(self.ahead, timedelta):
+            return self.ahead
+        return AHEAD if self.ahead == "default" and self.arrival_time is not None else None
+
+    @property
+    def percentiles_ahead(self) -> dict[int, int]:
         """The microseconds by which each percentile's watermark is ahead of the log's."""
         return {share: duration(self.disorder - bound) for share, bound in self.percentiles.items()}
 
@@ -234,6 +249,12 @@ class Log:
                 )
         if zoned and not self.earliest < self.latest:
             yield Fault("log.earliest", str(self.earliest), "before latest", "swap earliest and latest")
+        ahead: object = self.ahead
+        if ahead not in ("default", None) and not (
+            isinstance(ahead, timedelta) and timedelta(0) < ahead <= FARTHEST_AHEAD
+        ):
+            expected = "a duration above zero, of 300 years at most, or None for no bound"
+            yield Fault("log.ahead", ahead, expected, "write ahead=days(1), or leave it out")
 
 
 PANE_TIME = "event_time"

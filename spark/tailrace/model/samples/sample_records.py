@@ -20,6 +20,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.base.values import no_value, of_value, zoned
 from tailrace.model.base.values import number as of_number
+from tailrace.model.definition.source_text import length
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
@@ -207,6 +208,11 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
             return f"the {role} {column} is missing"
         if column and not log.earliest <= at < log.latest:
             return f"the {role} {column} = {at.isoformat()} lies outside [{log.earliest}, {log.latest})"
+    # A row of a sample arrives at no time that is known, but where a column has it.
+    event, arrival = (record[name] if name else None for name in (log.event_time, log.arrival_time))
+    if log.bound_ahead is not None and arrival is not None and event - arrival > log.bound_ahead:
+        by = f"{length(duration(log.bound_ahead))} (ahead in the log)"
+        return f"the event time {log.event_time} = {event} is more than {by} after its arrival at {arrival}"
     return record
 
 

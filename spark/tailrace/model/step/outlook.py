@@ -61,7 +61,7 @@ def stays(pipeline: Pipeline, times: Times) -> bool:
 
 
 def _farthest(pipeline: Pipeline) -> int:
-    return max((0, *pipeline.log.ahead.values()))
+    return max((0, *pipeline.log.percentiles_ahead.values()))
 
 
 def _changes(pipeline: Pipeline, end: Range, times: Times) -> Any:

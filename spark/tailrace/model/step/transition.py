@@ -84,7 +84,7 @@ class Transition:
 
     @cached_property
     def _ahead(self) -> dict[int, int]:
-        return self.pipeline.log.ahead
+        return self.pipeline.log.percentiles_ahead
 
     def columns(self) -> dict[str, str]:
         """Return the columns of a state row with their types."""
