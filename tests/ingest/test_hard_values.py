@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,154 @@ def test_X7_what_debezium_writes_for_infinity_is_rejected() -> None:
     rows = framed_records(CHANGES, {}, as_lines([change(**one) for one in texts])).sort_by("_offset")
     expected = [reason is None for reason in IN_TEXT.values()] + [False, False]
     assert [error is None for error in rows["_error"].to_pylist()] == expected
+
+
+# ------------------------------------------------------------------------------------------------------ limits of JSON
+
+LOOSE = Log(
+    name="loose", columns={"at": "timestamp", "id": "string", "price": "decimal(10,2)", "ratio": "double"},
+    event_time="at", unknown="ignore", record_bytes=20_500_000,
+)  # fmt: skip
+AT = '"at": "2026-01-01T12:00:00Z"'
+DEEP = "nested more than 500 levels deep"
+LONG = "a number of more than 1000 digits"
+NONE = "not one JSON object"
+NAMED = "not one JSON object, or one with a name of more than 50000 characters"
+
+
+def nested(levels: int, column: str = "more") -> str:
+    return f'{{{AT}, "{column}": {"[" * (levels - 1)}{"]" * (levels - 1)}}}'
+
+
+LIMITS: Mapping[str, str | None] = {
+    nested(500): None,
+    nested(501): DEEP,
+    nested(990): DEEP,
+    nested(1200): DEEP,
+    nested(1200) + " ": DEEP,
+    nested(100_000): DEEP,
+    nested(1200, "id"): DEEP,
+    nested(1200, "price"): DEEP,
+    '{"a":' * 499 + f"{{{AT}}}" + "}" * 499: "the event time at is missing",
+    '{"a":' * 2000 + "1" + "}" * 2000: DEEP,
+    '{"a":' * 100_000: NONE,
+    "[" * 100_000: NONE,
+    f'{{{AT}, "id": "{"[" * 3000}"}}': None,
+    f'{{{AT}, "more": {"1" * 1000}}}': None,
+    f'{{{AT}, "more": {"1" * 1001}}}': LONG,
+    f'{{{AT}, "more": {"1" * 100_000}}}': LONG,
+    f'{{{AT}, "price": {"1" * 100_000}}}': LONG,
+    f'{{{AT}, "id": "{"1" * 100_000}"}}': None,
+    f'{{{AT}, "{"n" * 50_001}": 1}}': NAMED,
+}
+"""Lines, and why each is rejected; None for one that is read."""
+
+
+def test_X7_a_line_is_read_or_refused_by_stated_limits_on_every_reader(spark: SparkSession, tmp_path: Path) -> None:
+    paths, source = put(tmp_path, {"a.json": lines(*LIMITS)}), Files("", "json")
+    by_spark, here = read_files(spark, source, LOOSE, paths).toArrow(), file_rows(spark, source, LOOSE, paths)
+    for rows in (by_spark, here):
+        ordered = rows.sort_by("_offset")
+        assert ordered["_error"].to_pylist() == [*LIMITS.values()]
+        assert [raw is None for raw in ordered["_raw"].to_pylist()] == [reason is None for reason in LIMITS.values()]
+        raw = pc.binary_length(ordered["_raw"]).to_pylist()
+        assert [size for size in raw if size] == [len(line) for line, reason in LIMITS.items() if reason]
+
+
+LARGE: Mapping[str, tuple[int, str | None]] = {
+    "x": (20_100_000, None),
+    "\\n": (20_100_000, None),
+    "7": (20_100_000, None),
+    "y": (20_500_000, "the record has more than 20500000 bytes: set record_bytes in the log"),
+    "\\t": (20_500_000, "the record has more than 20500000 bytes: set record_bytes in the log"),
+}
+"""Texts by how they begin and how long they are: a text may have 20,000,000 characters where Spark sets the limit."""
+
+
+def test_X7_a_large_line_is_read_or_refused_by_its_size_whatever_is_in_it(spark: SparkSession, tmp_path: Path) -> None:
+    for first, (size, reason) in LARGE.items():
+        paths = put(tmp_path, {"a.json": lines(f'{{{AT}, "id": "{first}{"x" * size}"}}', f"{{{AT}}}")})
+        source = Files("", "json")
+        for rows in (read_files(spark, source, LOOSE, paths).toArrow(), file_rows(spark, source, LOOSE, paths)):
+            assert rows.sort_by("_offset")["_error"].to_pylist() == [reason, None]
+
+
+def test_X7_a_change_record_is_read_or_refused_by_the_same_limits() -> None:
+    log = replace(CHANGES, record_bytes=1_000_000)
+    told = {
+        '"x": 1': None,
+        f'"x": {"[" * 490}{"]" * 490}': None,
+        f'"x": {"[" * 990}{"]" * 990}': DEEP,
+        f'"x": {"[" * 100_000}{"]" * 100_000}': DEEP,
+        f'"x": "{"[" * 3000}"': None,
+        f'"x": {"1" * 1001}': LONG,
+        f'"x": "{"1" * 1001}"': None,
+        f'"x": "{"x" * 1_000_000}"': "the record has more than 1000000 bytes: set record_bytes in the log",
+    }
+    messages = [f'{{"op": "c", "after": {{{more}}}, "source": {{"ts_ms": 5}}}}'.encode() for more in told]
+    rows = framed_records(log, {}, as_lines(messages)).sort_by("_offset")
+    assert rows["_error"].to_pylist() == [*told.values()]
+
+
+def test_X7_a_line_of_csv_with_more_values_than_its_parser_has_room_for_is_rejected(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    at = "2026-01-01T12:00:00Z"
+    told = {
+        f"{at},a": None,
+        "x," * 30_000: "20000 commas or more",
+        f'{at},"{"," * 30_000}"': "20000 commas or more",
+        f"{at}" + "," * 19_000: "not one value for each of the 2 columns",
+        f'{at},"' + '""' * 100_000 + '"': None,
+    }
+    paths = put(tmp_path, {"a.csv": lines("at,id", *told)})
+    rows = read_files(spark, Files("", "csv"), LOOSE, paths).toArrow().sort_by("_offset")
+    assert rows["_error"].to_pylist() == [*told.values()]
+
+
+def test_X6_a_change_records_double_is_the_number_that_was_written() -> None:
+    log = replace(CHANGES, columns={**CHANGES.columns, "ratio": "double"}, aliases={"ratio": "share"})
+    told = {
+        "9007199254740992": True, "9007199254740993": False, "-9007199254740993": False, "9007199254740993.0": True,
+        "0.1": True, "1e-400": False, "0e-400": True, "0": True, "1e308": True, "1e300": True,
+        "1" + "0" * 400: False, "NaN": False, "Infinity": False,
+    }  # fmt: skip
+    for name in ("ratio", "share"):
+        messages = [f'{{"op": "c", "after": {{"{name}": {one}}}, "source": {{"ts_ms": 5}}}}'.encode() for one in told]
+        rows = framed_records(log, {}, as_lines(messages)).sort_by("_offset")
+        assert [error is None for error in rows["_error"].to_pylist()] == [*told.values()]
+
+
+def test_X6_a_rejected_row_of_parquet_is_kept_with_all_its_digits_and_bytes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    at = 1_767_268_800_123_456
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\x00"]).buffers())
+    columns: dict[str, tuple[pa.Array, Any]] = {
+        "until": (pa.array([at], pa.timestamp("us", "UTC")), "2026-01-01T12:00:00.123456Z"),
+        "nanos": (pa.array([at * 1000 + 789], pa.timestamp("ns", "UTC")), at * 1000 + 789),
+        "bytes": (pa.array([b"\xff\x00"], pa.binary()), "/wA="),
+        "text": (text, "base64:/wA="),
+        "exact": (pa.array([Decimal("12345678901234567890.123456789")]), Decimal("12345678901234567890.123456789")),
+        "ratio": (pa.array([0.1 + 0.2]), Decimal("0.30000000000000004")),
+        "nan": (pa.array([float("nan")]), "NaN"),
+        "day": (pa.array([2**31 - 1], pa.date32()), "+5881580-07-11"),
+    }
+    # Of undeclared columns all are kept as they are; of declared ones, whose values do not fit, as well.
+    table = pa.table({name: column for name, (column, _) in columns.items()})
+    paths = put(tmp_path, {"a.parquet": table})
+    (row,) = read_files(spark, Files("", "parquet"), STAYS, paths).select("_raw").collect()
+    assert json.loads(row["_raw"], parse_float=Decimal) == {name: kept for name, (_, kept) in columns.items()}
+    millis = [at // 1000, MOST, None]
+    table = pa.table({
+        "at": pa.array([at * 1000 + 789, at * 1000 + 789, None], pa.timestamp("ns", "UTC")),
+        "until": pa.array(millis, pa.timestamp("ms", "UTC")), "day": pa.array([2**31 - 1] * 3, pa.date32()),
+    })  # fmt: skip
+    frame = read_files(spark, Files("", "parquet"), STAYS, put(tmp_path, {"b.parquet": table}))
+    rows = frame.select("_raw").collect()
+    nanos = "2026-01-01T12:00:00.123456789Z"
+    assert [json.loads(row["_raw"]) for row in rows] == [
+        {"at": nanos, "until": "2026-01-01T12:00:00.123000Z", "day": "+5881580-07-11"},
+        {"at": nanos, "until": f"{MOST} milliseconds since 1970", "day": "+5881580-07-11"},
+        {"day": "+5881580-07-11"},
+    ]

@@ -78,7 +78,7 @@ def test_X6_a_line_is_read_exactly_or_left(texts: list[str]) -> None:
 
 def test_a_line_that_is_written_as_declared_is_plain() -> None:
     whole = (
-        '{"id": "a é", "at": "2026-01-01T12:00:00.5Z", "n": -12, "small": 7, "ratio": -0.25, "price": "1.50", '
+        '{"id": "a é", "at": "2026-01-01T12:00:00.5Z", "n": -12, "small": 7, "ratio": -0.25, "price": 1.50, '
         '"day": "2026-02-28", "ok": true}'
     )
     texts = [whole, '{"at":"2026-01-01 12:00:00"}', "", "[1]", '{"ok":null,"at":"2026-01-01T12:00:00+00:00"}', whole]

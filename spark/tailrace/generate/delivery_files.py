@@ -42,8 +42,7 @@ def land(
     for number, some in groupby(deliveries, key=lambda one: one.known // every):
         lines: dict[str | None, list[str]] = {}
         for delivery in some:
-            line = json.dumps(_written(delivery, instants), separators=(",", ":"))
-            lines.setdefault(delivery.log, []).append(line)
+            lines.setdefault(delivery.log, []).append(_line(delivery, instants))
         name = text(number * every).replace("-", "").replace(":", "")
         if wait is not None:
             wait((number + 1) * every)
@@ -57,8 +56,11 @@ def land(
             yield file
 
 
-def _written(delivery: Delivery, instants: Sequence[str]) -> dict[str, Any]:
-    return {
-        name: text(value) if name in instants else str(value) if isinstance(value, Decimal) else value
-        for name, value in delivery.record.items()
-    }
+def _line(delivery: Delivery, instants: Sequence[str]) -> str:
+    """Write a delivery as a line; a decimal with all its digits, which a double may not have."""
+    values = {name: text(value) if name in instants else value for name, value in delivery.record.items()}
+    return "{" + ",".join(f"{json.dumps(name)}:{_json(value)}" for name, value in values.items()) + "}"
+
+
+def _json(value: Any) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else json.dumps(value, separators=(",", ":"))

@@ -5,7 +5,8 @@ null for a record that fits. While it is parsed, a record is in `_bytes`, and in
 null where the bytes are not UTF-8. No declared column starts with `_`.
 
 A value is taken only as its declared type, and only whole: no number out of a string, no string out of a number, no
-digit rounded away. An instant is ISO 8601 and UTC where it names no zone; beyond microseconds it is cut.
+digit rounded away but of a double. An instant is ISO 8601, and UTC where it names no zone; beyond microseconds it is
+cut.
 """
 
 from __future__ import annotations
@@ -22,18 +23,22 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.ingest.blank_lines import BlankLines
+from tailrace.ingest.judging import json_terms
+from tailrace.ingest.judging.json_terms import MARK, PERMISSIVE
+from tailrace.ingest.judging.row_terms import MILLIS, NANOS, as_json, exact_instant, from_millis, from_nanos
+from tailrace.ingest.judging.value_terms import is_no, joined, literal, of_text
 from tailrace.ingest.plain_columns import ends_of_time, most_ahead, outside, too_far
 from tailrace.ingest.plain_json import LINES
-from tailrace.ingest.sources import MILLIS, NANOS, Files, Looked, look
+from tailrace.ingest.sources import Files, Looked, look
 from tailrace.model.base.time import BEYOND, instant
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.logs.log import Log
-from tailrace.sql.terms import Sql, null, quoted
+from tailrace.model.logs.log import Log, too_large
+from tailrace.sql.terms import null, quoted
 
 
 def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
     """Parse a micro-batch of a topic's messages to the log's columns."""
-    return _json(log, own_batch(spark, batch).selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
+    return _json(log, own_batch(spark, batch).selectExpr("value AS _bytes", _trimmed(log), *_PLACE))
 
 
 def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
@@ -44,7 +49,7 @@ def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
 def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
     """Parse lines or messages that are not plain (`ingest.plain_json`) to the log's columns."""
     frame = frame_of(spark, lines.rename_columns(["value", *_PLACE]))
-    return _json(log, frame.selectExpr("value AS _bytes", _TRIMMED, *_PLACE))
+    return _json(log, frame.selectExpr("value AS _bytes", _trimmed(log), *_PLACE))
 
 
 def paths(batch: DataFrame) -> list[str]:
@@ -70,7 +75,7 @@ def read_files(
     for _, group in groupby((one for one in looked if not one.broken), key=lambda one: one.shape):
         alike = list(group)
         if source.format == "json":
-            frames.append(_json(log, _lines(spark, alike, counting)))
+            frames.append(_json(log, _lines(spark, log, alike, counting)))
         elif source.format == "csv":
             frames.append(_csv(spark, log, alike, counting))
         else:
@@ -89,38 +94,39 @@ def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
 
 def _json(log: Log, texts: DataFrame) -> DataFrame:
     """Parse lines or messages, one JSON object each."""
-    read_as = {name: _json_type(type) for name, type in log.columns.items()}
+    read_as = {name: json_terms.json_type(type) for name, type in log.columns.items()}
     parsed = texts.selectExpr(
-        "*", f"FROM_JSON(_text, {_schema(read_as)}, {_STRICT}) AS _r", "JSON_OBJECT_KEYS(_text) AS _keys"
+        "*", f"FROM_JSON(_text, {_schema(read_as)}, {json_terms.strict(log)}) AS _r", "JSON_OBJECT_KEYS(_text) AS _keys"
     )
-    values, misfits = {}, [f"_r.{_MARK} IS NOT NULL"]
+    values, misfits = {}, [f"_r.{MARK} IS NOT NULL"]
     for name, type in log.columns.items():
         term = f"_r.{quoted(name)}"
         if decimal_parts(type):
-            values[name] = _value(type, _exact_text(term))
+            values[name] = of_text(type, json_terms.exact_text(term))
             misfits.append(f"{term} IS NOT NULL AND NOT IS_VARIANT_NULL({term}) AND {quoted(name)} IS NULL")
         elif type in ("timestamp", "date", "double"):
-            values[name] = _value(type, term) if type != "double" else _finite(term)
+            values[name] = of_text(type, term) if type != "double" else json_terms.double(name, term)
             misfits.append(f"{term} IS NOT NULL AND {quoted(name)} IS NULL")
         else:
             values[name] = term
             if type == "string":
-                misfits.append(_no_string(log, name, term))
+                misfits.append(json_terms.no_string(log, name, term))
     typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
     # Most records have just the declared columns, in the declared order.
     usual = f"_keys <=> ARRAY({_listed(log.columns)})"
     checks = [
-        ("_bytes IS NULL", _text("there is no value")),
-        ("_text IS NULL", _text("not UTF-8")),
-        (f"NOT ({_ONE_OBJECT})", _text("not one JSON object")),
-        (_HALF_A_PAIR, _text("half of a surrogate pair, which is no character")),
-        (f"NOT ({usual}) AND SIZE(_keys) > SIZE(ARRAY_DISTINCT(_keys))", _text("a column is there twice")),
+        ("_bytes IS NULL", literal("there is no value")),
+        _too_large(log),
+        ("_text IS NULL", literal("not UTF-8")),
+        (f"NOT ({json_terms.ONE_OBJECT})", json_terms.no_object(log)),
+        (json_terms.HALF_A_PAIR, literal("half of a surrogate pair, which is no character")),
+        (f"NOT ({usual}) AND SIZE(_keys) > SIZE(ARRAY_DISTINCT(_keys))", literal("a column is there twice")),
     ]
     if log.unknown == "reject":
         extra = f"ARRAY_EXCEPT(_keys, ARRAY({_listed(log.columns)}))"
-        reason = f"CONCAT('unknown column ', ARRAY_JOIN({extra}, ', '), {_text(_DECLARE)})"
+        reason = f"CONCAT('unknown column ', ARRAY_JOIN({extra}, ', '), {literal(_DECLARE)})"
         checks.append((f"NOT ({usual}) AND SIZE({extra}) > 0", reason))
-    checks.append((" OR ".join(f"({misfit})" for misfit in misfits), _json_misfits(log)))
+    checks.append((" OR ".join(f"({misfit})" for misfit in misfits), json_terms.misfits(log)))
     return _checked(log, typed, checks, "_bytes")
 
 
@@ -129,26 +135,34 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked], blank: BlankLin
 
     An empty value is a missing one. A line like the header is a header, wherever it stands.
     """
-    lines, file = _lines(spark, alike, blank), alike[0]
+    lines, file = _lines(spark, log, alike, blank), alike[0]
     if file.unlike:
         nothing = lines.selectExpr("*", *_nulls(log))
-        return _checked(log, nothing, [("true", _text(file.unlike))], "_bytes")
-    lines = lines.where(f"NOT (_text <=> {_text(file.header)})")
+        return _checked(log, nothing, [("true", literal(file.unlike))], "_bytes")
+    lines = lines.where(f"NOT (_text <=> {literal(file.header)})")
     # Columns that are not declared are named by their place, as their own names may be anything.
     fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(file.columns)]
-    line = f"IF(_text IS NULL, NULL, TRIM(TRAILING '\\r' FROM TRIM(LEADING {_text(_BOM)} FROM CAST(_bytes AS string))))"
+    # A parser has room for so many values, and fails with more.
+    full = f"OCTET_LENGTH(_text) > {_COLUMNS} AND LENGTH(_text) - LENGTH(REPLACE(_text, ',')) >= {_COLUMNS}"
+    line = f"TRIM(TRAILING '\\r' FROM TRIM(LEADING {literal(_BOM)} FROM CAST(_bytes AS string)))"
+    line = f"IF(_text IS NULL OR ({full}), NULL, {line})"
     parsed = lines.selectExpr("*", f"FROM_CSV({line}, {_schema(dict.fromkeys(fields, 'string'))}, {_RFC_4180}) AS _r")
-    values = {n: _value(t, f"_r.{quoted(n)}") if n in fields else null(t) for n, t in log.columns.items()}
+    values = {n: of_text(t, f"_r.{quoted(n)}") if n in fields else null(t) for n, t in log.columns.items()}
     typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
     misfits = []
     for name in (name for name in log.columns if name in fields):
         term = f"_r.{quoted(name)}"
-        misfits.append((f"{term} IS NOT NULL AND {quoted(name)} IS NULL", _is_no(name, log.columns[name], term)))
+        misfits.append((f"{term} IS NOT NULL AND {quoted(name)} IS NULL", is_no(name, log.columns[name], term)))
     checks = [
-        ("_text IS NULL", _text("not UTF-8")),
-        (f"CONTAINS(_text, '\"') AND NOT {line} RLIKE {_text(_QUOTED_WELL)}", _text("quotes are not as in RFC 4180")),
-        (f"_r.{_MARK} IS NOT NULL", _text(f"not one value for each of the {len(fields)} columns")),
-        (" OR ".join(f"({holds})" for holds, _ in misfits), _joined([f"IF({h}, {s}, NULL)" for h, s in misfits])),
+        _too_large(log),
+        ("_text IS NULL", literal("not UTF-8")),
+        (full, literal(f"{_COLUMNS} commas or more")),
+        (
+            f"CONTAINS(_text, '\"') AND NOT {line} RLIKE {literal(_QUOTED_WELL)}",
+            literal("quotes are not as in RFC 4180"),
+        ),
+        (f"_r.{MARK} IS NOT NULL", literal(f"not one value for each of the {len(fields)} columns")),
+        (" OR ".join(f"({holds})" for holds, _ in misfits), joined([f"IF({h}, {s}, NULL)" for h, s in misfits])),
     ]
     return _checked(log, typed, checks, "_bytes")
 
@@ -163,11 +177,12 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFram
     reader = _reader(spark, file)
     if file.unlike:
         try:
-            rows = reader.parquet(*paths).selectExpr("CAST(TO_JSON(STRUCT(*)) AS binary) AS _bytes", *place)
+            rows = reader.parquet(*paths)
+            rows = rows.selectExpr(f"{as_json(dict(rows.dtypes))} AS _bytes", *place)
         except AnalysisException:
             # Spark has no such type, or does not tell the columns apart.
             return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
-        return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", _text(file.unlike))], "_bytes")
+        return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", literal(file.unlike))], "_bytes")
     types = {name: type for name, type in file.columns if name in log.columns and type != "null"}
     # As numbers, for Spark's own reading fails where an instant in milliseconds has none in microseconds.
     units = {name: _FROM_UNIT[type] for name, type in types.items() if type in _FROM_UNIT}
@@ -176,10 +191,14 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFram
     values = {name: quoted(name) if name in types else null(type) for name, type in log.columns.items()}
     values |= {name: instant_of(quoted(name)) for name, instant_of in units.items()}
     rows = reader.schema(ddl).parquet(*paths)
-    typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *place)
+    # As numbers they are kept beside, for a rejected row is to have all digits.
+    numbers = {f"_{name}_as_read": name for name in units}
+    read = [f"{quoted(name)} AS {quoted(kept)}" for kept, name in numbers.items()]
+    typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *read, *place)
     strings = [name for name in types if log.columns[name] == "string"]
-    checks = [(f"NOT IS_VALID_UTF8({quoted(name)})", _text(f"{name} is not UTF-8")) for name in strings]
-    return _checked(log, typed, checks, f"CAST(TO_JSON(STRUCT({', '.join(map(quoted, log.columns))})) AS binary)")
+    checks = [(f"NOT IS_VALID_UTF8({quoted(name)})", literal(f"{name} is not UTF-8")) for name in strings]
+    exact = {name: exact_instant(quoted(kept), types[name]) for kept, name in numbers.items()}
+    return _checked(log, typed, checks, as_json(log.columns, exact))
 
 
 def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
@@ -190,20 +209,22 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         if column is None:
             continue
         at = quoted(column)
-        checks.append((f"{at} IS NULL", _text(f"the {role} {column} is missing")))
-        said = f"CONCAT({_text(f'the {role} {column} = ')}, {at}, {_text(outside(log))})"
+        checks.append((f"{at} IS NULL", literal(f"the {role} {column} is missing")))
+        said = f"CONCAT({literal(f'the {role} {column} = ')}, {at}, {literal(outside(log))})"
         checks.append((f"{at} < {first} OR {at} >= {last}", said))
     arrival, event = quoted(log.arrival_time or "_arrival"), quoted(log.event_time)
     if (bound := most_ahead(log)) is not None:
         # No sum overflows, nor is a record ahead of an arrival that is not known: LEAST passes over a null.
         until = f"TIMESTAMP_MICROS(LEAST(UNIX_MICROS({arrival}), {2**63 - 1 - bound}L) + {bound}L)"
-        said = f"CONCAT({_text(f'the event time {log.event_time} = ')}, {event}, {_text(too_far(bound))}, {arrival})"
+        said = (
+            f"CONCAT({literal(f'the event time {log.event_time} = ')}, {event}, {literal(too_far(bound))}, {arrival})"
+        )
         checks.append((f"{event} > {until}", said))
     for column, ends in ends_of_time(log).items():
         first, last = (f"{_OF_NUMBER[log.columns[column]]}({end})" for end in ends)
-        said = f"CONCAT({_text(f'{column} = ')}, {quoted(column)}, {_text(f' {BEYOND}')})"
+        said = f"CONCAT({literal(f'{column} = ')}, {quoted(column)}, {literal(f' {BEYOND}')})"
         checks.append((f"{quoted(column)} < {first} OR {quoted(column)} > {last}", said))
-    checks += [(f"{quoted(column)} IS NULL", _text(reason)) for column, reason in log.never_missing.items()]
+    checks += [(f"{quoted(column)} IS NULL", literal(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
     # The lambda keeps the reasons out of the generated code, which would get too long to be compiled. A reason that is
@@ -220,7 +241,7 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     )
 
 
-def _lines(spark: SparkSession, files: Sequence[Looked], blank: BlankLines) -> DataFrame:
+def _lines(spark: SparkSession, log: Log, files: Sequence[Looked], blank: BlankLines) -> DataFrame:
     """Read the lines of text files that are not blank, each with its place."""
     # The id is the scan's partition and the row in it: unique in an epoch, which with the epoch is all it need be.
     lines = (
@@ -230,7 +251,7 @@ def _lines(spark: SparkSession, files: Sequence[Looked], blank: BlankLines) -> D
         .text([one.path for one in files])
         .selectExpr(
             "CAST(value AS binary) AS _bytes",
-            _TRIMMED,
+            _trimmed(log),
             "_metadata.file_path AS _source",
             "MONOTONICALLY_INCREASING_ID() AS _offset",
             "_metadata.file_modification_time AS _arrival",
@@ -248,106 +269,11 @@ def _reader(spark: SparkSession, file: Looked) -> DataFrameReader:
 
 def _only(spark: SparkSession, log: Log, broken: Sequence[Looked]) -> DataFrame:
     """Make a frame of files that could not be read, one record each."""
-    rows = ", ".join(f"({_text(one.path)}, {_text(one.broken)})" for one in broken) or "('', '')"
+    rows = ", ".join(f"({literal(one.path)}, {literal(one.broken)})" for one in broken) or "('', '')"
     items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
     items += [f"{null('binary')} AS _raw"]
     frame = spark.sql(f"SELECT {', '.join(items)} FROM VALUES {rows} AS files(path, said)")
     return frame if broken else frame.where("false")
-
-
-def _value(type: str, text: str) -> str:
-    """Write the SQL of the value that a text has as a type, null where it has none."""
-    parts = decimal_parts(type)
-    if parts:
-        # A cast would round what has too many decimals.
-        exact = rf"^\s*[-+]?(?=\.?[0-9])[0-9]*(\.[0-9]{{0,{parts[1]}}}0*)?\s*$"
-        return f"IF({text} RLIKE {_text(exact)}, TRY_CAST({text} AS {type}), NULL)"
-    if type in ("timestamp", "date"):
-        # A cast would also take a time of the day, as of today, a year alone, and for a date the date of an instant.
-        whole = f"SUBSTRING({text}, 5, 1) = '-' AND OCTET_LENGTH({text}) {'= 10' if type == 'date' else '>= 8'}"
-        return f"IF({whole}, TRY_CAST({text} AS {type}), NULL)"
-    if type == "boolean":
-        return f"CASE LOWER({text}) WHEN 'true' THEN true WHEN 'false' THEN false END"
-    if type == "double":
-        return f"IF({text} RLIKE '[0-9.]\\\\s*$', {_finite(f'TRY_CAST({text} AS double)')}, NULL)"
-    return text if type == "string" else f"TRY_CAST({text} AS {type})"
-
-
-def _finite(number: str) -> str:
-    """Write the SQL of a double, null for a number too large to be one, and for NaN."""
-    return f"IF(ABS({number}) < CAST('Infinity' AS double), {number}, NULL)"
-
-
-def _from_nanos(number: str) -> str:
-    # Towards the past, as everywhere; a division goes towards zero.
-    return f"TIMESTAMP_MICROS({number} DIV 1000L - IF({number} < 0 AND {number} % 1000L <> 0, 1L, 0L))"
-
-
-def _from_millis(number: str) -> str:
-    """Write the SQL of an instant; of one that has no number of microseconds, the last or first that has one."""
-    return f"TIMESTAMP_MICROS(GREATEST(LEAST({number}, {2**63 // 1000}L), {-(2**63) // 1000 + 1}L) * 1000L)"
-
-
-def _json_type(type: str) -> str:
-    """Return the type that Spark reads JSON as: its own reading of instants, dates and decimals is not exact."""
-    if decimal_parts(type):
-        return "variant"
-    return "string" if type in ("timestamp", "date") else type
-
-
-def _exact_text(variant: str) -> str:
-    """Write the SQL of a JSON decimal's digits, a number's or a string's; null with an exponent: it became a double."""
-    return f"IF(SCHEMA_OF_VARIANT({variant}) = 'DOUBLE', NULL, TRY_CAST({variant} AS string))"
-
-
-def _no_string(log: Log, name: str, term: str) -> str:
-    """Write the SQL that tells whether a column was not a string.
-
-    Spark makes a string of any value, so a string that looks like another value is parsed again.
-    """
-    looks = f"({term} < ':' OR STARTSWITH({term}, '{{') OR STARTSWITH({term}, '[') OR {term} IN ('true', 'false'))"
-    again = f"SCHEMA_OF_VARIANT(FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})[{_text(name)}]) <> 'STRING'"
-    if log.unknown == "reject":
-        # Then a record that fits has no object in it, so the name of a column stands for that column only.
-        quick = " OR ".join(f"CONTAINS(_text, {_text(start)})" for start in (f'"{name}":"', f'"{name}": "'))
-        looks += f" AND NOT ({quick})"
-    # IF and not AND: Spark computes a term that stands in several conditions beforehand, for every record.
-    return f"IF({looks}, {again}, false)"
-
-
-def _json_misfits(log: Log) -> str:
-    """Write the SQL that says which columns of `_text` are not as declared, and what they are instead.
-
-    It runs for rejected records alone.
-    """
-    says = []
-    for name, type in log.columns.items():
-        value = f"_m[{_text(name)}]"
-        kind = f"SCHEMA_OF_VARIANT({value})"
-        if decimal_parts(type):
-            fits = f"{_value(type, _exact_text(value))} IS NOT NULL"
-        elif type in ("timestamp", "date"):
-            text = f"TRY_CAST({value} AS string)"
-            fits = f"{kind} = 'STRING' AND {_value(type, text)} IS NOT NULL"
-        elif type == "double":
-            fits = f"{kind} RLIKE '^(BIGINT|DECIMAL|DOUBLE)' AND {_finite(f'TRY_CAST({value} AS double)')} IS NOT NULL"
-        elif type == "int":
-            fits = f"{kind} = 'BIGINT' AND TRY_CAST({value} AS int) IS NOT NULL"
-        else:
-            fits = f"{kind} = '{type.upper()}'"
-        excerpt = f"IF({kind} = 'STRING', TO_JSON({value}), GET_JSON_OBJECT(_text, {_text(f'$.{name}')}))"
-        says.append(f"IF({kind} <> 'VOID' AND NOT ({fits}), {_is_no(name, type, excerpt)}, NULL)")
-    # The transform is there to parse once for all columns.
-    parsed = f"FROM_JSON(_text, 'MAP<STRING, VARIANT>', {_STRICT})"
-    return f"COALESCE(TRANSFORM(ARRAY({parsed}), _m -> {_joined(says)})[0], 'not one JSON object')"
-
-
-def _is_no(name: str, type: str, excerpt: str) -> str:
-    return f"CONCAT({_text(f'{name} = ')}, LEFT({excerpt}, 100), {_text(f' is not a {type}')})"
-
-
-def _joined(says: Sequence[str]) -> str:
-    return f"NULLIF(CONCAT_WS('; ', {', '.join(says)}), '')"
 
 
 def _nulls(log: Log) -> list[str]:
@@ -356,21 +282,24 @@ def _nulls(log: Log) -> list[str]:
 
 def _schema(columns: dict[str, str]) -> str:
     """Write a schema as a parser takes it, with the column for its complaint."""
-    return _text(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{_MARK} string"]))
+    return literal(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{MARK} string"]))
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(_text, names))
+    return ", ".join(map(literal, names))
 
 
-def _text(value: str) -> str:
-    return str(Sql().literal(value, "string"))
+def _trimmed(log: Log) -> str:
+    """Write the SQL of a record's text; null where it is no UTF-8, or larger than the log lets a record be."""
+    read = f"OCTET_LENGTH(value) <= {log.record_bytes} AND IS_VALID_UTF8({_STRING})"
+    return f"IF({read}, IF({_BARE}, {_STRING}, {_STRIPPED}), NULL) AS _text"
 
 
-_MARK = "_not_as_declared"
-"""The column in which Spark's parsers put a record that they could not read by the schema."""
+def _too_large(log: Log) -> tuple[str, str]:
+    return f"OCTET_LENGTH(_bytes) > {log.record_bytes}", literal(too_large(log))
 
-_FROM_UNIT = {NANOS: _from_nanos, MILLIS: _from_millis}
+
+_FROM_UNIT = {NANOS: from_nanos, MILLIS: from_millis}
 _OF_NUMBER = {"timestamp": "TIMESTAMP_MICROS", "date": "DATE_FROM_UNIX_DATE"}
 """The functions that make an instant of microseconds since 1970, and a date of days."""
 
@@ -380,8 +309,7 @@ _AROUND = " \t\r\n" + _BOM
 _PLACE = ("_source", "_offset", "_arrival")
 _STRING = "CAST(value AS string)"
 _BARE = f"STARTSWITH({_STRING}, '{{') AND ENDSWITH({_STRING}, '}}')"
-_STRIPPED = f"TRIM(BOTH {_text(_AROUND)} FROM {_STRING})"
-_TRIMMED = f"IF(IS_VALID_UTF8({_STRING}), IF({_BARE}, {_STRING}, {_STRIPPED}), NULL) AS _text"
+_STRIPPED = f"TRIM(BOTH {literal(_AROUND)} FROM {_STRING})"
 _NO_PATTERN = ("__globPaths__", "false")
 """Spark's own option for paths that are to be taken as they are, brackets and stars included."""
 
@@ -391,19 +319,9 @@ _WITHOUT_CHECKSUMS = {
 }
 """Hadoop's options for reading this machine's files by a file system that has no checksums."""
 
-_PERMISSIVE = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_MARK}'"
-_STRICT = f"MAP({_PERMISSIVE}, 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
-_RFC_4180 = f"MAP({_PERMISSIVE}, 'escape', '\"')"
+_COLUMNS = 20_000
+"""The values that a line of CSV may have."""
+
+_RFC_4180 = f"MAP({PERMISSIVE}, 'escape', '\"', 'maxColumns', '{_COLUMNS}')"
 _FIELD = r'(?:"(?:[^"]++|"")*+"|[^",]*+)'
 _QUOTED_WELL = rf"\A{_FIELD}(?:,{_FIELD})*+\z"
-
-# Spark's parser stops at the end of the object. Nothing follows where the only brace comes last; else two more tell.
-_ARRAYS = ("'[1,' || _text || ']'", "'[' || _text || ',1]'")
-_ALONE = " AND ".join(f"JSON_ARRAY_LENGTH({array}) <=> 2" for array in _ARRAYS)
-_REST = "SUBSTRING(CAST(_text AS binary), 1, OCTET_LENGTH(_text) - 1)"
-_ONE_OBJECT = f"STARTSWITH(_text, '{{') AND (ENDSWITH(_text, '}}') AND NOT CONTAINS({_REST}, X'7D') OR ({_ALONE}))"
-
-# An escape such as \ud83d without its other half; Spark would make a question mark of it.
-_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE = _text(rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
-_HALF_A_PAIR = f"CONTAINS(_text, '\\\\u') AND _text RLIKE {_LONE}"

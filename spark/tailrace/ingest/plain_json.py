@@ -84,6 +84,8 @@ def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Tell which lines are plain: those of the shape of the first, of the first of another shape, and so on."""
+    # Arrow reads no line that is larger than a block.
+    fits = pc.fill_null(pc.less(pc.binary_length(text), min(log.record_bytes + 1, _BLOCK)), False)
     plain, first = pc.and_(pc.is_null(text), False), -1
     for _ in range(SHAPES):
         first = pc.index(plain, pa.scalar(False), start=first + 1).as_py()
@@ -93,7 +95,7 @@ def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
         pattern = None if names is None else _pattern(log, names)
         if pattern is not None:
             plain = pc.or_(plain, _matches(text, pattern))
-    return plain
+    return pc.and_(plain, fits)
 
 
 def _names(line: str | None) -> tuple[str, ...] | None:
@@ -139,8 +141,7 @@ def _value(type: str) -> str:
         return _VALUES[type]
     precision, scale = parts
     whole = f"[1-9][0-9]{{0,{precision - scale - 1}}}|0" if precision > scale else "0"
-    number = rf"-?(?:{whole})" + (rf"(?:\.[0-9]{{1,{scale}}})?" if scale else "")
-    return rf"(?:{number}|{_QUOTE}{number}{_QUOTE})"
+    return rf"-?(?:{whole})" + (rf"(?:\.[0-9]{{1,{scale}}})?" if scale else "")
 
 
 def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:

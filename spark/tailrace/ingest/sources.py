@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.ingest.judging.row_terms import MILLIS, NANOS
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
@@ -135,10 +136,6 @@ Source: TypeAlias = Files | Kafka
 def _exists(folder: str) -> bool:
     parsed = urlparse(folder)
     return parsed.scheme not in ("", "file") or Path(parsed.path).is_dir()
-
-
-NANOS, MILLIS = "timestamp in nanoseconds", "timestamp in milliseconds"
-"""The names of the types of Parquet columns of instants that Spark does not read as such, or not all of them."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
     for start in range(2):
         for file in range(2):
             ats = (FIRST + timedelta(minutes=97 * start + 31 * file + 7 * place) for place in range(6))
-            rows = [{"city": "ab"[at.minute % 2], "fare": "2.50", "at": at.isoformat()} for at in ats]
+            rows = [{"city": "ab"[at.minute % 2], "fare": 2.5, "at": at.isoformat()} for at in ats]
             (landing / f"{start}{file}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
         stream = Stream(spark, lake, [HOURLY], Files(str(landing), "json", 1), follow_every=1)
         stream.start(once=True)

@@ -201,6 +201,8 @@ def _(stage: Read) -> Iterator[str]:
     for log, bound in stage.ahead.items():
         yield f"rejected: event times of {log} more than {bound} ahead of the record's arrival"
     yield f"a record with an unknown column is {unknown}"
+    if doubles := [name for name, type in stage.columns.items() if type == "double"]:
+        yield f"of a number in {', '.join(doubles)} 15 digits are always kept, and 17 at most"
 
 
 @_lines.register

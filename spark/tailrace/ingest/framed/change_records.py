@@ -22,7 +22,9 @@ from tailrace.ingest.framed.avro_bodies import AvroSchema
 from tailrace.ingest.framed.column_values import INSTANTS, Kind, Misfits, batches, halved
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
+from tailrace.ingest.judging.value_terms import WHOLE
 from tailrace.model.base.types import decimal_parts
+from tailrace.model.logs.json_limits import DEPTH, DIGITS, beyond
 from tailrace.model.logs.log import Log
 
 SIDES = ("before", "after")
@@ -72,11 +74,31 @@ class JsonChanges:
         for start, some in batches(bodies):
             parts += halved(some, start, self._together, (pa.ArrowInvalid,), misfit)
         read = pa.concat_arrays(parts)
+        misfits |= _beyond(bodies)
         inner = read.field("payload")
         wrapped = inner.is_valid()
         change = {name: pc.if_else(wrapped, _of(inner, name), _of(read, name)) for name in _CHANGE}
         columns = SchemaColumns(self.log, {name: name for name in self._kinds}, self._kinds)
-        return _changed(self.log, change, {side: self._row(change[side]) for side in SIDES}, columns, misfits)
+        rows = {side: self._row(change[side]) for side in SIDES}
+        for column in (name for name, type in self.log.columns.items() if type == "double"):
+            for side in SIDES:
+                misfits = self._lost(column, rows[side][column], bodies) | misfits
+        return _changed(self.log, change, rows, columns, misfits)
+
+    def _lost(self, column: str, values: pa.Array, bodies: pa.Array) -> Misfits:
+        """Find the numbers that no double is, though Arrow reads the nearest to them: as `value_terms.lost` does."""
+        size = pc.abs(values)
+        odd = pc.fill_null(pc.or_(pc.invert(pc.less(size, WHOLE)), pc.equal(size, 0)), False)
+        if not pc.any(odd, min_count=0).as_py():
+            return {}
+        names = "|".join(self.log.names_of(column))
+        number = rf'"(?:{names})"[ \t\r\n]*:[ \t\r\n]*'
+        small = pc.and_(pc.equal(values, 0), _matching(bodies, rf"{number}-?[0-9.]*[1-9]"))
+        whole = pc.and_(pc.greater_equal(size, WHOLE), _matching(bodies, rf"{number}-?[0-9]+[ \t\r\n]*[,}}]"))
+        whole = pc.and_(whole, pc.invert(_matching(bodies, rf"{number}-?{WHOLE}[ \t\r\n]*[,}}]")))
+        lost = pc.fill_null(pc.or_(pc.or_(small, whole), pc.invert(pc.is_finite(values))), False)
+        places = np.flatnonzero(lost.to_numpy(zero_copy_only=False))
+        return {int(place): f"{column} is a number that no double is" for place in places}
 
     def _row(self, row: pa.StructArray) -> dict[str, pa.Array]:
         return {column: pc.coalesce(*(_of(row, name) for name in self.log.names_of(column))) for column in self._kinds}
@@ -123,6 +145,22 @@ class AvroChanges:
         change = {name: _of(read, name) for name in _CHANGE}
         rows = {side: {name: _of(change[side], name) for name in self._columns.raw} for side in SIDES}
         return _changed(self.log, change, rows, self._columns, misfits)
+
+
+def _matching(bodies: pa.Array, pattern: str) -> pa.Array:
+    return pc.fill_null(pc.match_substring_regex(bodies, pattern), False)
+
+
+def _beyond(bodies: pa.Array) -> Misfits:
+    """Find the messages that go beyond a limit of JSON, which Arrow has not: few are looked at, and none as a rule."""
+    brackets = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
+    long = pc.greater(pc.binary_length(bodies), DIGITS)
+    suspect = pc.or_(pc.greater(brackets, DEPTH), pc.and_(long, _matching(bodies, f"[0-9]{{{DIGITS}}}")))
+    said = Misfits()
+    for place in np.flatnonzero(pc.fill_null(suspect, False).to_numpy(zero_copy_only=False)):
+        if (reason := beyond(bodies[int(place)].as_py().decode(errors="replace"))) is not None:
+            said[int(place)] = reason
+    return said
 
 
 def _change(row: pa.StructType) -> pa.StructType:

@@ -34,7 +34,7 @@ from tailrace.ingest.parsing import own_batch, raw_messages
 from tailrace.ingest.plain_columns import ends_of_time, fitting, most_ahead, outside, schema_of, too_far
 from tailrace.ingest.plain_json import LINES
 from tailrace.model.base.time import BEYOND, instant
-from tailrace.model.logs.log import SIGN, Log
+from tailrace.model.logs.log import SIGN, Log, too_large
 from tailrace.sql.terms import quoted
 
 HEAD = 5
@@ -140,10 +140,18 @@ def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
 
 
 def _of_chunk(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
+    large = pc.fill_null(pc.greater(pc.binary_length(lines["_bytes"]), log.record_bytes), False)
+    if not pc.any(large, min_count=0).as_py():
+        return _read(log, schemas, lines)
+    beyond = _rejected(log, lines.filter(large), too_large(log))
+    return pa.concat_tables([_read(log, schemas, lines.filter(pc.invert(large))), beyond])
+
+
+def _read(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
     if log.messages == "json":
         return _changed(log, JsonChanges(log).read(_one_chunk(lines["_bytes"])), lines)
     ids = _ids(_one_chunk(lines["_bytes"]))
-    tables = [_rejected(log, lines.filter(pc.is_null(ids)))]
+    tables = [_rejected(log, lines.filter(pc.is_null(ids)), _NO_ID)]
     for id in pc.unique(ids.drop_null()).to_pylist():
         tables.append(_of_schema(log, id, schemas.get(id), lines.filter(pc.equal(ids, id))))
     return pa.concat_tables(tables)
@@ -195,11 +203,11 @@ def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
     return pa.concat_tables([*rows, rejected])
 
 
-def _rejected(log: Log, lines: pa.Table) -> pa.Table:
-    """Reject messages that do not begin with the id of a schema."""
+def _rejected(log: Log, lines: pa.Table, reason: str) -> pa.Table:
+    """Reject messages by what can be said without reading them."""
     columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(lines))
     for place, value in enumerate(lines["_bytes"].to_pylist()):
-        misfits[place] = "there is no value" if value is None else _NO_ID
+        misfits[place] = "there is no value" if value is None else reason
     return _judged(log, columns, lines, misfits)
 
 

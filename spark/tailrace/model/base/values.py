@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache, partial
+from math import isinf
 from typing import Any
 
 from tailrace.model.base.types import decimal_parts
@@ -50,7 +51,7 @@ def number(value: Any, type: str) -> Any:
     if isinstance(value, bool):
         return value
     if type == "double":
-        return float(value)
+        return _double(value)
     if isinstance(value, int) and type in _WHOLE:
         return value if value in _WHOLE[type] else no_value()
     exact = Decimal(value)
@@ -62,13 +63,32 @@ def number(value: Any, type: str) -> Any:
     return int(exact) if int(exact) in _WHOLE[type] else no_value()
 
 
+def _double(value: Any) -> float:
+    """Convert a number to the double nearest to it. Raises `ValueError` where that is far from it.
+
+    That is a whole number that no double is, one too large, and one so small that only zero is near.
+    """
+    try:
+        made = float(value)
+    except OverflowError as error:
+        raise ValueError from error
+    lost = made != value if isinstance(value, int) else isinf(made) or (made == 0 and value != 0)
+    return no_value() if lost and not isinstance(value, float) else made
+
+
 _WHOLE = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
 """The whole numbers of each type."""
 
 
 def zoned(at: datetime) -> datetime:
-    """Convert an instant to UTC; an instant with no zone is taken to be in UTC already."""
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    """Convert an instant to UTC; an instant with no zone is taken to be in UTC already.
+
+    Raises `ValueError` for one that lies outside the years 1 to 9999 in UTC.
+    """
+    try:
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError from error
 
 
 def no_value() -> Any:

@@ -32,6 +32,10 @@ AHEAD = timedelta(days=1)
 FARTHEST_AHEAD = LATEST - EARLIEST
 
 
+LARGEST = 100 * 2**20
+"""The bytes that a record may have where the log says so: Spark has no room for a value of 128 MB."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Log:
     """The columns of a log's records, and how far out of order the records may come.
@@ -52,6 +56,7 @@ class Log:
     schemas are in the registry that the settings name; `aliases` has the other names of columns in those schemas, such
     as those from before they were renamed: `aliases={"cents": "price_cents"}`, or a tuple of several. `instants` is the
     unit, since 1970, of whole numbers that are instants though their schema does not say so; else they are refused.
+    `record_bytes` bounds the size of a line or message: a larger one is rejected.
     """
 
     name: str
@@ -71,6 +76,7 @@ class Log:
     messages: Literal["json", "avro", "protobuf"] = "json"
     aliases: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     instants: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] | None = None
+    record_bytes: int = 20 * 2**20
 
     def __post_init__(self) -> None:
         for name in ("columns", "percentiles", "aliases"):
@@ -183,6 +189,10 @@ class Log:
         if self.unknown not in ("reject", "ignore"):
             yield Fault("log.unknown", self.unknown, '"reject" or "ignore"', 'leave it out for "reject"')
         yield from self._message_faults()
+        size: object = self.record_bytes
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= LARGEST:
+            expected = f"a number of bytes, {LARGEST} at most"
+            yield Fault("log.record_bytes", size, expected, "write record_bytes=100 * 2**20, or leave it out")
 
     def _id_faults(self) -> Iterable[Fault]:
         names: object = self.id_columns
@@ -265,6 +275,11 @@ SIGN = "_sign"
 
 PLACE = ("_epoch", "_source", "_offset")
 """The fields of a record besides its columns: where it came from."""
+
+
+def too_large(log: Log) -> str:
+    """Say of a record that it is larger than its log allows, and what mends it."""
+    return f"the record has more than {log.record_bytes} bytes: set record_bytes in the log"
 
 
 def _names(given: object) -> bool:

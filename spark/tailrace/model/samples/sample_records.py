@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
-from tailrace.model.base.types import decimal_parts
 from tailrace.model.base.values import no_value, of_value, zoned
 from tailrace.model.base.values import number as of_number
 from tailrace.model.definition.source_text import length
+from tailrace.model.logs.json_limits import beyond
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import lag_bucket
 from tailrace.model.step.progress import ALL, Progress, Seen
@@ -169,6 +170,8 @@ def _by_period(arrivals: Sequence[tuple[int, Came]], period: int) -> Iterator[tu
 
 def _object(line: str) -> Mapping[str, Any] | str:
     try:
+        if (reason := beyond(line)) is not None:
+            return reason
         found = json.loads(line, parse_float=Decimal)
     except ValueError as error:
         return f"not JSON: {error}"
@@ -197,7 +200,7 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
         if value is not None:
             try:
                 record[name] = reads(value, type)
-            except (ValueError, TypeError, InvalidOperation):
+            except (ValueError, TypeError, ArithmeticError):
                 return f"{name} = {value!r}: expected {type}"
     for name, reason in log.never_missing.items():
         if record[name] is None:
@@ -218,11 +221,17 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
 
 def _of_json(value: Any, type: str) -> Any:
     kinds: dict[str, Any] = {"string": str, "boolean": bool, "date": str, "timestamp": str}
-    # A decimal may also be a string, since many JSON writers and readers hold numbers as doubles.
-    numbers = (int, Decimal, str) if decimal_parts(type) else (int, Decimal)
-    if isinstance(value, bool) is not (type == "boolean") or not isinstance(value, kinds.get(type, numbers)):
+    if isinstance(value, bool) is not (type == "boolean") or not isinstance(value, kinds.get(type, (int, Decimal))):
         raise ValueError
+    if type == "double" and isinstance(value, int):
+        _refuse_beyond(value)
     return _of_text(value, type) if isinstance(value, str) else of_number(value, type)
+
+
+def _refuse_beyond(whole: int) -> None:
+    """Raise `ValueError` for a whole number from where on not every one has a double."""
+    if abs(whole) > 2**53:
+        raise ValueError
 
 
 def _of_text(text: Any, type: str) -> Any:
@@ -235,4 +244,9 @@ def _of_text(text: Any, type: str) -> Any:
             return date.fromisoformat(text)
         case "timestamp":
             return zoned(datetime.fromisoformat(text))
+    if type == "double" and _WHOLE.fullmatch(text.strip()):
+        _refuse_beyond(int(text))
     return of_number(Decimal(text.strip()), type)
+
+
+_WHOLE = re.compile("[-+]?[0-9]{1,400}")
