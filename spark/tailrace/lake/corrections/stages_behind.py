@@ -16,7 +16,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.run_inputs import SeenRuns, from_text, standing_runs
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import PANE
+from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.lake.schema.filters import after, before, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
@@ -26,6 +26,7 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Panes
+from tailrace.model.logs.log import PANE_TIME
 from tailrace.model.windows.panes import END_OF_WINDOW
 from tailrace.model.windows.window_spans import windows_between, windows_holding
 
@@ -111,13 +112,26 @@ def _of_stage(
                 continue
             seen = [one for one, inputs_seen in covering if _has_seen(one, inputs_seen, input_.name, run)]
             left = _left(lake, stage, input_, run.first, run.last, seen)
-            if left and isinstance(input_, Pipeline):
-                left = _left(lake, stage, input_, run.first, _closed(lake, input_, run), seen)
-            lacks += [(*span, (Cause(input_.name, run),)) for span in left]
+            if left and (corrected := _corrected(lake, input_, run)) is not None:
+                lacks += [(*span, (Cause(input_.name, run),)) for span in _left(lake, stage, input_, *corrected, seen)]
         for one in before_.get(input_.name, ()):
             lacks += [(*span, one.causes) for span in _left(lake, stage, input_, one.first, one.last, ())]
     for first, last, causes in _joined(lacks):
         yield StageBehind(stage, first, last, causes, _open_from(lake, stage))
+
+
+def _corrected(lake: Lake, input_: Ranged, run: Run) -> tuple[int, int] | None:
+    """Find the range of what a run corrected, by its rows in the ledger, that later stages' streams do not read.
+
+    None where it corrected nothing but open windows.
+    """
+    kind, at, back = (PANE, SPAN[1], 1) if isinstance(input_, Pipeline) else (PRODUCTION, PANE_TIME, 0)
+    own = every(equal("kind", kind), equal("generation", run.generation), equal("writer", "backfill"))
+    rows = lake.table(ledger_name(input_.name)).scan(row_filter=own, selected_fields=(at,)).to_arrow_batch_reader()
+    closed = _closed(lake, input_, run) if isinstance(input_, Pipeline) else run.last
+    found = {instant(one) - back for batch in rows for one in batch[at].unique().to_pylist()}
+    times = [one for one in found if run.first <= one < closed]
+    return (min(times), max(times) + 1) if times else None
 
 
 def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction: Run) -> bool:
