@@ -407,7 +407,7 @@ def test_an_audit_of_several_definitions_takes_what_they_share_once(
     clash.write_text(f"{made}P = replace(HOURLY, where=Fixed(hours(3)))\n")
     asked = list[str]()
 
-    def counted(_: Any, pipeline: Any) -> Audit:
+    def counted(_: Any, pipeline: Any, **__: Any) -> Audit:
         asked.append(pipeline.name)
         return Audit({"records": 1}, (Check("nothing is lost", pipeline.name == "hourly_rides", "1 = 1"),), BY)
 
@@ -427,7 +427,7 @@ def test_an_audit_of_several_definitions_takes_what_they_share_once(
 @pytest.mark.parametrize("ok", [True, False])
 def test_an_audit_says_what_does_not_add_up(definition: str, monkeypatch: pytest.MonkeyPatch, ok: bool) -> None:
     checks = (Check("nothing is lost", True, "3 records = 2 + 1"), Check("answers are right", ok, "8 windows compared"))
-    monkeypatch.setattr(spark_audit, "audit", lambda *_: Audit({"records": 1234, "late": 1}, checks, BY))
+    monkeypatch.setattr(spark_audit, "audit", lambda *_, **__: Audit({"records": 1234, "late": 1}, checks, BY))
     result = run("audit", definition)
     assert result.exit_code == (0 if ok else 1)
     assert [line.rstrip() for line in result.stdout.splitlines()] == [

@@ -131,7 +131,9 @@ def test_X6_an_audit_says_how_many_records_the_definition_leaves_out(settings: S
     assert found.ok, found.checks
     assert (found.counts["records"], found.counts["left_out"]) == (5, 2)
     (said,) = (check.detail for check in found.checks if check.name == "every record is in a window or late")
-    assert said == "3 records in windows = 3 accepted + 0 late; 2 of 5 records are left out by keep"
+    assert said == (
+        "3 records in windows of the log = 3 in windows of the ledger + 0 late; 2 of 5 records are left out by keep"
+    )
 
 
 def test_L3_what_a_computation_produces_is_folded_again_as_its_ledger_has_it(settings: Settings) -> None:

@@ -12,11 +12,13 @@ from tailrace.engines.batch.held_answers import held
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange, repeated
+from tailrace.lake.commit.commit_history import commit_history
 from tailrace.lake.commit.epoch_properties import clock_properties
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.windows.panes import Answers
 from tailrace.model.windows.windows import Window
+from tailrace.operate.answers_repair import accept
 from tailrace.settings import Settings
 from tailrace.sql.results.answers import current
 from tailrace.verify.pipeline_audit import audit
@@ -58,7 +60,10 @@ class StageFolds:
         """A fault of an older version: what the state held of a key is gone, and another process takes over."""
         self.group.close()
         gone = f"kind = 'partial' AND {pipeline.key[0]} = '{who}'"
-        self.lake.table(f"{pipeline.name}__ledger").delete(gone)
+        ledger = f"{pipeline.name}__ledger"
+        self.lake.table(ledger).delete(gone)
+        deleted = [one.snapshot for one in commit_history(self.lake, ledger).foreign]
+        accept(self.lake, [ledger], deleted, "what an older version lost")
         self.start()
 
     def fold(self, last: int) -> None:

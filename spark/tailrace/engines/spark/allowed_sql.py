@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from py4j.java_gateway import JavaGateway, JavaObject, is_instance_of
@@ -178,7 +179,15 @@ def _known(lake: Lake, parts: Sequence[str], known: set[str]) -> bool:
     if len(parts) > 2 and _METADATA.fullmatch(parts[-1].lower()) and _known(lake, parts[:-1], known):
         return True
     inner = parts[1:] if parts[0] == lake.settings.catalog and len(parts) > 2 else parts
-    return len(inner) == 2 and bool(lake.catalog.table_exists(tuple(inner)))
+    return len(inner) == 2 and (bool(lake.catalog.table_exists(tuple(inner))) or _is_view(lake, tuple(inner)))
+
+
+def _is_view(lake: Lake, name: tuple[str, ...]) -> bool:
+    """Tell whether the catalog has a view of this name, such as dbt makes; it is read as its maker wrote it."""
+    # Not every catalog of pyiceberg's can tell.
+    with suppress(NotImplementedError):
+        return bool(lake.catalog.view_exists(name))
+    return False
 
 
 def _function(short: str, node: Any) -> list[str]:

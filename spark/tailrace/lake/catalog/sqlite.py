@@ -20,10 +20,9 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-_TABLES = (
-    "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? "
-    "AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
-)
+_NAMED = "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
+
+_TABLES = f"{_NAMED} AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 """Selects the tables of a namespace, without its views, as pyiceberg's own catalog tells them apart."""
 
 _KEPT = 16
@@ -88,6 +87,11 @@ class LookedUp:
         """Tell whether there is such a table."""
         rows = self._rows(_TABLE.format(what="1"), *_parted(identifier))
         return bool(self.whole.table_exists(identifier) if rows is None else rows)
+
+    def view_exists(self, identifier: str | tuple[str, ...]) -> bool:
+        """Tell whether there is such a view."""
+        text = f"{_NAMED} AND iceberg_type = 'VIEW' AND table_name = ?".format(what="1")
+        return bool(self._rows(text, *_parted(identifier)))
 
     def list_tables(self, namespace: str) -> list[tuple[str, ...]]:
         """List the tables of a namespace."""

@@ -60,7 +60,7 @@ class Expression:
         """List the outermost parts, as text, whose value may not fit its type; none where the types prove that all do.
 
         >>> (Col("n") * Col("n") + 1).unfit({"n": "int"}), (Col("n") * Col("n") + 1).unfit({"n": "bigint"})
-        ((), ('n * n + 1',))
+        ((), ('(n * n) + 1',))
         """
         return ()
 
