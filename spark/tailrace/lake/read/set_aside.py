@@ -12,7 +12,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.definition.record_steps import Place, SetAside
+from tailrace.model.definition.record_steps import Place, SetAside, own_steps
 from tailrace.model.logs.derived_logs import Panes
 
 WHY = "set aside: "
@@ -45,8 +45,7 @@ def suits(definition: Definition) -> bool:
 def rejecting(definition: Definition, reasons: dict[Place, str]) -> Definition:
     """Put the step that rejects these records before a definition's own, and in the place of such a step."""
     assert isinstance(definition, Pipeline | Map)
-    own = [one for one in definition.each if not isinstance(one, SetAside)]
-    return replace(definition, each=(SetAside(reasons), *own))
+    return replace(definition, each=(SetAside(reasons), *own_steps(definition.each)))
 
 
 def set_aside(lake: Lake, definition: Definition) -> dict[Place, str]:
