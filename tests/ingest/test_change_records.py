@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
@@ -130,6 +130,30 @@ def test_X6_what_is_added_less_what_is_taken_back_is_the_table(way: str, made: t
     assert counted(added) - counted(taken) == counted(table)
     assert not counted(taken) - counted(added)
     assert all(row["changed"] == START + timedelta(milliseconds=row["_offset"]) for row in rows)
+
+
+DOUBLES = {
+    "NaN": False, "-Infinity": False,
+    "0.0": True, "1.0": True, "-1.0": True, "0e-400": True, "1e-300": True, "1e-400": False, "1e30": True, "null": True,
+    f"0.{'0' * 400}1": False, f"1{'0' * 200}e-400": True, f"1{'0' * 200}e-600": False, "9007199254740992": True,
+    "9007199254740993": False, "-9007199254740993": False,
+}  # fmt: skip
+
+
+@example("0.0", "1.0", '"none"')
+@example("1e30", "9007199254740992", "12345678901234567")
+@example("0.0", "1e-300", '"\\"ratio\\": 1e-400"')
+@given(*[st.sampled_from(list(DOUBLES))] * 2, st.sampled_from(['"1e-400"', "12345678901234567", '{"ratio": 1e-400}']))
+def test_X6_a_number_is_judged_alone_whatever_the_rest_of_its_message_has(before: str, after: str, rest: str) -> None:
+    text = message("json", "u", {**ROW, "ratio": 1.5}, {**ROW, "ratio": 2.5}, 0).decode()
+    for side, number in (("1.5", before), ("2.5", after)):
+        text = text.replace(f'"ratio": {side}', f'"rest": {rest}, "ratio": {number}')
+    fits = DOUBLES[before] and DOUBLES[after]
+    rows = read("json", [text.encode()])
+    errors: list[str | None] = [None, None] if fits else ["ratio is a number that no double is"]
+    assert [row["_error"] for row in rows] == errors
+    if fits:
+        assert [row["ratio"] for row in rows] == [json.loads(before), json.loads(after)]
 
 
 ROW: Row = {"id": 1, "city": "é\n", "price": Decimal("1.50"), "day": date(2026, 1, 2), "ok": True, "ratio": 0.5,

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
@@ -117,6 +117,8 @@ CHANGES: tuple[Callable[[Lake], object], ...] = (
 )
 
 
+# A branch that moves back to a snapshot, by a clock that says the snapshot's own time once more.
+@example([(append, THEN), (CHANGES[4], 0.0)], 0.0)
 @tried(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from(CHANGES), clocks), max_size=8), clocks)
 def test_X3_no_commit_is_dated_before_its_parent_whatever_clocks_say(

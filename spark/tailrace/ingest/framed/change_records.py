@@ -8,8 +8,11 @@ rejected as a whole, as is one whose rows do not both fit.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +27,7 @@ from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchem
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.judging.value_terms import WHOLE
 from tailrace.model.base.types import decimal_parts
+from tailrace.model.base.values import number
 from tailrace.model.logs.json_limits import DEPTH, DIGITS, beyond
 from tailrace.model.logs.log import Log
 
@@ -82,23 +86,35 @@ class JsonChanges:
         rows = {side: self._row(change[side]) for side in SIDES}
         for column in (name for name, type in self.log.columns.items() if type == "double"):
             for side in SIDES:
-                misfits = self._lost(column, rows[side][column], bodies) | misfits
+                misfits |= self._lost(column, side, rows[side][column], bodies, misfits)
         return _changed(self.log, change, rows, columns, misfits)
 
-    def _lost(self, column: str, values: pa.Array, bodies: pa.Array) -> Misfits:
-        """Find the numbers that no double is, though Arrow reads the nearest to them: as `value_terms.lost` does."""
+    def _lost(self, column: str, side: str, values: pa.Array, bodies: pa.Array, misfits: Misfits) -> Misfits:
+        """Find the numbers that no double is, though Arrow reads the nearest to them.
+
+        Such a message has a number of many digits, or an exponent of three; only a message with one is read anew, for
+        the number may be another column's, or the row's on the other side of the change.
+        """
         size = pc.abs(values)
-        odd = pc.fill_null(pc.or_(pc.invert(pc.less(size, WHOLE)), pc.equal(size, 0)), False)
-        if not pc.any(odd, min_count=0).as_py():
-            return {}
-        names = "|".join(self.log.names_of(column))
-        number = rf'"(?:{names})"[ \t\r\n]*:[ \t\r\n]*'
-        small = pc.and_(pc.equal(values, 0), _matching(bodies, rf"{number}-?[0-9.]*[1-9]"))
-        whole = pc.and_(pc.greater_equal(size, WHOLE), _matching(bodies, rf"{number}-?[0-9]+[ \t\r\n]*[,}}]"))
-        whole = pc.and_(whole, pc.invert(_matching(bodies, rf"{number}-?{WHOLE}[ \t\r\n]*[,}}]")))
-        lost = pc.fill_null(pc.or_(pc.or_(small, whole), pc.invert(pc.is_finite(values))), False)
-        places = np.flatnonzero(lost.to_numpy(zero_copy_only=False))
-        return {int(place): f"{column} is a number that no double is" for place in places}
+        tiny = pc.and_(pc.equal(size, 0), _matching(bodies, r"[0-9.][eE]-0*[1-9][0-9]{2}|\.0{200}"))
+        large = pc.and_(pc.greater_equal(size, WHOLE), _matching(bodies, r"[0-9]{16}"))
+        suspect = pc.or_(pc.or_(tiny, large), pc.invert(pc.is_finite(values)))
+        places = np.flatnonzero(pc.fill_null(suspect, False).to_numpy(zero_copy_only=False))
+        return {
+            int(place): f"{column} is a number that no double is"
+            for place in places
+            if place not in misfits and not self._is_double(column, side, bodies[int(place)].as_py())
+        }
+
+    def _is_double(self, column: str, side: str, body: bytes) -> bool:
+        """Tell whether the number that a message has for a column is the double that is nearest to it."""
+        change = json.loads(body, parse_float=Decimal)
+        row = (change.get("payload") or change)[side]
+        given = next(row[name] for name in self.log.names_of(column) if row.get(name) is not None)
+        try:
+            return isfinite(number(given, "double"))
+        except ValueError:
+            return False
 
     def _row(self, row: pa.StructArray) -> dict[str, pa.Array]:
         return {column: pc.coalesce(*(_of(row, name) for name in self.log.names_of(column))) for column in self._kinds}

@@ -35,13 +35,14 @@ def finite(number: str) -> str:
 def lost(number: str, text: str, before: str = "^", behind: str = "$") -> str:
     """Write the SQL that tells whether a double is not the number that was written, though the nearest to it.
 
-    That is a whole number beyond 2^53, where not every one has a double, and one so small that only zero is near.
+    That is a whole number beyond 2^53, where not every one has a double, and one so small that only zero is near: no
+    number of fewer than 16 digits is the first, and none without an exponent of three digits, or 200 zeros, the second.
     `before` and `behind` are patterns of what is around the number in the text, which is looked at in these cases
     alone.
     """
-    whole = rf"{before}\s*[-+]?(?!0*{WHOLE}\s*{behind})[0-9]+\s*{behind}"
+    whole = rf"{before}\s*[-+]?(?!0*{WHOLE}\s*{behind})0*[1-9][0-9]{{15,}}\s*{behind}"
     tiny = f"CONTAINS({text}, 'e-') OR CONTAINS({text}, 'E-') OR OCTET_LENGTH({text}) > 300"
-    small = rf"{before}\s*[-+]?[0-9.]*[1-9]"
+    small = rf"{before}\s*[-+]?([0-9.]*[1-9][0-9.]*[eE]-0*[1-9][0-9]{{2}}|0*\.0{{200}}[0-9]*[1-9])"
     return (
         f"CASE WHEN ABS({number}) >= {WHOLE}D THEN {text} RLIKE {literal(whole)} "
         f"WHEN {number} = 0D AND ({tiny}) THEN {text} RLIKE {literal(small)} ELSE false END"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -75,9 +76,16 @@ def in_order(catalog: Catalog) -> Catalog:
 
 def _after(base: TableMetadata, made: TableMetadata) -> TableMetadata:
     """Give what a commit adds to a table's logs times that are not before the base's."""
-    least, known = last_time(base), {(one.snapshot_id, one.timestamp_ms) for one in base.snapshot_log}
-    log = [one if (one.snapshot_id, one.timestamp_ms) in known else _at_least(one, least) for one in made.snapshot_log]
+    # A move of a branch back to a snapshot makes an entry that the log may have already, so entries are counted.
+    least, known, log = last_time(base), Counter(map(_entry, base.snapshot_log)), list[SnapshotLogEntry]()
+    for one in made.snapshot_log:
+        log.append(one if known[_entry(one)] else _at_least(one, least))
+        known[_entry(one)] -= known[_entry(one)] > 0
     return made.model_copy(update={"snapshot_log": log, "last_updated_ms": max(made.last_updated_ms, least)})
+
+
+def _entry(one: SnapshotLogEntry) -> tuple[int, int]:
+    return one.snapshot_id, one.timestamp_ms
 
 
 def _at_least(one: Any, least: int) -> Any:
