@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -116,6 +117,24 @@ class Checkpoint:
             names += [_plain_name(_parsed(name, line)["path"]) for line in lines if line]
         return names
 
+    def times(self, source: int) -> dict[str, int]:
+        """Read which files a source had so far, by Spark's names for them, and when each was written, as Spark saw it.
+
+        In the order of reading, and in milliseconds; 0 where that is not known. Raises `CheckpointError` where a part
+        of Spark's log of files is not there.
+        """
+        folder = f"sources/{source}"
+        names = self._names(self._path(folder))
+        last = max(
+            (int(name) for name in (one.removesuffix(".compact") for one in names) if name.isdigit()), default=-1
+        )
+        found = dict[str, int]()
+        for name in _logs_of_files(last):
+            entries = ",".join(filter(None, self._read(f"{folder}/{name}").split("\n")[1:]))
+            for entry in _parsed(name, f"[{entries}]"):
+                found.setdefault(_plain_name(entry["path"]), int(entry["timestamp"]))
+        return found
+
     def _last_entries(self, name: str, number: int) -> list[str]:
         """Read the entries of one number, the last ones, of a file that has all entries so far."""
         own, size = f'"batchId":{number}}}', _TAIL
@@ -151,12 +170,13 @@ class Checkpoint:
             return f"is damaged ({error})"
         return None
 
-    def rebuild(self, position: ReadPosition, files: Sequence[Iterable[str]]) -> None:
-        """Write the checkpoint anew. `files` are Spark's names of those read so far, of each source.
+    def rebuild(self, position: ReadPosition, files: Sequence[Mapping[str, int]]) -> None:
+        """Write the checkpoint anew. `files` are Spark's names of those read so far, of each source, with their times.
 
         The checkpoint before is kept beside it, with `.replaced` at the end of its name.
         """
         made, aside = (self._hadoop_path(self.folder + end) for end in (_REBUILT, _REPLACED))
+        known = self._known_times()
         self._files.delete(made, True)
         self._write(made, "metadata", [json.dumps({"id": position.query})])
         # Spark wants the batch before the last to be there, too, though it does not use it.
@@ -164,13 +184,22 @@ class Checkpoint:
             self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, *position.offsets])
             self._write(made, f"commits/{batch}", [_VERSION, _DONE])
         for source, (offset, read) in enumerate(zip(position.offsets, files, strict=True)):
-            entries = [json.dumps({"path": path, "timestamp": 0, "batchId": 0}) for path in sorted(set(read))]
+            times = {path: known.get(_plain_name(path)) or read[path] for path in sorted(read)}
+            entries = [json.dumps({"path": path, "timestamp": at, "batchId": 0}) for path, at in times.items()]
             for place, name in enumerate(_logs_of_files(_files_taken(offset))):
                 self._write(made, f"sources/{source}/{name}", [_VERSION, *(entries if place == 0 else ())])
         if self._files.exists(self._path()):
             self._files.delete(aside, True)
             self._files.rename(self._path(), aside)
         self._files.rename(made, self._path())
+
+    def _known_times(self) -> dict[str, int]:
+        """Read the times of files that the checkpoint before still has."""
+        found = dict[str, int]()
+        for source in self._numbered(self._path("sources")):
+            with suppress(CheckpointError):
+                found |= self.times(source)
+        return found
 
     def remove(self) -> None:
         """Remove the checkpoint: a query then begins with the first of its sources."""
@@ -193,9 +222,12 @@ class Checkpoint:
 
     def _numbered(self, folder: Any) -> list[int]:
         """List the numbers by which a folder has files: the micro-batches of a kind, or the writers."""
+        return [int(name) for name in self._names(folder) if name.isdigit()]
+
+    def _names(self, folder: Any) -> list[str]:
+        """List the names of the files in a folder; none where the folder is not there."""
         entries = self._files.listStatus(folder) if self._files.exists(folder) else ()
-        names = [one.getPath().getName() for one in entries]
-        return [int(name) for name in names if name.isdigit()]
+        return [str(one.getPath().getName()) for one in entries]
 
     def _lines(self, name: str, count: int | None = None) -> Sequence[str]:
         """Read the lines of a file: the version, and JSON. Raises `CheckpointError` where they are not."""
@@ -262,16 +294,16 @@ def _logs_of_files(last: int) -> list[str]:
     return [f"{first}.compact"] * (first >= 0) + [str(batch) for batch in range(first + 1, last + 1)]
 
 
-def file_names(sources: Iterable[str]) -> set[str]:
-    """Find Spark's names of the files that a log says its records are from.
+def file_names(sources: Mapping[str, int]) -> dict[str, int]:
+    """Find Spark's names of the files that a log says its records are from, with the times that it says of them.
 
     A file that could not be read at all is in the log by its plain name; Spark encodes special characters in names.
 
-    >>> sorted(file_names(["file:/drop/a b.json"]))
-    ['file:///drop/a b.json', 'file:///drop/a%20b.json']
+    >>> file_names({"file:/drop/a b.json": 7})
+    {'file:///drop/a b.json': 7, 'file:///drop/a%20b.json': 7}
     """
-    found = set()
-    for source in sources:
+    found = dict[str, int]()
+    for source, written in sources.items():
         name = re.sub(r"^file:/(?!/)", "file:///", source)
-        found |= {name, quote(name, safe=_SAFE) if "%" not in name else name}
+        found |= dict.fromkeys((name, quote(name, safe=_SAFE) if "%" not in name else name), written)
     return found

@@ -66,7 +66,7 @@ def _rebuild(
     spark: SparkSession, checkpoint: Checkpoint, position: ReadPosition, landings: Mapping[str, Landing],
     sources: Mapping[str, Source],
 ) -> None:  # fmt: skip
-    files = [_files_read(spark, landing) if isinstance(sources[name], Files) else set[str]()
+    files = [_files_read(spark, landing) if isinstance(sources[name], Files) else dict[str, int]()
              for name, landing in landings.items()]  # fmt: skip
     checkpoint.rebuild(position, files)
 
@@ -89,9 +89,14 @@ def checkpoint_folder(lake: Lake, log: Log) -> str:
     return lake.settings.checkpoint(lake.settings.namespace, log.name)
 
 
-def _files_read(spark: SparkSession, landing: Landing) -> set[str]:
-    """Find Spark's names of the files whose records are in the log, or were rejected."""
-    name = landing.log_definition.name
-    tables = (landing.lake.spark_name(table) for table in (name, rejected_name(name)))
-    texts = (f"SELECT _source FROM {table} WHERE _epoch <= {landing.epoch}L" for table in tables)
-    return file_names(row["_source"] for row in spark.sql(" UNION ".join(texts)).collect())
+def _files_read(spark: SparkSession, landing: Landing) -> dict[str, int]:
+    """Find Spark's names of the files whose records are in the log, or were rejected, and when each was written.
+
+    In milliseconds; 0 where a record's arrival is not its file's.
+    """
+    log = landing.log_definition
+    tables = (landing.lake.spark_name(table) for table in (log.name, rejected_name(log.name)))
+    texts = (f"SELECT _source, _arrival FROM {table} WHERE _epoch <= {landing.epoch}L" for table in tables)
+    written = "UNIX_MILLIS(MAX(_arrival))" if log.arrival_time is None else "0L"
+    rows = spark.sql(f"SELECT _source, {written} AS written FROM ({' UNION ALL '.join(texts)}) GROUP BY 1").collect()
+    return file_names({row["_source"]: row["written"] or 0 for row in rows})

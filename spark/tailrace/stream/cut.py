@@ -24,10 +24,11 @@ from tailrace.ingest.framed.topic_reader import framed_reader
 from tailrace.ingest.landing import Landed, Landing
 from tailrace.ingest.sources import Files, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import OFFSET, READ, TOPIC
+from tailrace.lake.commit.epoch_properties import FOLDER, OFFSET, READ, TOPIC
 from tailrace.model.base.clock import Clock
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, least
+from tailrace.stream.folder_looks import FolderLooks
 from tailrace.stream.intake import Bundle, Intake
 from tailrace.stream.set_aside import LogSourceError, unreachable
 from tailrace.stream.topic_identity import TopicIdentities
@@ -90,6 +91,7 @@ class Cutter:
         # Before any lease is taken, as a stream that runs is not to stop for one that cannot read its source.
         self._framed = {name: framed_reader(log, sources[name], lake.settings) for name, log in logs.items()}
         self.topics = TopicIdentities(spark, lake, sources)
+        self.looks = FolderLooks(logs, sources, lake.tell)
         self.landings = dict[str, Landing]()
         for name in sorted(logs):
             first = next(iter(self.landings.values()), None)
@@ -175,7 +177,8 @@ class Cutter:
                     bundles[name] = intake.without_records(intake.news(), self.epoch + 1, read)
                     continue
                 rows_of = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
-                read = dict(zip(READ, (query, str(number), offsets[name]), strict=True)) | self.topics.properties(name)
+                read = dict(zip(READ, (query, str(number), offsets[name]), strict=True))
+                read |= self.topics.properties(name) | self.looks.properties(name)
                 try:
                     bundles[name] = intake.bundle(rows_of, own.get(name, ()), read, self.epoch + 1)
                     self.topics.check(name)
@@ -230,7 +233,7 @@ class Cutter:
         """Say again how far a log's source was read."""
         properties = landing.log.head.properties
         read = {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
-        return read | ({TOPIC: properties[TOPIC]} if TOPIC in properties else {})
+        return read | {name: properties[name] for name in (TOPIC, FOLDER) if name in properties}
 
     def read_up_to(self, log: str) -> str:
         """Return the offset up to which a log's source was read, as the log's last commit says."""
@@ -255,6 +258,7 @@ class Cutter:
 
     def close(self) -> None:
         """Remove the branches."""
+        self.looks.close()
         for landing in self.landings.values():
             landing.close()
 

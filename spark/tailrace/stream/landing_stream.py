@@ -129,6 +129,7 @@ class Stream:
         every = f"{self._every} seconds"
         writer = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime=every)
         self._started = self._ended = time.perf_counter()
+        self.cutter.looks.begin(self.checkpoint, self.cutter.active)
         try:
             self.query = writer.start()
         except (PySparkException, Py4JJavaError) as error:
@@ -154,6 +155,7 @@ class Stream:
                 return False
         self._settle()
         if self._once:
+            self.cutter.looks.settle()
             if self._lost:
                 raise StreamError(
                     f"{'; '.join(self._lost.values())}: the other logs were read to their end, and nothing is lost; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ class Tally:
     duplicates: int = 0
     blank: int = 0
     links: int = 0
+    folders: dict[str, Mapping[str, int]] = field(default_factory=dict)
     panes: int = 0
     retractions: int = 0
     late: int = 0
@@ -68,6 +69,12 @@ class Tally:
             self.productions += folded.productions
             self.claimed += folded.claimed
             self.watermarks[name] = folded.clock.watermark
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """The numbers of files in all landing folders that are not read: `changed`, `moved` and `hidden` ones."""
+        kinds = {kind for counts in self.folders.values() for kind in counts}
+        return {kind: sum(counts.get(kind, 0) for counts in self.folders.values()) for kind in sorted(kinds)}
 
     @property
     def watermark(self) -> int | None:

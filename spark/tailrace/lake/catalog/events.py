@@ -6,6 +6,7 @@ never its rows, and nothing depends on whether anyone listens.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
@@ -116,9 +117,38 @@ class SourceBack:
     log: str
 
 
+UNREAD = ("changed", "moved", "hidden")
+"""The kinds of files in a landing folder that are not read, or not as they are now: changed since they were read, moved
+since then, so that they are read twice, and hidden by their names."""
+
+
+@dataclass(frozen=True)
+class FolderLooked:
+    """A stream looked through the landing folder of a log, and found files that it does not read as they are now.
+
+    `changed` are files that were changed since they were read, and `moved` those that have another name, as
+    `(before, now)`; each is told once. `counts` are of all that are there now, by their kinds (`UNREAD`), but zeros.
+    """
+
+    log: str
+    changed: tuple[str, ...]
+    moved: tuple[tuple[str, str], ...]
+    counts: Mapping[str, int]
+
+
+def unread_files(counts: Mapping[str, int], before: str = ", ") -> str:
+    """Write how many files of a landing folder are not read as they are, after `before`; nothing without any.
+
+    >>> unread_files({"changed": 2, "hidden": 1}), unread_files({})
+    (', 2 changed files and 1 hidden file not read', '')
+    """
+    texts = [f"{number:,} {kind} file{'s' * (number != 1)}" for kind, number in counts.items()]
+    return f"{before}{' and '.join(texts)} not read" if texts else ""
+
+
 Notice: TypeAlias = (
     "Publication | Followed | Compacted | NotCompacted | Noted | Dropped | WentOver | Poisoned | SourceLost "
-    "| SourceBack"
+    "| SourceBack | FolderLooked"
 )
 
 

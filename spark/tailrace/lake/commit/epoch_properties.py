@@ -40,6 +40,10 @@ IDLE = "idle"
 DUPLICATES = "duplicates"
 """The property that counts the records dropped because they came again, in all epochs up to this one (rule X5)."""
 
+FOLDER = "folder"
+"""The property of a log's commit with the numbers of files in its landing folder that are not read: those that were
+changed since they were read, that were moved, and that are hidden, as JSON; missing where there are none."""
+
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
 """The generation in which an epoch's new windows are (V2), and the digest of the definition's meaning."""

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from tailrace.lake.catalog.events import unread_files
 from tailrace.lake.corrections.stages_behind import backfills_of
 from tailrace.lake.read.late_records import proposed
 from tailrace.model.definition.chain import Definition, chain, keeping_answers
@@ -64,7 +65,7 @@ def environment() -> jinja2.Environment:
     )
     names = ("shown", "instant_text", "second_text", "window_text", "span_text", "counted", "compact")
     made.globals |= {name: getattr(shown_text, name) for name in names}
-    made.globals |= {"heat": heat, "address": address}
+    made.globals |= {"heat": heat, "address": address, "unread_files": unread_files}
     made.filters["at"] = address_text
     return made
 

@@ -124,6 +124,9 @@ ROWS = (
         Panel("Late", "Too late for a window, a second, by why.", (
             Series(_rate("tailrace_late_records_total", "pipeline, reason", _PIPELINE), "{{pipeline}} {{reason}}"),
         ), "rps"),
+        Panel("Files not read", "In landing folders: changed since they were read, moved (read twice), or hidden.", (
+            Series("max by (log, kind) (tailrace_unread_files)", "{{log}} {{kind}}"),
+        )),
     )),
     Row("Windows and panes", (
         Panel("Panes", "Fired a second, by timing.", (

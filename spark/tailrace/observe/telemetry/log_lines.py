@@ -17,6 +17,7 @@ from typing import Any, Literal
 from tailrace.lake.catalog.events import (
     Compacted,
     Dropped,
+    FolderLooked,
     NotCompacted,
     Noted,
     Outcome,
@@ -82,6 +83,9 @@ class Logs:
                 self._say(logging.WARNING, "went_over", definition=definition, engine=engine, reason=why)
             case Poisoned(definition, epoch, records, why):
                 self._say(logging.ERROR, "set_aside", definition=definition, epoch=epoch, records=records, reason=why)
+            case FolderLooked(log, changed, moved, counts) if changed or moved:
+                of = {"changed": list(changed), "moved": list(moved), "counts": dict(counts)}
+                self._say(logging.WARNING, "files_not_read", landed=log, **of)
             case Compacted(table, files, into):
                 self._say(logging.INFO, "compacted", table=table, files=files, into=into)
             case NotCompacted(table, why):

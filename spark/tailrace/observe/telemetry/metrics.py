@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tailrace.engines.choose import Engine
 from tailrace.engines.protocol import FIRED, REASONS
 from tailrace.fold.fold import EpochResult
-from tailrace.lake.catalog.events import Followed, Noted, Outcome, Publication
+from tailrace.lake.catalog.events import UNREAD, FolderLooked, Followed, Noted, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import ledger_contract
@@ -66,6 +66,10 @@ METRICS = (
     Metric("tailrace_records_total", "counter", _LOG, "records landed in the log"),
     Metric("tailrace_rejected_records_total", "counter", _LOG, "records that do not fit the log"),
     Metric("tailrace_duplicate_records_total", "counter", _LOG, "records dropped because they came again"),
+    Metric(
+        "tailrace_unread_files", "gauge", ("log", "kind"),
+        "files in a landing folder that are not read: changed since they were, moved (so they count twice), or hidden",
+    ),
     Metric("tailrace_watermark_timestamp_seconds", "gauge", _PIPELINE, "the watermark in Unix time"),
     Metric("tailrace_watermark_lag_seconds", "gauge", _PIPELINE, "the last epoch's processing time less its watermark"),
     Metric(
@@ -146,6 +150,9 @@ class Metrics:
                 self._epoch(happening)
             case Publication():
                 self._publication(happening)
+            case FolderLooked(log, counts=counts):
+                for kind in UNREAD:
+                    self._set("tailrace_unread_files", counts.get(kind, 0), log, kind)
             case Followed(pipeline, epoch):
                 self._answers[pipeline] = epoch
                 self._behind(pipeline)

@@ -15,6 +15,7 @@ from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.formats import bounds, counted, span, time_text
+from tailrace.lake.catalog.events import unread_files
 from tailrace.model.base.clock import ahead
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Ranged, Windowless
@@ -234,7 +235,7 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
     for log in logs:
         latest = f"latest event {time_text(log.latest)}" if log.latest is not None else ""
         again = f", {counted(log.duplicates, 'duplicate')}" if log.duplicates else ""
-        records = f"{counted(log.records, 'record')}, {log.rejected:,} rejected{again}"
+        records = f"{counted(log.records, 'record')}, {log.rejected:,} rejected{again}{unread_files(log.unread)}"
         if len(logs) == 1:
             yield "log", _dimmed(records, latest)
         elif log.progress is None:
@@ -315,6 +316,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
         "records": log.records,
         "rejected": log.rejected,
         "duplicates": log.duplicates,
+        "unread_files": dict(log.unread),
         "latest_event": _text(log.latest),
         "committed": _text(log.committed),
         "held_by": list(log.progress.behind) if log.progress is not None else [],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,16 @@ from tailrace.cli.terminal.console import Output, output_for
 from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.cli.terminal.stream_progress import StreamProgress, Tally
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
-from tailrace.lake.catalog.events import Dropped, Notice, Poisoned, SourceBack, SourceLost, WentOver
+from tailrace.lake.catalog.events import (
+    Dropped,
+    FolderLooked,
+    Notice,
+    Poisoned,
+    SourceBack,
+    SourceLost,
+    WentOver,
+    unread_files,
+)
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.observe.telemetry.observation import Observing, observing
@@ -37,6 +46,9 @@ if TYPE_CHECKING:
 
 _POLL = 0.2
 """The time between two looks at whether the stream ended or was told to stop, in seconds."""
+
+_NAMED = 10
+"""The number of files that a look at a landing folder names at once, of each kind."""
 
 
 def stream(
@@ -216,7 +228,7 @@ class _Run:
             }
             subject = Subject("stream", self.settings, self._stages, sources)
             with observing(subject, self.output.say, metrics_port) as observed:
-                lake = Lake(self.settings, partial(self._noticed, observed))
+                lake = Lake(self.settings, partial(self._noticed, progress, observed))
                 watch = partial(self._watched, progress, observed)
                 if not sources:
                     self._tail(lake, progress, watch, once=once, follow_every=follow_every)
@@ -298,7 +310,7 @@ class _Run:
         progress.doing("bringing the answers up with the ledger")
         running.close()
 
-    def _noticed(self, observed: Observing, notice: Notice) -> None:
+    def _noticed(self, progress: StreamProgress, observed: Observing, notice: Notice) -> None:
         observed.tell(notice)
         if isinstance(notice, Dropped):
             goes_on = "it goes on with the others" if notice.left else "it goes on landing the log"
@@ -315,6 +327,10 @@ class _Run:
                 f"{counted(notice.records, 'record')} of it are set aside in {notice.definition}__ledger, kind "
                 "'rejected', and counted nowhere else; with TAILRACE_POISON=stop a stream stops instead"
             )
+        elif isinstance(notice, FolderLooked):
+            progress.tally.folders[notice.log] = notice.counts
+            for line in _unread(notice):
+                self.output.say(line)
         elif isinstance(notice, WentOver):
             self.output.say(
                 f"{notice.definition} is folded by {notice.engine} from here on: {notice.why}; a restart begins in the "
@@ -340,9 +356,26 @@ class _Run:
         return status
 
 
+def _unread(looked: FolderLooked) -> Iterator[str]:
+    """Say which files of a landing folder were changed or moved since they were read, and what to do."""
+    for file in looked.changed[:_NAMED]:
+        yield (
+            f"{file} was changed after it was read for log {looked.log}: a file is read once, so what is new in it is "
+            "not read; land that as a file of its own"
+        )
+    for before, now in looked.moved[:_NAMED]:
+        yield (
+            f"{now} is {before} under another name, which was read for log {looked.log}: its records count twice; "
+            "leave files where they are, or give the log a record_id"
+        )
+    more = max(0, len(looked.changed) - _NAMED) + max(0, len(looked.moved) - _NAMED)
+    if more:
+        yield f"the same holds for {counted(more, 'more file')} of log {looked.log}"
+
+
 def _summary_text(tally: Tally, seconds: float) -> str:
     if not tally.epochs:
-        return "nothing new: no epoch was needed"
+        return f"nothing new: no epoch was needed{unread_files(tally.unread, '; ')}"
     parts = [f"{counted(tally.epochs, 'epoch')}, {counted(tally.records, 'record')} in {span(seconds)}"]
     parts[0] += f" ({rate(tally.records, seconds)} records/s)"
     if tally.recovered:
@@ -357,7 +390,7 @@ def _summary_text(tally: Tally, seconds: float) -> str:
     parts += [counted(tally.blank, "blank line")] if tally.blank else []
     parts += [counted(tally.links, "linked file") + " passed over"] if tally.links else []
     parts.append(f"watermark {time_text(tally.watermark)}")
-    return "; ".join(parts)
+    return "; ".join(parts) + unread_files(tally.unread, "; ")
 
 
 def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
@@ -371,6 +404,8 @@ def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
         "rejected": tally.rejected,
         "duplicates": tally.duplicates,
         "blank_lines": tally.blank,
+        "linked_files": tally.links,
+        "unread_files": tally.unread,
         "panes": tally.panes,
         "retractions": tally.retractions,
         "late": tally.late,

@@ -1,0 +1,134 @@
+"""Find what a landing folder has that a stream does not read: files that were changed since, moved, or hidden (X6).
+
+A file is known by its name and read once. So lines that are appended to it later are never read, and a file that is
+moved within the folder counts again. Spark's checkpoint has the time of each file as it was listed; the folder's own
+listing has the time now.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyarrow import fs
+
+from tailrace.ingest.sources import file_system
+
+_HERE = r"/|file:|(?!\w+:)"
+_S3 = r"s3[an]?://"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a folder that a stream may read, with their times in milliseconds; and how many are hidden."""
+
+    times: Mapping[str, int]
+    hidden: int = 0
+
+
+@dataclass(frozen=True)
+class FolderChanges:
+    """The files that were changed since they were read, and those that were moved, as `(before, now)`."""
+
+    changed: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()
+
+
+def can_list(folder: str) -> bool:
+    """Tell whether a folder can be listed without Spark: it is on this machine, or in S3."""
+    return re.match(f"{_HERE}|{_S3}", folder) is not None
+
+
+def listed(folder: str) -> Listing:
+    """List the files of a folder by their plain names (`plain_name`). Raises `OSError` where that is not possible."""
+    times, hidden = dict[str, int](), 0
+    local = re.match(_HERE, folder) is not None
+    for name, passed, written in _here(folder) if local else _in_s3(folder):
+        if passed:
+            hidden += 1
+        else:
+            times[name] = written // 10**6
+    return Listing(times, hidden)
+
+
+def _here(folder: str) -> Iterator[tuple[str, bool, int]]:
+    """List a local folder: each file's name, whether it is hidden, and when it was written; no links."""
+    left = [(os.path.abspath(file_system(folder)[1]), False)]
+    while left:
+        place, below = left.pop()
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(place):
+                hidden = below or is_hidden(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    left.append((entry.path, hidden))
+                elif entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        yield entry.path, hidden, entry.stat(follow_symlinks=False).st_mtime_ns
+
+
+def _in_s3(folder: str) -> Iterator[tuple[str, bool, int]]:
+    files, root = file_system(folder)
+    scheme, root = folder.partition("://")[0], root.rstrip("/")
+    for info in files.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True)):
+        if info.type == fs.FileType.File:
+            below = info.path[len(root) + 1 :]
+            yield f"{scheme}://{info.path}", any(map(is_hidden, below.split("/"))), info.mtime_ns or 0
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether Spark passes over a file or a folder of this name.
+
+    >>> [is_hidden(name) for name in ("a.json", "_a.json", "_day=1", ".a", "a._COPYING_", "a\\udcff.json", "_metadata")]
+    [False, True, False, True, True, True, False]
+    """
+    if not name.isascii() and any("\ud800" <= one <= "\udfff" for one in name):
+        return True
+    if not name.startswith(("_", ".")) and not name.endswith("._COPYING_"):
+        return False
+    if name.startswith(("_metadata", "_common_metadata")):
+        return False
+    return not (name.startswith("_") and "=" in name) or name.endswith("._COPYING_")
+
+
+def changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderChanges:
+    """Compare the files that were read, in the order of reading, with those that are there, both with their times.
+
+    A time of 0 is not known. A file was moved where one that was read is gone, and just one with the very same time is
+    there, of the same base name or with a time that is no whole second.
+
+    >>> changes({"/a": 1001, "/b": 1002, "/c": 0}, {"/a": 1001, "/b": 1500, "/c": 7, "/d": 1002})
+    FolderChanges(changed=('/b',), moved=())
+    >>> changes({"/a": 1001, "/old": 1002}, {"/a": 1001, "/new": 1002})
+    FolderChanges(changed=(), moved=(('/old', '/new'),))
+    """
+    changed = tuple(sorted(name for name, at in there.items() if read.get(name, 0) not in (0, at)))
+    gone = dict[int, list[str]]()
+    for name, at in read.items():
+        if at and name not in there:
+            gone.setdefault(at, []).append(name)
+    if not gone:
+        return FolderChanges(changed)
+    place = {name: number for number, name in enumerate(read)}
+    found = dict[int, list[str]]()
+    for name, at in there.items():
+        if at in gone:
+            found.setdefault(at, []).append(name)
+    moved = []
+    for at, names in found.items():
+        before, now = gone[at][0], names[0]
+        alone = len(names) == len(gone[at]) == 1 and place.get(now, len(place)) > place[before]
+        if alone and (at % 1000 or os.path.basename(before) == os.path.basename(now)):
+            moved.append((before, now))
+    return FolderChanges(changed, tuple(sorted(moved)))
+
+
+def plain_name(path: str) -> str:
+    """Return a file's name as a listing has it, by Spark's name for it, in which nothing is percent-encoded.
+
+    >>> plain_name("file:/drop/a b.json"), plain_name("s3a://bucket/a")
+    ('/drop/a b.json', 's3a://bucket/a')
+    """
+    return re.sub(r"^file:/+", "/", path)

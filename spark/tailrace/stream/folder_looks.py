@@ -1,0 +1,108 @@
+"""Look through the landing folders of a stream, beside it, for files that it does not read, and say so (rule X6).
+
+A look lists a folder and reads Spark's log of files once more, so it is made seldom: as a stream starts, and then so
+that it takes a hundredth of the time at most.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from threading import Event, Thread
+
+import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from tailrace.ingest.checkpoint import Checkpoint, CheckpointError
+from tailrace.ingest.folders.folder_changes import can_list, changes, listed, plain_name
+from tailrace.ingest.sources import Files, Source
+from tailrace.lake.catalog.events import UNREAD, FolderLooked
+from tailrace.lake.commit.epoch_properties import FOLDER
+from tailrace.model.logs.log import Log
+
+_APART = 30.0
+"""The least seconds between two looks at folders of this machine."""
+
+_APART_IN_S3 = 600.0
+_SHARE = 100
+"""A look is made again after so many times as long as it took."""
+
+
+class FolderLooks:
+    """The looks at the folders of a stream, in a thread beside it; `tell` gets each that finds something new.
+
+    What is found is in the commits of the logs, too, until another look finds otherwise.
+    """
+
+    def __init__(
+        self, logs: Mapping[str, Log], sources: Mapping[str, Source], tell: Callable[[FolderLooked], None]
+    ) -> None:
+        self._logs, self._tell = logs, tell
+        self._folders = {
+            name: source.folder
+            for name, source in sources.items()
+            if isinstance(source, Files) and can_list(source.folder)
+        }
+        self._found: dict[str, FolderLooked] = {}
+        self._named: dict[str, set[str]] = {name: set() for name in self._folders}
+        self._ended, self._looked = Event(), Event()
+        self._checkpoint: Checkpoint | None = None
+        self._places: dict[str, int] = {}
+        self._thread: Thread | None = None
+
+    def begin(self, checkpoint: Checkpoint, active: Sequence[str]) -> None:
+        """Look at the folders of the active logs, whose order is that of the query's sources, until the stream ends."""
+        self._checkpoint = checkpoint
+        self._places = {name: place for place, name in enumerate(active) if name in self._folders}
+        if self._folders and self._thread is None:
+            self._thread = Thread(target=self._run, name="folder looks", daemon=True)
+            self._thread.start()
+
+    def settle(self) -> None:
+        """Wait until each folder was looked at once."""
+        if self._thread is not None:
+            self._looked.wait()
+
+    def close(self) -> None:
+        """End the looks; one that has begun is finished first."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def properties(self, log: str) -> dict[str, str]:
+        """Return what a commit of a log says of its folder: the numbers that are not zero."""
+        found = self._found.get(log)
+        return {} if found is None or not found.counts else {FOLDER: json.dumps(found.counts)}
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            since, apart = time.monotonic(), _APART
+            for name, place in self._places.items():
+                # What cannot be listed or read is the query's to say.
+                with suppress(OSError, pa.ArrowException, CheckpointError, Py4JError, Py4JJavaError):
+                    self._look(name, place)
+                apart = max(apart, _APART_IN_S3 if "://" in self._folders[name].removeprefix("file://") else 0.0)
+            self._looked.set()
+            self._ended.wait(max(apart, _SHARE * (time.monotonic() - since)))
+
+    def _look(self, name: str, place: int) -> None:
+        assert self._checkpoint is not None
+        there = listed(self._folders[name])
+        read = {plain_name(path): written for path, written in self._checkpoint.times(place).items()}
+        found, named = changes(read, there.times), self._named[name]
+        # A record that comes again by its id is dropped, whatever its file is called.
+        moved = () if self._logs[name].id_columns else found.moved
+        counts = dict(zip(UNREAD, (len(found.changed), len(moved), there.hidden), strict=True))
+        news = FolderLooked(
+            name,
+            tuple(file for file in found.changed if file not in named),
+            tuple(pair for pair in moved if pair[1] not in named),
+            {what: number for what, number in counts.items() if number},
+        )
+        before = self._found.get(name)
+        named.update(news.changed, (now for _, now in news.moved))
+        self._found[name] = news
+        if news.changed or news.moved or (before.counts if before is not None else {}) != news.counts:
+            self._tell(news)
