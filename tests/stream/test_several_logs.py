@@ -183,12 +183,12 @@ def test_X2_logs_that_were_landed_apart_go_on_together_and_apart_again(place: Pl
     assert place.lake.head("clicks").number("epoch") == 2
     place.land("views", {"at": at(5), "ad": "a"})
     place.land("clicks", {"at": at(30), "ad": "a", "cents": 1})
-    place.drain([COUNTED, clicks])
+    assert place.drain([COUNTED, clicks]).mended == "is that of a stream of 1 log, and this one reads 2"
     tables = ("views", "clicks", "counted__ledger", "of_clicks__ledger")
     ends = [place.lake.head(name).number("epoch") for name in tables]
     assert ends == [3, 3, 3, 3]
     place.land("clicks", {"at": at(31), "ad": "a", "cents": 1})
-    place.drain([clicks], "clicks")
+    assert place.drain([clicks], "clicks").mended == "is that of a stream of 2 logs, and this one reads 1"
     place.land("views", {"at": at(300), "ad": "a"})
     place.land("clicks", {"at": at(300), "ad": "a", "cents": 1})
     place.drain([COUNTED, clicks])

@@ -149,7 +149,7 @@ class Checkpoint:
         """Say how the checkpoint differs from the log's last commit; None where a query can go on from there."""
         try:
             if not self.query:
-                return "is lost"
+                return "is lost, or was that of a stream of other logs"
             if self.query != position.query:
                 return "is another query's"
             planned, done = (max(self._numbered(self._path(kind)), default=-1) for kind in ("offsets", "commits"))
@@ -157,6 +157,9 @@ class Checkpoint:
                 return "is older than the log"
             if done > position.batch or planned > position.batch + 1:
                 return "is ahead of the log"
+            before = len(self._lines(f"offsets/{position.batch}")) - 2
+            if 0 < before != self.sources:
+                return f"is that of a stream of {before} log{'s' * (before > 1)}, and this one reads {self.sources}"
             if self.offsets(position.batch) != position.offsets:
                 return "says otherwise than the log what was read"
             # The other files that Spark reads as it starts.
