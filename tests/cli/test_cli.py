@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tailrace
+from tailrace import Log
 from tailrace.cli import main
 from tailrace.cli.commands.look import status
 from tailrace.cli.runtime.command_list import COMMANDS, loaded
 from tailrace.cli.terminal.usage import MEANING, ExitStatus, UsageError, status_of
+from tailrace.ingest.landing import NOTHING
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, OtherDefinitionError
 from tailrace.model.base.errors import ClockError, DefinitionError, TailraceError
-from tailrace.settings import SettingsError
+from tailrace.settings import Settings, SettingsError
 from tailrace.toolchain.tool_errors import ToolchainError
 
 JSON = ("stream", "backfill", "audit", "replay", "maintain", "explain", "status", "panes")
@@ -223,3 +228,25 @@ def test_the_help_loads_nothing_of_what_commands_need() -> None:
     heavy = {"pyspark", "pyiceberg", "pyarrow", "pandas", "pydantic", "tailrace.settings"}
     code = f"import sys, tailrace.cli.main; found = {heavy} & set(sys.modules); assert not found, found"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_T3_the_input_of_all_logs_that_are_named_is_said_to_be_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_WAREHOUSE", str(tmp_path / "lake"))
+    lake = Lake(Settings(warehouse=tmp_path / "lake"))
+    file = tmp_path / "ads.py"
+    file.write_text(TWO_LOGS)
+    for log in ("views", "clicks"):
+        lake.ensure(log_contract(Log(name=log, columns={"at": "timestamp"}, event_time="at")), NOTHING)
+    words = ("watermark", str(file), "--until", "2026-01-01")
+    refused = run(*words)
+    assert refused.exit_code == 2
+    assert "counted reads 2 logs, views, clicks: say which is complete, with a --log for each" in refused.stderr
+    assert run(*words, "--log", "views", "--log", "clicks", "--partition", "views-0").exit_code == 2
+    said = run(*words, "--log", "views", "--log", "clicks")
+    assert said.exit_code == 0, said.output
+    for log in ("views", "clicks"):
+        assert f"said that log {log} is complete until 2026-01-01" in said.stdout
+    data = json.loads(run(*words, "--log", "views", "--log", "clicks", "--json").stdout)
+    assert [one["log"] for one in data["logs"]] == ["views", "clicks"]

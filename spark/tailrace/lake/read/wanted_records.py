@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import parser
 from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
@@ -147,10 +148,14 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | 
     where, accepts = _in_log(log, wanted)
     try:
         # Before the scan, whose own errors are not about the condition.
-        bind(lake.table(log.name).schema(), where, case_sensitive=True)
-    except (ValueError, TypeError, ValidationError) as error:
+        expression_to_pyarrow(bind(lake.table(log.name).schema(), where, case_sensitive=True))
+    except (ValueError, TypeError, ArithmeticError, ValidationError) as error:
         raise _no_condition(log, wanted.where, str(error)) from error
-    landed, more = _read(lake, log, where, accepts, limit, rows or scanned_rows)
+    try:
+        landed, more = _read(lake, log, where, accepts, limit, rows or scanned_rows)
+    except ArithmeticError as error:
+        # A number that is no instant, as which the condition's column has it.
+        raise _no_condition(log, wanted.where, str(error)) from error
     rejected, others = _rejected(lake, log, wanted, limit)
     dropped = lake.head(log.name).number(DUPLICATES, 0)
     return FoundRecords(log.name, landed, rejected, more or others, dropped)

@@ -37,7 +37,8 @@ def watermark(
         str | None, typer.Option(metavar="NAME", help="Of which partition that is said. [default: the whole log]")
     ] = None,
     log: Annotated[
-        str | None, typer.Option("--log", metavar="NAME", help="Which log, where the definition reads several.")
+        list[str] | None,
+        typer.Option("--log", metavar="NAME", help="Which log, where the definition reads several; may be repeated."),
     ] = None,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of what was said.")] = None,
     json: Json = False,
@@ -45,12 +46,15 @@ def watermark(
     """Show the watermark of a definition's log: by partition, and which of them hold it back.
 
     With --until, say that the input is complete until then: the watermark follows with the stream's next epoch, and a
-    record from before comes too late or late. It never goes back. Starts no Spark.
+    record from before comes too late or late. It never goes back. Of several logs, each that is complete is named with
+    a --log of its own. Starts no Spark.
     """
     output = Output(json)
     if until is None and (partition is not None or note is not None):
         raise UsageError("--partition and --note belong to --until, which says until when the input is complete")
-    logs = _chosen(load_any(definition), log, saying=until is not None)
+    logs = _chosen(load_any(definition), log or [], saying=until is not None)
+    if partition is not None and len(logs) > 1:
+        raise UsageError(f"--partition {partition} is of one log: name that one alone with --log")
     looking()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.commit.epoch_properties import progress_of
@@ -58,16 +62,19 @@ def watermark(
 
     lake = Lake(Settings())
     if until is not None:
-        (one,) = logs
-        completions, at = Completions(lake, one), parsed(until, "--until")
-        completions.say(at, partition, note)
+        said, at = [Completions(lake, one) for one in logs], parsed(until, "--until")
+        for completions in said:
+            completions.say(at, partition, note)
         if json:
-            output.data(
+            data: list[dict[str, Any]] = [
                 {"log": one.name, "complete_until": text(at), "partition": partition, "table": completions.table}
-            )
+                for one, completions in zip(logs, said, strict=True)
+            ]
+            output.data(data[0] if len(data) == 1 else {"logs": data})
         else:
-            of = f"log {one.name}" if partition is None else f"partition {partition} of log {one.name}"
-            output.text(f"said that {of} is complete until {time_text(at)}")
+            for one in logs:
+                of = f"log {one.name}" if partition is None else f"partition {partition} of log {one.name}"
+                output.text(f"said that {of} is complete until {time_text(at)}")
         return
     found = [(one, progress_of(lake, one.name) if lake.has(one.name) else None) for one in logs]
     if json:
@@ -81,17 +88,17 @@ def watermark(
             output.text(*_lines(one, progress))
 
 
-def _chosen(definition: AnyDefinition, name: str | None, *, saying: bool) -> Sequence[Log]:
-    """Choose among the logs of a definition: the one that is named, else all of them, but one to say something of."""
+def _chosen(definition: AnyDefinition, names: Sequence[str], *, saying: bool) -> Sequence[Log]:
+    """Choose among the logs of a definition: those that are named, else all of them, but one to say something of."""
     logs = definition.sources
-    names = log_names(logs)
-    if name is not None:
-        if found := [log for log in logs if log.name == name]:
-            return found
-        raise UsageError(f"--log {name}: {definition.name} reads no such log: expected one of {names}")
-    if saying and len(logs) > 1:
-        raise UsageError(f"{definition.name} reads {len(logs)} logs, {names}: say which is complete, with --log")
-    return logs
+    there = log_names(logs)
+    if unknown := [name for name in names if name not in {log.name for log in logs}]:
+        raise UsageError(f"--log {unknown[0]}: {definition.name} reads no such log: expected one of {there}")
+    if saying and not names and len(logs) > 1:
+        raise UsageError(
+            f"{definition.name} reads {len(logs)} logs, {there}: say which is complete, with a --log for each"
+        )
+    return [log for log in logs if log.name in names] if names else logs
 
 
 def _lines(log: Log, progress: Progress) -> Iterator[Any]:

@@ -36,7 +36,9 @@ def trace(
     ] = None,
     place: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE:OFFSET", help="Its place in the source: a file's line, a topic's offset."),
+        typer.Option(
+            metavar="SOURCE:OFFSET", help="Its place: the columns _source and _offset of the log, or of its rejected."
+        ),
     ] = None,
     where: Annotated[
         str | None, typer.Option(metavar="CONDITION", help="A condition on the log's columns: \"carrier = 'AA'\".")
