@@ -17,8 +17,10 @@ from pyspark.sql import SparkSession
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.model.base.conditions import Match
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.types import WHOLE
 from tailrace.sql.epoch.holds import due_terms
 from tailrace.sql.terms import Sql, added_up, in_order
+from tailrace.sql.wide_numbers import beyond, decimal, narrow
 from tests.support.duck import CONNECTION
 
 VALUES = {
@@ -49,6 +51,10 @@ VALUES = {
     "places are counted from 0": "TRANSFORM(ARRAY(5L, 6L), (one, place) -> one + place)",
     "a decimal is rounded as it is cast": "CAST(CAST('2.345' AS decimal(10,3)) AS decimal(10,2))",
 }
+for _number in (0, 1, -1, 10**18 - 1, 10**18, -(10**18), 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**38 - 1):
+    _wide = decimal(_number, WHOLE)
+    VALUES |= {f"{_number} as a bigint, or none": narrow(_wide), f"{_number} where it is no bigint": beyond(_wide)}
+VALUES["nothing as a bigint"] = narrow(f"CAST(NULL AS {WHOLE})")
 STRUCTS = (
     ("2L", "NULL", "NULL"), ("NULL", "1L", "'b'"), ("2L", "NULL", "'a'"), ("2L", "1L", "NULL"), ("NULL", "NULL", "'b'"),
     ("2L", "NULL", "NULL"), ("NULL", "1L", "'b'"),

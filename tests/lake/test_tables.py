@@ -18,8 +18,9 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.range_replacement import Replacing
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import runs_contract, signals_contract
+from tailrace.lake.schema.contracts import runs_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError, MovedError
+from tailrace.lake.schema.owned_tables import signals_contract
 from tailrace.model.samples import examples
 from tailrace.settings import Settings
 from tests.support.memory import MemoryLake

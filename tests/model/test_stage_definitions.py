@@ -338,7 +338,8 @@ class Keeps(Product):
 def test_L1_a_combiner_that_can_uncombine_does_so_in_a_later_stage() -> None:
     obeys(Product("cents"), [2, 3, 5])
     bills = later(what={"product": Product("cents")}, where=Fixed(hours(2)))
-    assert list(bills.parts) == ["product__came", "product__taken", "answer__records"]
+    sides = ["product__came", "product__came_failed", "product__taken", "product__taken_failed"]
+    assert list(bills.parts) == [*sides, "answer__records"]
     records = [{"who": "a", "cents": 7, "at": 0}, {"who": "b", "cents": 5, "at": 0}]
     assert [pane.values for pane in at_once(bills, records).panes] == [{"product": 7}, {"product": 5}]
 

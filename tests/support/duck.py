@@ -115,4 +115,4 @@ def _row(pipeline: Pipeline, row: dict[str, Any]) -> tuple[Any, ...]:
     version = (row["generation"], row["epoch"], row["pane_index"], row["retraction"], row["timing"], row["is_last"])
     answer = tuple(row["answer"].values()) if row.get("answer") else ()
     times = (row["watermark"], row["processing_time"])
-    return ("pane", *place, *version, *times, _exact(row[name] for name in pipeline.what), _exact(answer))
+    return ("pane", *place, *version, *times, _exact(row[name] for name in pipeline.answer_columns), _exact(answer))

@@ -60,7 +60,8 @@ def told_answers(found: Answers) -> str:
 
 def canonical(pane: Pane) -> tuple[Any, ...]:
     """A pane as a tuple that hashes and equals that of an equal pane: to compare panes as a multiset."""
-    values = tuple((name, *_plain(pane.values[name]), *_plain(pane.answer[name])) for name in sorted(pane.values))
+    names = sorted({*pane.values, *pane.answer})
+    values = tuple((name, *_plain(pane.values.get(name)), *_plain(pane.answer.get(name))) for name in names)
     version, retraction = tuple(pane.version), pane.retraction
     times = (pane.watermark, pane.processing_time)
     return (pane.key, pane.window, version, retraction, pane.timing, pane.is_last, *times, values)

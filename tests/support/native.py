@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +203,8 @@ def said_by_reference(
     """What the reference execution says, as the rows that a fold of an engine says."""
     said = Said()
     for pane in panes:
-        answer = tuple(pane.answer.values()) if pipeline.how.value == "discarding" else ()
+        names = pipeline.answer_columns
+        answer = tuple(map(pane.answer.get, names)) if pipeline.how.value == "discarding" else ()
         said[
             (
                 "pane",
@@ -215,7 +216,7 @@ def said_by_reference(
                 pane.is_last,
                 pane.watermark,
                 pane.processing_time,
-                _exact(pane.values.values()),
+                _exact(map(pane.values.get, names)),
                 _exact(answer),
             )
         ] += 1
@@ -237,9 +238,12 @@ def _exact(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(_comparable(value) for value in values)
 
 
+_DIGITS = Context(prec=80)
+
+
 def _comparable(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return value.normalize()
+        return value.normalize(_DIGITS)
     if isinstance(value, list):
         return tuple(map(_comparable, value))
     if isinstance(value, Row | dict):
@@ -252,7 +256,7 @@ def _comparable(value: Any) -> Any:
 
 def _pane_row(pipeline: Pipeline, row: Row) -> tuple[Any, ...]:
     key = _exact(row[name] for name in pipeline.key)
-    values = tuple(row[name] for name in pipeline.what)
+    values = tuple(row[name] for name in pipeline.answer_columns)
     answer = tuple(row["answer"]) if row.asDict().get("answer") else ()
     span = (row["window_start"], row["window_end"])
     version = (row["generation"], row["epoch"], row["pane_index"])

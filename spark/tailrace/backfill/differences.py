@@ -66,7 +66,7 @@ class OpenWindowsCorrected:
         place = [*keys, *SPAN]
         items = [f"COALESCE(c.{n}, s.{n}) AS {n}" for n in place]
         items += ["c._arrived AS arrived", *(f"c.{quoted(n)} AS {quoted(n)}" for n in self.parts)]
-        items += [f"c.{quoted(n)} AS {quoted(f'new_{n}')}" for n in pipeline.results]
+        items += [f"c.{quoted(n)} AS {quoted(f'new_{n}')}" for n in pipeline.answer_columns]
         items += [f"s.{quoted(n)} AS {quoted(f's_{n}')}" for n in self.rules.columns()]
         items += ["c._there IS NOT NULL AS computed", "s._there IS NOT NULL AS open"]
         both = side_by_side(("c", bracketed(computed)), ("s", state), equal_in("c", "s", keys, SPAN))
@@ -74,9 +74,9 @@ class OpenWindowsCorrected:
         held = self._held(held, state, reached)
         items = [f"COALESCE(f.{n}, h.{n}) AS {n}" for n in place]
         items += ["COALESCE(arrived, 0L) AS arrived", *(quoted(n) for n in self.parts)]
-        items += [quoted(f"new_{n}") for n in pipeline.results]
+        items += [quoted(f"new_{n}") for n in pipeline.answer_columns]
         items += [quoted(f"s_{n}") for n in self.rules.columns()]
-        items += [f"h.{quoted(n)} AS {quoted(f'old_{n}')}" for n in pipeline.results]
+        items += [f"h.{quoted(n)} AS {quoted(f'old_{n}')}" for n in pipeline.answer_columns]
         items += ["COALESCE(computed, false) AS computed", "COALESCE(open, false) AS open"]
         items += ["h._there IS NOT NULL AS answered", "COALESCE(h._merged_away, false) AS merged_away"]
         items.append("COALESCE(h._times, 1L) > 1 AS doubled")
@@ -99,7 +99,7 @@ class OpenWindowsCorrected:
 
     def _types(self) -> dict[str, str]:
         """Return the columns of `_beside` with their types."""
-        pipeline, results = self.pipeline, self.pipeline.results
+        pipeline, results = self.pipeline, self.pipeline.answer_columns
         return {
             **{name: pipeline.columns[name] for name in pipeline.key},
             **dict.fromkeys((*SPAN, "arrived"), "bigint"),
@@ -130,7 +130,7 @@ class OpenWindowsCorrected:
     def _changes(self, started: Relation, meant: Condition) -> Query:
         """Write the SQL that decides the `change` of each window, with the columns that `corrected` describes."""
         pipeline = self.pipeline
-        equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.results)
+        equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.answer_columns)
         equal += " AND NOT doubled"
         closed = f"computed = answered AND (NOT computed OR {equal})"
         # Of a window whose records were all taken back there is nothing to be found but in the state.
@@ -149,7 +149,7 @@ class OpenWindowsCorrected:
         change += "THEN 'changed' ELSE 'state' END AS change"
         items = [*names(pipeline), *SPAN, *(f"{quoted(n)} AS {quoted(f'part_{n}')}" for n in self.parts)]
         items += map(quoted, self.rules.columns())
-        items += [quoted(f"{which}_{n}") for which in ("new", "old") for n in pipeline.results]
+        items += [quoted(f"{which}_{n}") for which in ("new", "old") for n in pipeline.answer_columns]
         items += ["computed", "open", "gone", "merged_away", "computed AND NOT gone AS remains", change]
         written = self.written
         items += [f"{written.epoch}L AS epoch", f"{written.processing_time}L AS now"]

@@ -24,10 +24,10 @@ from tailrace.engines.batch.held_answers import held
 from tailrace.engines.batch.run_engine import choice_for, here_first, session_for
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.change.widening import widen
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.run_inputs import SeenRuns, seen_by_now
 from tailrace.lake.read.current_answers import held_by
@@ -213,7 +213,7 @@ def _read(lake: Lake, pipeline: Ranged, first: int, last: int) -> list[tuple[str
 def _check(lake: Lake, pipeline: Ranged, first: int, last: int) -> None:
     if first >= last:
         raise BackfillError(f"the range from {text(first)} to {text(last)} is empty: pass a --to later than --from")
-    check_definition(lake, pipeline)
+    widen(lake, pipeline)
 
 
 def _firsts(pipeline: Pipeline, first: int, last: int) -> dict[str, int]:

@@ -17,10 +17,10 @@ from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace, Trailing
 from tailrace.fold.poison import LARGEST, found, line_of, may_be_of_records
 from tailrace.fold.task_thread import TaskThread
-from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.events import Poisoned, WentOver
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import GENERATION, MEANING, generation_of, settle
+from tailrace.lake.change.widening import widen
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
@@ -66,7 +66,7 @@ class LedgerFold:
     ) -> None:
         self.lake, self.definition, self.sides, self.feeds = lake, definition, sides, feeds
         self.side = sides.first(definition)
-        check_definition(lake, definition)
+        widen(lake, definition)
         self._ensure()
         self.lease = Lease.take(lake, ledger_name(definition.name), landing)
         self.generation = self.lease.head.number("generation", 1)

@@ -13,6 +13,7 @@ from typing import NewType
 from tailrace.model.base.algebra import Term
 from tailrace.model.base.types import decimal_parts, element_type, struct_fields
 from tailrace.model.combiners.basic import Merge, Part
+from tailrace.sql import wide_numbers
 
 Query = NewType("Query", str)
 """A whole query of the common SQL, `SELECT …`. A text in an engine's own dialect is a plain `str`."""
@@ -88,6 +89,16 @@ def total(part: Part, of: str) -> str:
     return f"CAST({in_order(made, part.type) if part.merge is Merge.GATHER else made} AS {part.type})"
 
 
+def whole_total(part: Part, of: str) -> str:
+    """Write the aggregate of 64-bit numbers of a group that no number of them overflows.
+
+    Their upper and their lower halves are added up apart, as Spark adds up in 64 bits. DuckDB does in 128, where one
+    sum is left of it (`engines.duckdb.database.dialect`).
+    """
+    upper = f"CAST(SUM(SHIFTRIGHT({of}, 32)) AS {part.type})"
+    return f"CAST({upper} * 4294967296 + SUM({of} & 4294967295) AS {part.type})"
+
+
 def _highest(part: Part, of: str) -> str:
     """Write the aggregate of a group's highest values: those of all its lists with the maximum of their field."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
@@ -139,10 +150,10 @@ class Sql:
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     def add(self, a: Term, b: Term, type: str) -> Term:
-        return self._number(f"({a} + {b})", type)
+        return self._number(f"({self._roomy(a, type)} + {self._roomy(b, type)})", type)
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
-        return self._number(f"({a} - {b})", type)
+        return self._number(f"({self._roomy(a, type)} - {self._roomy(b, type)})", type)
 
     def multiply(self, a: Term, b: Term, type: str) -> Term:
         return self._number(f"({a} * {b})", type)
@@ -208,6 +219,39 @@ class Sql:
     def wide(self, a: Term) -> Term:
         return f"CAST({a} AS bigint)"
 
+    def real(self, a: Term, type: str) -> Term:
+        return wide_numbers.real(a, type)
+
+    def remainder(self, a: Term, unit: int, type: str) -> Term:
+        return wide_numbers.remainder(a, unit, type)
+
+    def quotient(self, a: Term, unit: int, type: str) -> Term:
+        return wide_numbers.quotient(a, unit, type)
+
+    def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
+        return wide_numbers.joined(high, low, unit, type)
+
+    def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
+        return wide_numbers.levelled(high, low, unit, type)
+
+    def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
+        return wide_numbers.real_of(high, low, unit, type)
+
+    def narrow(self, a: Term) -> Term:
+        return wide_numbers.narrow(a)
+
+    def beyond(self, a: Term) -> Term:
+        return wide_numbers.beyond(a)
+
+    def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
+        return wide_numbers.centred(n, total, squares, high, unit)
+
+    def text(self, *terms: Term) -> Term:
+        return f"({' || '.join(f'CAST({term} AS string)' for term in terms)})"
+
+    def listed(self, *terms: Term) -> Term:
+        return terms[0] if len(terms) == 1 else f"NULLIF(CONCAT_WS('; ', {', '.join(terms)}), '')"
+
     def stamped(self, at: Term, a: Term) -> Term:
         return f"IF({a} IS NULL, NULL, NAMED_STRUCT('at', {at}, 'value', {a}))"
 
@@ -260,8 +304,12 @@ class Sql:
         return f"CAST(SIZE({a}) AS bigint)"
 
     def ranked(self, a: Term, share: float) -> Term:
-        # TRY, since the list may be empty; the share is multiplied as a double, as in Python.
-        return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), GREATEST(1, CAST(CEIL({float(share)!r}D * SIZE({a})) AS int)))"
+        return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), {wide_numbers.rank(share, f'SIZE({a})')})"
+
+    def _roomy(self, term: Term, type: str) -> Term:
+        """Write a term of a sum so that Spark rounds no decimal away, as it does to make room for a 39th digit."""
+        roomy = wide_numbers.roomy_type(type)
+        return term if roomy == type else f"CAST({term} AS {roomy})"
 
     def _number(self, text: str, type: str) -> str:
         return text if decimal_parts(type) is None else f"CAST({text} AS {type})"

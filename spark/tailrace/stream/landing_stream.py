@@ -36,9 +36,9 @@ from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Files, Source
-from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.events import SourceBack, SourceLost
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.change.widening import widen
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.pipeline import Pipeline
@@ -91,7 +91,7 @@ class Stream:
         self._folding = TaskThread("folding", room=2)
         for stage in (stage for definition in pipelines for stage in chain(definition)):
             # Before any lease is taken, as a stream that runs is not to stop for a definition that cannot run.
-            check_definition(lake, stage)
+            widen(lake, stage)
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
         # A fold that is lost while the log is still ours was taken over by another process.

@@ -263,7 +263,7 @@ class _Audit(Audited):
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
         standing = Query(f"SELECT * FROM ({latest(self.pipeline, self.panes)}) WHERE NOT retraction")
-        columns = [*names(self.pipeline), *SPAN, *map(quoted, self.pipeline.results), "timing", *VERSION]
+        columns = [*names(self.pipeline), *SPAN, *map(quoted, self.pipeline.answer_columns), "timing", *VERSION]
         return self.same_rows("panes give the answers", columns, bracketed(standing), self.answers)
 
     def _closed(self) -> Condition:

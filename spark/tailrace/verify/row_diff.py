@@ -108,7 +108,7 @@ def _comparable(pipeline: Pipeline) -> dict[str, str]:
             if fields := _parts(pipeline, f"{name}."):
                 terms[name] = f"IF({name} IS NULL, NULL, NAMED_STRUCT({', '.join(fields)}))"
         elif name == "predecessors":
-            own = [n for n in predecessor_shape(pipeline) if n not in pipeline.parts]
+            own = [n for n in predecessor_shape(pipeline) if n not in part_types(pipeline)]
             fields = [*(f"'{n}', _old.{n}" for n in own), *_parts(pipeline, "_old.")]
             terms[name] = f"SORT_ARRAY(TRANSFORM(predecessors, _old -> NAMED_STRUCT({', '.join(fields)})))"
         elif name not in ("writer", "retraction"):
@@ -123,7 +123,10 @@ def _parts(pipeline: Pipeline, of: str) -> list[str]:
         term = f"{of}{quoted(name)}"
         if isinstance(shape, list):
             fields.append(f"'{name}', SORT_ARRAY({term})")
-        elif pipeline.parts[name].merge is not Merge.OWN:
+        elif name.endswith("_high"):
+            # A row from before there was the column has none there.
+            fields.append(f"'{name}', COALESCE({term}, 0)")
+        elif name not in pipeline.parts or pipeline.parts[name].merge is not Merge.OWN:
             fields.append(f"'{name}', {term}")
     return fields
 

@@ -135,7 +135,7 @@ class PythonAnswering(Answering):
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
         pipeline = self.pipeline
         parts = {name: part.type for name, part in pipeline.parts.items()}
-        columns = {**_windows(pipeline), **pipeline.results, **parts}
+        columns = {**_windows(pipeline), **pipeline.answer_columns, **parts}
         columns["_arrived"] = "bigint"
         made = self.session.by_key(rows, pipeline.key, partial(answerer, pipeline), columns)
         return Query(f"SELECT * FROM {made} WHERE {within}")

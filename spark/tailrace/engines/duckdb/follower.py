@@ -57,7 +57,13 @@ class ProcessFollower(AnswersFollowing):
         super().__init__(lake, pipeline, owner)
         self.connection = connection
         self.ledger = ledger_name(pipeline.name)
-        self._columns = [*names(pipeline), *SPAN, *(quoted(name) for name in pipeline.results), "timing", *VERSION]
+        self._columns = [
+            *names(pipeline),
+            *SPAN,
+            *(quoted(name) for name in pipeline.answer_columns),
+            "timing",
+            *VERSION,
+        ]
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
         """Tell whether what a merge may read fits this process's memory: the panes, and the files of answers."""

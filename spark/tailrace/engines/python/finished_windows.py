@@ -99,7 +99,7 @@ def answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.T
             for member in members[1:]:
                 parts = merged(parts, own[member])
             named = dict(zip(pipeline.key, key, strict=True))
-            yield named | {"window_start": span.start, "window_end": span.end} | results(parts) | parts
+            yield named | {"window_start": span.start, "window_end": span.end} | results(parts) | rules.levelled(parts)
 
     return answer
 

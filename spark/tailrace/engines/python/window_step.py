@@ -68,7 +68,7 @@ class PythonStep:
         return Transition(self.pipeline, Scalars())
 
     def _windows(self, held: pa.Table) -> dict[Key, dict[Window, Row]]:
-        names, parts = list(self._rules.columns()), list(self.pipeline.parts)
+        names = list(self._rules.columns())
         windows: dict[Key, dict[Window, Row]] = {}
         for held_row in held.to_pylist():
             row = {name: held_row[name] for name in names}
@@ -77,7 +77,7 @@ class PythonStep:
                     Window(old["window_start"], old["window_end"]),
                     old["generation"],
                     old["panes"],
-                    {part: old[part] for part in parts},
+                    self._unpacked(old),
                 )
                 for old in held_row.get("predecessors") or ()
             )
@@ -107,7 +107,7 @@ class PythonStep:
         )
         partial |= {name: row[name] for name in ("fresh", "fresh_on_time", "waiting_since", "settled")}
         for which in ("fired", "pending"):
-            partial[which] = {name: row[f"{which}_{name}"] for name in self.pipeline.parts}
+            partial[which] = self._packed({name: row[f"{which}_{name}"] for name in self.pipeline.parts})
         partial["trigger"] = {f"trigger_{name}": row[f"trigger_{name}"] for name in self.pipeline.when.slots()}
         return partial | {"predecessors": self._predecessors(row)}
 
@@ -118,7 +118,7 @@ class PythonStep:
                 "window_end": old.window.end,
                 "generation": old.generation,
                 "panes": old.panes,
-                **old.fired,
+                **self._packed(old.fired),
             }
             for old in row["predecessors"]
         ]
@@ -128,7 +128,25 @@ class PythonStep:
         row = self._ledger_row(PANE, pane.key, pane.window, **version, timing=pane.timing.value, writer=pane.writer)
         row |= {"retraction": pane.retraction, "watermark": pane.watermark, **pane.values, "answer": pane.answer}
         row |= {"event_time": pane.timestamp, "is_last": pane.is_last}
-        return row | ({"pending": pane.parts} if self._rules.discards and not pane.retraction else {})
+        pending = self._rules.discards and not pane.retraction and pane.parts is not None
+        return row | ({"pending": self._packed(pane.parts)} if pending else {})
+
+    def _packed(self, parts: Mapping[str, Any]) -> Row:
+        """Return an accumulator in the columns that tables keep it in (`sql.epoch.part_columns`)."""
+        row = self._rules.levelled(parts)
+        for name in self._kept:
+            whole, o = row[name], Scalars()
+            row[name], row[f"{name}_over"] = o.narrow(whole), o.beyond(whole)
+        return row
+
+    def _unpacked(self, kept: Mapping[str, Any]) -> Row:
+        """Return an accumulator that is in the columns that tables keep it in."""
+        row = {name: kept[name] for name in self.pipeline.parts}
+        return row | {name: kept[f"{name}_over"] for name in self._kept if row[name] is None}
+
+    @cached_property
+    def _kept(self) -> list[str]:
+        return [name for name, part in self.pipeline.parts.items() if part.kept]
 
     def _late(self, late: Late) -> Row:
         before = self.before.watermark if self.before else None

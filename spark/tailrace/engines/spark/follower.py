@@ -19,6 +19,7 @@ from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.read.current_answers import AnswersFollowing
 from tailrace.lake.schema.column_groups import SPAN, VERSION
+from tailrace.lake.schema.column_names import as_now
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
@@ -66,7 +67,7 @@ class Follower(AnswersFollowing):
 
     def _merge(self, view: Relation, *, fresh: bool, empty: bool) -> None:
         keys = names(self.pipeline)
-        results = [quoted(name) for name in self.pipeline.results]
+        results = [quoted(name) for name in self.pipeline.answer_columns]
         columns = [*keys, *SPAN, *results, "timing", *VERSION]
         span = None if fresh or empty else self._span(view)
         if span is None:
@@ -107,7 +108,9 @@ class Follower(AnswersFollowing):
             reader = reader.option("versionAsOf", until)
         else:
             reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
-        return reader.load(table).where(f"kind = '{PANE}'")
+        rows = reader.load(table)
+        items = as_now(self.lake.table(ledger_name(self.pipeline.name)), until) if since is None else None
+        return (rows if items is None else rows.selectExpr(*items)).where(f"kind = '{PANE}'")
 
     def _stamped(self, stamp: Mapping[str, str]) -> None:
         for name, value in stamp.items():

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pyiceberg.table import Table
+
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contract_diff import ContractChange, changes
-from tailrace.lake.schema.contracts import Contract
-from tailrace.lake.schema.lake_errors import OtherDefinitionError
+from tailrace.lake.schema.contract_diff import ContractChange, Effect, Kind, changes
+from tailrace.lake.schema.contracts import Contract, answer_contract, ledger_contract
+from tailrace.lake.schema.lake_errors import FormerShapeError, OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Definition, Windowless
+from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,27 @@ def drift(lake: Lake, contract: Contract) -> Drift:
     return Drift(lake.settings.namespace, contract, made, tuple(differences))
 
 
+def kept_by(lake: Lake, definition: Definition) -> list[Contract]:
+    """Return the contracts of a pipeline's tables that are there and have columns for what its accumulators hold."""
+    if not isinstance(definition, Pipeline):
+        return []
+    return [one for one in (ledger_contract(definition), answer_contract(definition)) if lake.has(one.table)]
+
+
+def lacking(contract: Contract, table: Table) -> list[ContractChange]:
+    """List the columns for what accumulators hold that a table lacks, as it was made by an earlier version."""
+    added = (one for one in changes(contract, table) if one.kind is Kind.ADD and one.effect is Effect.SAFE)
+    return [one for one in added if one.path[0] == UNANSWERED or (len(one.path) > 1 and one.path[0] in _HELD)]
+
+
+_HELD = ("fired", "pending", "predecessors", "answer")
+"""The columns of a ledger that have a field for each part of an accumulator, or for each result."""
+
+
 def check_definition(lake: Lake, pipeline: Definition) -> None:
     """Raise `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
+
+    Raises `FormerShapeError` where its tables lack columns that accumulators need (`lake.change.widening`).
 
     The meaning of a later stage includes the meanings of the stages before it.
     """
@@ -52,4 +74,10 @@ def check_definition(lake: Lake, pipeline: Definition) -> None:
             raise OtherDefinitionError(
                 f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
                 f"{pipeline.fingerprint}): {mend}"
+            )
+    for contract in kept_by(lake, pipeline):
+        if missing := lacking(contract, lake.table(contract.table)):
+            raise FormerShapeError(
+                f"{contract.table} has no column {', '.join(one.name for one in missing)}: it was made by an earlier "
+                "version, and nothing reads it rightly without; run `tailrace tables apply`, or start its stream"
             )

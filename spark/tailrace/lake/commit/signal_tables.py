@@ -11,7 +11,7 @@ from functools import cached_property
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.control_table import ControlTable
-from tailrace.lake.schema.contracts import complete_contract, signals_contract
+from tailrace.lake.schema.owned_tables import complete_contract, signals_contract
 from tailrace.model.base.time import instant, moment
 from tailrace.model.logs.log import Log
 

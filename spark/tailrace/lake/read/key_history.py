@@ -149,7 +149,7 @@ def _window(row: Mapping[str, Any]) -> Window:
 
 def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
     """Make a pane of a row of the ledger, which has the results' columns and those of a pane."""
-    values = {name: row[name] for name in pipeline.results}
+    values = {name: row.get(name) for name in pipeline.answer_columns}
     return LedgerPane(
         window=_window(row),
         version=Version(row["generation"], row["epoch"], row["pane_index"]),

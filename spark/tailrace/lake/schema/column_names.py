@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterable
 import pyarrow as pa
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 
 from tailrace.lake.schema.contracts import log_contract, spark_type
 from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.schema.shapes import type_text
 from tailrace.model.logs.log import Log
 
 
@@ -22,6 +24,54 @@ def schema_at(table: Table, snapshot: int | None) -> Schema:
     """Return the columns that a loaded table had as of a snapshot; its present ones where none is named."""
     at = None if snapshot is None else table.snapshot_by_id(snapshot)
     return table.schema() if at is None or at.schema_id is None else table.schemas()[at.schema_id]
+
+
+def as_now(table: Table, snapshot: int | None) -> list[str] | None:
+    """Write the columns that a loaded table has now, of rows with the columns as of a snapshot; null where one lacks.
+
+    They are terms of the common SQL. None where the columns are the same, or are not only more than they were.
+    """
+    before, now = schema_at(table, snapshot), table.schema()
+    if before.schema_id == now.schema_id or not grown(table, before):
+        return None
+    return [f"{_filled(f'`{f.name}`', _held(before.as_struct(), f), f.field_type)} AS `{f.name}`" for f in now.fields]
+
+
+def grown(table: Table, before: Schema) -> bool:
+    """Tell whether a table has the columns that it had before, under the same names, and perhaps more."""
+    return _grown(before.as_struct(), table.schema().as_struct())
+
+
+def _held(before: StructType, field: NestedField) -> IcebergType | None:
+    return next((one.field_type for one in before.fields if one.field_id == field.field_id), None)
+
+
+def _grown(before: IcebergType, now: IcebergType) -> bool:
+    """Tell whether a type has the fields that it had, under the same names, and perhaps more."""
+    if isinstance(before, StructType) and isinstance(now, StructType):
+        there = {field.field_id: field for field in now.fields}
+        return all(
+            (own := there.get(field.field_id)) is not None
+            and own.name == field.name
+            and _grown(field.field_type, own.field_type)
+            for field in before.fields
+        )
+    if isinstance(before, ListType) and isinstance(now, ListType):
+        return _grown(before.element_type, now.element_type)
+    return before == now
+
+
+def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
+    if before is None:
+        return f"CAST(NULL AS {type_text(now)})"
+    if before == now:
+        return term
+    if isinstance(before, ListType) and isinstance(now, ListType):
+        return f"TRANSFORM({term}, _one -> {_filled('_one', before.element_type, now.element_type)})"
+    assert isinstance(before, StructType)
+    assert isinstance(now, StructType)
+    inner = (f"'{f.name}', {_filled(f'{term}.`{f.name}`', _held(before, f), f.field_type)}" for f in now.fields)
+    return f"IF({term} IS NULL, CAST(NULL AS {type_text(now)}), NAMED_STRUCT({', '.join(inner)}))"
 
 
 def declared_types(log: Log) -> dict[str, str]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tailrace.lake.schema.table_names import complete_name, ledger_name, rejected_name, runs_name, signals_name
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
 from tailrace.lake.schema.time_spans import reach_of_log, reach_of_windows, spanned
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.chain import Definition, Ranged, Windowless
@@ -108,8 +109,9 @@ def rejected_contract(log: Log) -> Contract:
         "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
         "error": Column("string", "why it was rejected", required=True),
     }
-    doc = f"records that log {log.name} rejected"
-    return Contract(rejected_name(log.name), doc, columns | _provenance(), key=PLACE)
+    return Contract(
+        rejected_name(log.name), f"records that log {log.name} rejected", columns | _provenance(), key=PLACE
+    )
 
 
 def _provenance() -> dict[str, Column]:
@@ -124,27 +126,7 @@ def _provenance() -> dict[str, Column]:
 _KIND = "partial (state after the epoch), pane (what came out), late, or rejected by a step"
 _LEFT = "late, rejected"
 _STAMPED = "; pane: when its answer happened"
-
-
-def signals_contract(log: Log) -> Contract:
-    """Declare the table of the signals from outside that triggers of the log's pipelines wait for. Append only."""
-    columns = {
-        "name": Column("string", "which signal", required=True),
-        "at": Column("timestamp", "when it was sent", required=True),
-        "note": Column("string", "why, for people"),
-    }
-    return Contract(signals_name(log.name), f"signals to the pipelines of log {log.name}", columns)
-
-
-def complete_contract(log: Log) -> Contract:
-    """Declare the append-only table that says, by who knows, until when input is complete: the watermark moves (T3)."""
-    columns = {
-        "complete_until": Column("timestamp", "all records before this instant have come", required=True),
-        "partition": Column("string", "of which partition of the source; null for the whole log"),
-        "at": Column("timestamp", "when it was said", required=True),
-        "note": Column("string", "why, for people"),
-    }
-    return Contract(complete_name(log.name), f"until when the input of log {log.name} is complete", columns)
+_NULL = "the results that are null since they left their type, each with why"
 
 
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
@@ -154,7 +136,7 @@ def key_columns(pipeline: Pipeline) -> dict[str, str]:
 
 def part_types(pipeline: Pipeline) -> dict[str, Shape]:
     """Return the shapes of the accumulator's parts, by column name."""
-    return {name: shape_of(part.type) for name, part in pipeline.parts.items()}
+    return {own: shape_of(type) for name, part in pipeline.parts.items() for own, type in part.columns(name).items()}
 
 
 def shape_of(type: str) -> Shape:
@@ -181,7 +163,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
     """Declare the ledger of a pipeline: partials, panes, late and rejected records, one commit an epoch."""
     keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
     slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
-    parts = part_types(pipeline)
+    parts, said = part_types(pipeline), pipeline.what
     columns = {
         "kind": Column("string", _KIND, required=True),
         **keys,
@@ -196,7 +178,10 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "watermark": Column("timestamp", "pane: the watermark it fired at; late: the one it was judged by"),
         "processing_time": Column("timestamp", "the epoch's processing time"),
         "writer": Column("string", "pane: stream or backfill"),
-        **{name: Column(shape_of(type), f"pane: {pipeline.what[name]!r}") for name, type in pipeline.results.items()},
+        **{
+            name: Column(shape_of(type), f"pane: {said.get(name, _NULL)}")
+            for name, type in pipeline.answer_columns.items()
+        },
         "fresh": Column("bigint", "partial: records in no pane yet"),
         "fresh_on_time": Column("bigint", "partial: those of them that came before the watermark passed the window"),
         "waiting_since": Column("timestamp", "partial: processing time of the first of them"),
@@ -214,7 +199,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
     if slots:
         columns["trigger"] = Column(dict(slots), "partial: what the trigger remembers")
     if pipeline.how.value == "discarding":
-        answer = {name: shape_of(type) for name, type in pipeline.results.items()}
+        answer = {name: shape_of(type) for name, type in pipeline.answer_columns.items()}
         columns["answer"] = Column(answer, "pane: the answer of everything so far")
     if pipeline.where.merges:
         shape = predecessor_shape(pipeline)
@@ -226,24 +211,32 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
 
 def answer_contract(pipeline: Pipeline) -> Contract:
     """Declare the answers of a pipeline: one row for each key and window, the latest version."""
+    said = pipeline.what
     columns = {
         **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
         "window_start": Column("timestamp", "the window's start, inclusive", required=True),
         "window_end": Column("timestamp", "the window's end, exclusive", required=True),
-        **{name: Column(shape_of(type), repr(pipeline.what[name])) for name, type in pipeline.results.items()},
+        **{name: Column(shape_of(type), f"{said.get(name, _NULL)}") for name, type in pipeline.answer_columns.items()},
         "timing": Column("string", "of the pane that gave it: early, on_time, late or correction"),
         "generation": Column("bigint", "version: generation", required=True),
         "epoch": Column("bigint", "version: epoch", required=True),
         "pane_index": Column("bigint", "version: pane index", required=True),
     }
     doc = f"the current answer of pipeline {pipeline.name}"
-    layout = MappingProxyType(PROPERTIES | MERGE_ON_READ)
-    key = (*key_columns(pipeline), "window_start", "window_end")
     retention = "every answer until it is taken back; one that another took the place of is in the ledger"
     spans = spanned("window_end", reach_of_windows(pipeline.where))
     # Who follows the ledger rewrites the files of windows that changed: few, where a file holds windows of few ends.
     order = ("window_end", *key_columns(pipeline))
-    return Contract(pipeline.name, doc, columns, spans, layout, key=key, sort_by=order, retention=retention)
+    return Contract(
+        pipeline.name,
+        doc,
+        columns,
+        spans,
+        PROPERTIES | MERGE_ON_READ,
+        key=(*key_columns(pipeline), *SPAN),
+        sort_by=order,
+        retention=retention,
+    )
 
 
 def runs_contract(pipeline: Ranged) -> Contract:

@@ -48,3 +48,7 @@ class DamagedError(LakeError):
             f"{what}, {file}, {found}{others}: nothing was written, and no other file is touched; put it back from a "
             "copy of the lake, or from an earlier version of the bucket, and run this again"
         )
+
+
+class FormerShapeError(LakeError):
+    """A table that an earlier version made, and that lacks columns which nothing can do without."""

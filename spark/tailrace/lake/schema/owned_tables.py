@@ -8,17 +8,16 @@ from tailrace.lake.schema.contracts import (
     Column,
     Contract,
     answer_contract,
-    complete_contract,
     ledger_of,
     log_contract,
     rejected_contract,
     runs_contract,
-    signals_contract,
 )
-from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
+from tailrace.lake.schema.table_names import LEDGER, complete_name, ledger_name, rejected_name, signals_name
 from tailrace.model.definition.chain import Definition, Windowless, chain, keeping_answers
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import Log
 
 
 def contracts(definition: Definition) -> list[Contract]:
@@ -33,6 +32,27 @@ def contracts(definition: Definition) -> list[Contract]:
         return landed
     answers = [] if isinstance(definition, Windowless) else [answer_contract(definition)]
     return [*landed, *answers, runs_contract(definition)]
+
+
+def signals_contract(log: Log) -> Contract:
+    """Declare the table of the signals from outside that triggers of the log's pipelines wait for. Append only."""
+    columns = {
+        "name": Column("string", "which signal", required=True),
+        "at": Column("timestamp", "when it was sent", required=True),
+        "note": Column("string", "why, for people"),
+    }
+    return Contract(signals_name(log.name), f"signals to the pipelines of log {log.name}", columns)
+
+
+def complete_contract(log: Log) -> Contract:
+    """Declare the append-only table that says, by who knows, until when input is complete: the watermark moves (T3)."""
+    columns = {
+        "complete_until": Column("timestamp", "all records before this instant have come", required=True),
+        "partition": Column("string", "of which partition of the source; null for the whole log"),
+        "at": Column("timestamp", "when it was said", required=True),
+        "note": Column("string", "why, for people"),
+    }
+    return Contract(complete_name(log.name), f"until when the input of log {log.name} is complete", columns)
 
 
 def commits_contract(table: str) -> Contract:

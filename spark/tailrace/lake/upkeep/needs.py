@@ -17,8 +17,8 @@ from tailrace.lake.catalog.lake import MAIN, Lake, ref_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.readers import STAMP, needed_of
 from tailrace.lake.commit.retention import Going, expired
-from tailrace.lake.schema.contracts import Contract, complete_contract, signals_contract
-from tailrace.lake.schema.owned_tables import archives, contracts
+from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.owned_tables import archives, complete_contract, contracts, signals_contract
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables, runs_of
 from tailrace.lake.upkeep.rewriting import partition_of

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.base.errors import AnswerError
 from tailrace.model.base.time import instant
-from tailrace.model.base.types import decimal_parts
+from tailrace.model.base.types import WHOLE, decimal_parts, exact, power
 
 Term: TypeAlias = Any
 """A value of the algebra: a Python value for `Scalars`, an SQL expression for the native execution."""
@@ -93,6 +93,45 @@ class Algebra(Protocol):
     def wide(self, a: Term) -> Term:
         """Convert a value of an int column to a bigint; null of null."""
 
+    def real(self, a: Term, type: str) -> Term:
+        """Convert a number of `type`, a bigint or a decimal, to the double that is closest."""
+
+    def remainder(self, a: Term, unit: int, type: str) -> Term:
+        """Divide a decimal of `type` by ten to the power `unit` of its last digits; return what is left, signed as a.
+
+        It is the number's last `unit` digits.
+        """
+
+    def quotient(self, a: Term, unit: int, type: str) -> Term:
+        """Divide a decimal of `type` as `remainder` does, and return the whole number that its other digits are."""
+
+    def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
+        """Put a number of `type` together of sums of the last `unit` digits and of the others; null if it is none."""
+
+    def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
+        """Return the one form of such sums: none and the number if it is of `type`, else its digits above and below."""
+
+    def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
+        """Convert such a number, which may have more digits than its type, to the double that is closest."""
+
+    def narrow(self, a: Term) -> Term:
+        """Convert a whole number of 38 digits to a bigint; null where it is none."""
+
+    def beyond(self, a: Term) -> Term:
+        """Return a whole number of 38 digits that is no bigint; null of one that is."""
+
+    def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
+        """Compute n times the squares less the square of the total as the double that is closest.
+
+        All are whole numbers; `squares` are the last `unit` digits of the total of the squares, `high` the others.
+        """
+
+    def text(self, *terms: Term) -> Term:
+        """Write texts and whole numbers of 38 digits side by side; null where one is null."""
+
+    def listed(self, *terms: Term) -> Term:
+        """Write the texts that are not null side by side, with a semicolon between two; null where there are none."""
+
     def stamped(self, at: Term, a: Term) -> Term:
         """Pair a value with an instant in microseconds, by which it is ordered first; null of a null value."""
 
@@ -156,7 +195,7 @@ def _fit(value: Any, type: str) -> Any:
     if parts is None:
         if isinstance(value, int) and not -_BIGINT <= value < _BIGINT:
             raise AnswerError(f"{value} does not fit a bigint: declare the column decimal(38,0)")
-    elif abs(value) >= 10 ** (parts[0] - parts[1]):
+    elif not _inside(value, type):
         raise AnswerError(f"{value} does not fit {type}: declare the column with fewer decimals")
     return value
 
@@ -177,6 +216,8 @@ class Scalars:
     def add(self, a: Term, b: Term, type: str) -> Term:
         if type == "bigint" and -_BIGINT <= (total := a + b) < _BIGINT:
             return total
+        if type == WHOLE and _whole(a, b):
+            return a + b
         return _fit(a + b if _whole(a, b) else _EXACT.add(a, b), type)
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
@@ -243,6 +284,43 @@ class Scalars:
     def wide(self, a: Term) -> Term:
         return a
 
+    def real(self, a: Term, type: str) -> Term:
+        return float(a)
+
+    def remainder(self, a: Term, unit: int, type: str) -> Term:
+        return _EXACT.remainder(a, power(unit, type))
+
+    def quotient(self, a: Term, unit: int, type: str) -> Term:
+        return int(_EXACT.divide_int(a, power(unit, type)))
+
+    def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
+        number = _EXACT.fma(high, power(unit, type), low)
+        return number if _inside(number, type) else None
+
+    def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
+        number = _EXACT.fma(high, power(unit, type), low)
+        if _inside(number, type):
+            return 0, number
+        return self.quotient(number, unit, type), self.remainder(number, unit, type)
+
+    def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
+        return float(_EXACT.fma(high, power(unit, type), low))
+
+    def narrow(self, a: Term) -> Term:
+        return int(a) if -_BIGINT <= a < _BIGINT else None
+
+    def beyond(self, a: Term) -> Term:
+        return None if -_BIGINT <= a < _BIGINT else a
+
+    def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
+        return float(n * (int(squares) + int(high) * 10**unit) - int(total) ** 2)
+
+    def text(self, *terms: Term) -> Term:
+        return None if any(term is None for term in terms) else "".join(map(str, terms))
+
+    def listed(self, *terms: Term) -> Term:
+        return "; ".join(term for term in terms if term is not None) or None
+
     def stamped(self, at: Term, a: Term) -> Term:
         return None if a is None else {"at": at, "value": a}
 
@@ -299,7 +377,7 @@ class Scalars:
         return len(a)
 
     def ranked(self, a: Term, share: float) -> Term:
-        return sorted(a, key=place)[max(0, ceil(share * len(a)) - 1)] if a else None
+        return sorted(a, key=place)[max(0, ceil(exact(share) * len(a)) - 1)] if a else None
 
 
 def place(value: Any) -> tuple[bool, bool, Any]:
@@ -308,6 +386,12 @@ def place(value: Any) -> tuple[bool, bool, Any]:
         return (True, False, tuple(place(one) for one in value.values()))
     odd = value != value
     return (value is not None, odd, 0 if odd or value is None else value)
+
+
+def _inside(value: Any, type: str) -> bool:
+    """Tell whether a number has no more digits than a decimal type. `abs` would round it to 28 of them."""
+    end = power((decimal_parts(type) or (0, 0))[0], type)
+    return bool(end.copy_negate() < value < end)
 
 
 def _whole(a: Any, b: Any) -> bool:

@@ -14,7 +14,7 @@ RESERVED = frozenset({
     "kind", "window_start", "window_end", "generation", "epoch", "pane_index", "timing", "retraction", "watermark",
     "processing_time", "writer", "answer", "fired", "pending", "trigger", "predecessors", "gone", "fresh",
     "fresh_on_time", "waiting_since", "panes", "settled", "settled_index", "is_last", "arrived", "latest",
-    "event_time", "behind", "reason", "source_partition", "source_offset", "when",
+    "event_time", "behind", "reason", "unanswered", "source_partition", "source_offset", "when",
 })
 # fmt: on
 """Column names that the tables of a pipeline use themselves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from functools import lru_cache
 
 INTEGERS = ("int", "bigint")
@@ -10,6 +11,12 @@ SIMPLE = ("string", "boolean", *INTEGERS, "double", "date", "timestamp")
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 
 MAX_PRECISION = 38
+
+WHOLE = f"decimal({MAX_PRECISION},0)"
+"""The type of whole numbers that no number of 64-bit ones can leave when they are added up."""
+
+ROOM = 10
+"""The digits that a total has beyond those of its values: it holds ten billion of the largest."""
 
 
 @lru_cache(maxsize=256)
@@ -79,4 +86,32 @@ def sum_type(name: str) -> str:
     parts = decimal_parts(name)
     if parts is None:
         return "bigint"
-    return f"decimal({min(MAX_PRECISION, parts[0] + 10)},{parts[1]})"
+    return f"decimal({min(MAX_PRECISION, parts[0] + ROOM)},{parts[1]})"
+
+
+def outgrown(name: str) -> bool:
+    """Tell whether a total of a few values of type `name` may leave its type, `sum_type(name)`.
+
+    >>> outgrown("bigint"), outgrown("int"), outgrown("decimal(27,2)"), outgrown("decimal(28,2)")
+    (True, False, False, True)
+    """
+    parts = decimal_parts(name)
+    return name == "bigint" if parts is None else parts[0] + ROOM >= MAX_PRECISION
+
+
+def power(unit: int, type: str) -> Decimal:
+    """Return ten to the power `unit`, counted in units of the last digit of a decimal type.
+
+    >>> power(3, "decimal(10,2)"), power(1, "decimal(10,2)")
+    (Decimal('1E+1'), Decimal('0.1'))
+    """
+    return Decimal(1).scaleb(unit - (decimal_parts(type) or (0, 0))[1])
+
+
+def exact(share: float) -> Decimal:
+    """Return a share just as a definition says it, and not as the double that is next to it.
+
+    >>> exact(0.28) * 25, 0.28 * 25
+    (Decimal('7.00'), 7.000000000000001)
+    """
+    return Decimal(repr(share))

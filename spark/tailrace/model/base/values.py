@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cache, partial
 from math import isinf
 from typing import Any
@@ -56,10 +56,14 @@ def number(value: Any, type: str) -> Any:
         return value if value in _WHOLE[type] else no_value()
     exact = Decimal(value)
     precision, scale = decimal_parts(type) or (None, 0)
-    if not exact.is_finite() or exact != round(exact, scale):
+    if not exact.is_finite() or exact.adjusted() > _DIGITS.prec // 2:
+        raise ValueError
+    # In a context of its own: the usual one rounds to 28 digits.
+    made = exact.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
+    if exact != made:
         raise ValueError
     if precision is not None:
-        return round(exact, scale) if abs(exact) < 10 ** (precision - scale) else no_value()
+        return made if made.is_zero() or made.adjusted() < precision - scale else no_value()
     return int(exact) if int(exact) in _WHOLE[type] else no_value()
 
 
@@ -75,6 +79,8 @@ def _double(value: Any) -> float:
     lost = made != value if isinstance(value, int) else isinf(made) or (made == 0 and value != 0)
     return no_value() if lost and not isinstance(value, float) else made
 
+
+_DIGITS = Context(prec=160)
 
 _WHOLE = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
 """The whole numbers of each type."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
-from tailrace.model.base.types import is_exact_number, sum_type
+from tailrace.model.base.types import MAX_PRECISION, WHOLE, is_exact_number, outgrown, sum_type
 
 
 class Merge(Enum):
@@ -44,7 +44,9 @@ class Merge(Enum):
 class Part:
     """A part of an accumulator: its name, its column type, and how it merges.
 
-    `most` is how many values `Merge.TOP` keeps, `by` the field that `Merge.HIGHEST` goes by.
+    `most` is how many values `Merge.TOP` keeps, `by` the field that `Merge.HIGHEST` goes by. A part that is `kept` as
+    another type has that one in tables, beside a column of its own type for what does not fit (`columns`). A part with
+    a `unit` is of the last digits of numbers, so many of them; part `<name>_high` is of the numbers above these.
     """
 
     name: str
@@ -52,6 +54,12 @@ class Part:
     merge: Merge
     most: int = 0
     by: str = ""
+    kept: str = ""
+    unit: int = 0
+
+    def columns(self, name: str) -> dict[str, str]:
+        """Return the columns that the part has in tables where it is called `name`, with their types."""
+        return {name: self.kept, f"{name}_over": self.type} if self.kept else {name: self.type}
 
     @property
     def is_list(self) -> bool:
@@ -121,9 +129,46 @@ class Combiner:
         """Return the result's column type."""
         raise NotImplementedError
 
+    def leaves(self, type: str | None) -> bool:
+        """Tell whether a result over a column of this type may leave its own type, and is null then."""
+        return False
+
+    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        """Say why an accumulator has no result, as a text; null where it has one, or where it is of no values."""
+        return o.literal(None, "string")
+
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         """Find the faults of the combiner over a column of this type."""
         return ()
+
+
+UNIT = 28
+"""The digits of numbers that a total of large decimals adds up by themselves: a billion of them have room."""
+
+
+def total_parts(name: str, type: str) -> tuple[Part, ...]:
+    """Return the parts of an exact total of values of this type, which no number of them overflows.
+
+    >>> [part.name for type in ("int", "bigint", "decimal(30,2)") for part in total_parts("total", type)]
+    ['total', 'total', 'total', 'total_high']
+    """
+    if not outgrown(type):
+        return (Part(name, sum_type(type), Merge.ADD),)
+    if type == "bigint":
+        return (Part(name, WHOLE, Merge.ADD, kept="bigint"),)
+    return split_parts(name, sum_type(type))
+
+
+def split_parts(name: str, type: str) -> tuple[Part, Part]:
+    """Return the two parts of a total of this type: of the last digits of numbers, and of the numbers above them."""
+    return Part(name, type, Merge.ADD, unit=UNIT), Part(f"{name}_high", WHOLE, Merge.ADD)
+
+
+def lifted_total(o: Algebra, number: Term, type: str) -> tuple[Term, ...]:
+    """Return what a number, which is not null, adds to each of the parts of `total_parts`."""
+    if type == "bigint" or not outgrown(type):
+        return (number,)
+    return (o.remainder(number, UNIT, sum_type(type)), o.quotient(number, UNIT, sum_type(type)))
 
 
 def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
@@ -158,17 +203,25 @@ class Count(Combiner):
 
 @dataclass(frozen=True)
 class _Total(Combiner):
-    """The base of `Sum` and `Mean`: an exact total and the number of values in it."""
+    """The base of `Sum` and `Mean`: an exact total and the number of values in it.
+
+    The total never overflows: it is of 38 digits where it is of 64-bit numbers, and in two parts where it is of
+    decimals that have nearly as many.
+    """
 
     column: str
     uncombines: ClassVar[bool] = True
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        return (Part("total", sum_type(type or "bigint"), Merge.ADD), Part("n", "bigint", Merge.ADD))
+        # A table that is there takes a new column of the accumulator as the last one.
+        total, *high = total_parts("total", type or "bigint")
+        return (total, Part("n", "bigint", Merge.ADD), *high)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         zero = o.literal(0, "bigint")
-        return (_has(o, value, value, zero), _has(o, value, o.literal(1, "bigint"), zero))
+        number = _has(o, value, value, zero)
+        total, *high = lifted_total(o, number, type or "bigint")
+        return (total, _has(o, value, o.literal(1, "bigint"), zero), *high)
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         if type is not None and not is_exact_number(type):
@@ -191,10 +244,31 @@ class Sum(_Total):
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         none = o.equal(parts["n"], o.literal(0, "bigint"))
-        return o.choose(none, o.literal(None, "null"), parts["total"])
+        return o.choose(none, o.literal(None, "null"), self._total(o, parts, type or "bigint"))
 
     def result_type(self, type: str | None) -> str:
         return sum_type(type or "bigint")
+
+    def leaves(self, type: str | None) -> bool:
+        return outgrown(type or "bigint")
+
+    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        type = type or "bigint"
+        out = f"out of {sum_type(type)}"
+        if type == "bigint":
+            return o.text(
+                o.beyond(parts["total"]), o.literal(f" is {out}: declare {self.column} decimal(19,0)", "string")
+            )
+        why = o.literal(f"a total of more than {MAX_PRECISION} digits is {out}", "string")
+        return o.choose(o.missing(self._total(o, parts, type)), why, o.literal(None, "string"))
+
+    def _total(self, o: Algebra, parts: Mapping[str, Term], type: str) -> Term:
+        """Return the total; null where it leaves its type."""
+        if not outgrown(type):
+            return parts["total"]
+        if type == "bigint":
+            return o.narrow(parts["total"])
+        return o.joined(parts["total_high"], parts["total"], UNIT, sum_type(type))
 
 
 @dataclass(frozen=True)
@@ -211,7 +285,13 @@ class Mean(_Total):
         none = o.equal(parts["n"], zero)
         # The divisor is kept off zero because an SQL engine may compute both branches.
         divisor = o.choose(none, o.literal(1, "bigint"), parts["n"])
-        return o.choose(none, o.literal(None, "null"), o.ratio(parts["total"], divisor))
+        return o.choose(none, o.literal(None, "null"), o.ratio(self._real(o, parts, type or "bigint"), divisor))
+
+    def _real(self, o: Algebra, parts: Mapping[str, Term], type: str) -> Term:
+        """Return the total as a double."""
+        if type == "bigint" or not outgrown(type):
+            return o.real(parts["total"], WHOLE if type == "bigint" else sum_type(type))
+        return o.real_of(parts["total_high"], parts["total"], UNIT, sum_type(type))
 
     def result_type(self, type: str | None) -> str:
         return "double"

@@ -7,13 +7,14 @@ everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault, RecordError, failure
-from tailrace.model.base.types import element_type, is_type
+from tailrace.model.base.types import element_type, is_type, struct_fields
+from tailrace.model.base.values import fitting
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.windows.windows import Windowing
 
@@ -48,14 +49,78 @@ _COUNTS = "array<struct<value:bigint,n:bigint>>"
 """Numbers with their counts: the only state type that is neither a column type nor a list of one."""
 
 
+FAILED = "_failed"
+"""The end of the name of the part that says why another, of a combiner of one's own, has no value any more."""
+
+Guarded: TypeAlias = "tuple[Any, str | None]"
+"""An accumulator of a combiner of one's own: its state, or null and why there is none."""
+
+
+def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
+    """Merge two accumulators by the combiner's own code; one that fails has failed for good, whatever comes after.
+
+    Where it depends on the order what fails first, what is said of it does not.
+    """
+    whys = [why for _, why in (a, b) if why is not None]
+    if whys:
+        return None, min(whys)
+    try:
+        merged = part.merged(_NONE, a[0], b[0])
+    except Exception as error:
+        return None, f"merge raised {type(error).__name__}"
+    return _of_state(merged, part.type)
+
+
+def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequence[Term]) -> tuple[Term, ...]:
+    """Merge two accumulators part by part, those of code of one's own with what says why they have failed."""
+    merged: list[Term] = []
+    for place, part in enumerate(parts):
+        if len(merged) > place:
+            continue
+        if place + 1 < len(parts) and parts[place + 1].name == f"{part.name}{FAILED}":
+            merged += guarded(part, (a[place], a[place + 1]), (b[place], b[place + 1]))
+        else:
+            merged.append(part.merged(o, a[place], b[place]))
+    return tuple(merged)
+
+
+_NONE: Any = None
+"""No algebra: code of one's own is given none."""
+
+
+def _of_state(state: Any, type: str) -> Guarded:
+    try:
+        return _of_type(state, type), None
+    except _NO_VALUE:
+        return None, f"the state is out of {type}"
+
+
+_NO_VALUE = (ValueError, TypeError, ArithmeticError)
+"""What converting a value to a type that it is not of raises."""
+
+
+def _of_type(value: Any, type: str) -> Any:
+    """Convert a value, or null, to a state's or a result's type. Raises one of `_NO_VALUE` where it is none of it."""
+    if value is None or struct_fields(element := element_type(type) or type) is not None:
+        return value
+    return [fitting(element)(one) for one in value] if element != type else fitting(type)(value)
+
+
 def _is_state(type: object) -> bool:
     if not isinstance(type, str):
         return False
     return type == _COUNTS or is_type(element_type(type) or type)
 
 
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error!s:.200}"
+
+
 class OwnCombiner(Combiner):
     """The base of combiners of one's own: write `zero`, `add`, `merge` and `output`, and say the types.
+
+    Where its code raises, or makes what is not of its types, the window's result is null from then on, and `unanswered`
+    says why (rule X7); other windows and results go on.
 
     `state` is the type of the accumulator: a column type, or `array<...>` of one. `gives` is the result's type. Where
     they depend on the column's type, write `state_type` and `result_type`. A record without a value in `column` is not
@@ -69,6 +134,9 @@ class OwnCombiner(Combiner):
     state: str = "bigint"
     gives: str = "bigint"
     uncombines: ClassVar[bool] = False
+
+    fails: ClassVar[bool] = True
+    """Whether its methods may raise, or make what is not of its types: a window's result is then null, with why."""
 
     def zero(self) -> Any:
         """Return the accumulator of no records."""
@@ -102,19 +170,50 @@ class OwnCombiner(Combiner):
         return ()
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """Return the accumulator's single part."""
-        return (OwnPart("state", self.state_type(type), Merge.OWN, combiner=self),)
+        """Return the accumulator's part and, where it may fail, the one that says why it has."""
+        return self.own_parts("state", type)
+
+    def own_parts(self, name: str, type: str | None) -> tuple[Part, ...]:
+        """Return the parts of an accumulator that has this name."""
+        state = OwnPart(name, self.state_type(type), Merge.OWN, combiner=self)
+        return (state, Part(f"{name}{FAILED}", "string", Merge.LEAST)) if self.fails else (state,)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         """Return the accumulator of one record. Raises `RecordError` where that fails: it is the record's own fault."""
         try:
-            return (self.zero() if value is None and self.column is not None else self.add(self.zero(), value),)
+            added = self.zero() if value is None and self.column is not None else self.add(self.zero(), value)
         except Exception as error:
             raise RecordError(f"{self.__class__.__name__}: {failure(error)}") from error
+        return _of_state(added, self.state_type(type)) if self.fails else (added,)
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Compute the result of an accumulator."""
-        return self.output(parts["state"])
+        """Compute the result of an accumulator; null where it has failed, or fails now."""
+        return self.answered(parts, ("state",), self.output, type)[0]
+
+    def leaves(self, type: str | None) -> bool:
+        """Tell whether the combiner's code may fail."""
+        return self.fails
+
+    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        """Say why an accumulator has no result."""
+        return self.answered(parts, ("state",), self.output, type)[1]
+
+    def answered(
+        self, parts: Mapping[str, Term], names: Sequence[str], output: Callable[..., Any], type: str | None
+    ) -> Guarded:
+        """Compute a result from the parts of these names, or say why there is none."""
+        if not self.fails:
+            return output(*(parts[name] for name in names)), None
+        if whys := [why for name in names if (why := parts[f"{name}{FAILED}"]) is not None]:
+            return None, min(whys)
+        try:
+            made = output(*(parts[name] for name in names))
+        except Exception as error:
+            return None, f"output raised {_said(error)}"
+        try:
+            return _of_type(made, self.result_type(type)), None
+        except _NO_VALUE:
+            return None, f"{made!r:.80} is out of {self.result_type(type)}"
 
     def result_type(self, type: str | None) -> str:
         """Return the result's type."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tailrace.model.base.algebra import Algebra, Scalars, Term
-from tailrace.model.base.errors import Fault
+from tailrace.model.base.errors import Fault, RecordError
 from tailrace.model.combiners.balanced_merge import Merging
 from tailrace.model.combiners.basic import Combiner, Extreme, Merge, Part
 from tailrace.model.combiners.first_last import ByTime
 from tailrace.model.combiners.lists import Gathering
-from tailrace.model.combiners.own import OwnCombiner, OwnPart
+from tailrace.model.combiners.own import Guarded, OwnCombiner, OwnPart, merged_parts
 
 
 def taking_back(combiner: Combiner, type: str | None) -> Combiner:
@@ -39,7 +39,9 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
 def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
     """Return what taking back a record adds to each part; `terms` is what the record itself added."""
     if isinstance(combiner, BothSides):
-        return terms[::-1]
+        # What came with the record, and what was taken back with it, change places.
+        half = len(terms) // 2
+        return (*terms[half:], *terms[:half])
     if isinstance(combiner, ByCounts):
         return (o.opposite(terms[0]),)
     if isinstance(combiner, Kept):
@@ -61,6 +63,9 @@ class _Wrapped(Combiner):
 
     def result_type(self, type: str | None) -> str:
         return self.combiner.result_type(type)  # type: ignore[no-any-return]
+
+    def leaves(self, type: str | None) -> bool:
+        return self.combiner.leaves(type)  # type: ignore[no-any-return]
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         return self.combiner.faults(path, type)  # type: ignore[no-any-return]
@@ -137,19 +142,30 @@ class Kept(_Wrapped):
         return ([] if left_out else [{"value": value, "n": 1}],)
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return self.combiner.result(o, self._computed(o, parts, type), type)
+
+    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return self.combiner.why_null(o, self._computed(o, parts, type), type)
+
+    def _computed(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> dict[str, Term]:
+        """Compute the accumulator of the combiner from the kept values."""
         own = self.combiner.parts(type)
 
         def merged(a: tuple[Term, ...], b: tuple[Term, ...]) -> tuple[Term, ...]:
-            return tuple(part.merged(o, x, y) for part, x, y in zip(own, a, b, strict=True))
+            return merged_parts(o, own, a, b)
 
         held = Merging[tuple[Term, ...]]()
         held.add(tuple(part.zero(o) for part in own), merged)
         for row in parts["kept"]:
-            lifted = self.combiner.lift(o, row["value"], type)
+            try:
+                lifted = self.combiner.lift(o, row["value"], type)
+            except RecordError as error:
+                # The record is in its place long since: the result is what cannot be had of it.
+                lifted = (None, f"{error}")
             for _ in range(row["n"]):
                 held.add(lifted, merged)
         total = held.total(merged)
-        return self.combiner.result(o, {part.name: term for part, term in zip(own, total, strict=True)}, type)
+        return {part.name: term for part, term in zip(own, total, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -160,14 +176,21 @@ class BothSides(_Wrapped):
     """
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        (state,) = self.combiner.parts(type)
-        return (
-            OwnPart("came", state.type, Merge.OWN, combiner=self.combiner),
-            OwnPart("taken", state.type, Merge.OWN, combiner=self.combiner),
-        )
+        return (*self.combiner.own_parts("came", type), *self.combiner.own_parts("taken", type))
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        return (*self.combiner.lift(o, value, type), self.combiner.zero())
+        came = self.combiner.lift(o, value, type)
+        return (*came, self.combiner.zero(), *(None for _ in came[1:]))
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        return self.combiner.output(self.combiner.uncombine(parts["came"], parts["taken"]))
+        return self._answered(parts, type)[0]
+
+    def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
+        return self._answered(parts, type)[1]
+
+    def _answered(self, parts: Mapping[str, Term], type: str | None) -> Guarded:
+        def output(came: Any, taken: Any) -> Any:
+            return self.combiner.output(self.combiner.uncombine(came, taken))
+
+        found: Guarded = self.combiner.answered(parts, ("came", "taken"), output, type)
+        return found

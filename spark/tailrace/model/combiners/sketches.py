@@ -42,6 +42,7 @@ class ApproxDistinct(OwnCombiner):
 
     state = "array<bigint>"
     gives = "bigint"
+    fails: ClassVar[bool] = False
 
     def zero(self) -> list[int]:
         return []
@@ -89,6 +90,7 @@ class ApproxQuantile(OwnCombiner):
 
     state = "array<struct<value:bigint,n:bigint>>"
     gives = "double"
+    fails: ClassVar[bool] = False
     uncombines: ClassVar[bool] = True
 
     def zero(self) -> list[dict[str, int]]:

@@ -12,12 +12,11 @@ from typing import ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
-from tailrace.model.base.types import decimal_parts, is_exact_number
-from tailrace.model.combiners.basic import Combiner, Merge, Part
+from tailrace.model.base.types import MAX_PRECISION, ROOM, WHOLE, decimal_parts, is_exact_number
+from tailrace.model.combiners.basic import UNIT, Combiner, Merge, Part, split_parts
 
-_WHOLE = "decimal(38,0)"
 _DIGITS = 18
-"""The most digits that a column may have: with more, the squares would not fit."""
+"""The most digits that a decimal column may have: with more, the squares would not fit."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +38,36 @@ class Variance(Combiner):
     uncombines: ClassVar[bool] = True
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        return (Part("total", _WHOLE, Merge.ADD), Part("squares", _WHOLE, Merge.ADD), Part("n", "bigint", Merge.ADD))
+        total, n = Part("total", WHOLE, Merge.ADD), Part("n", "bigint", Merge.ADD)
+        if not _large(type):
+            return (total, Part("squares", WHOLE, Merge.ADD), n)
+        squares, high = split_parts("squares", WHOLE)
+        return (total, squares, n, high)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
         scale = _scale(type)
-        unit = o.literal(10**scale, f"decimal({scale + 1},0)")
+        unit = o.literal(10**scale, WHOLE)
         number = o.choose(o.missing(value), o.literal(0, type or "bigint"), value)
-        whole = o.multiply(number, unit, _WHOLE)
-        one, zero = o.literal(1, "bigint"), o.literal(0, "bigint")
-        return (whole, o.multiply(whole, whole, _WHOLE), o.choose(o.missing(value), zero, one))
+        whole = o.multiply(number, unit, WHOLE)
+        square, one, zero = o.multiply(whole, whole, WHOLE), o.literal(1, "bigint"), o.literal(0, "bigint")
+        some = o.choose(o.missing(value), zero, one)
+        if not _large(type):
+            return (whole, square, some)
+        return (whole, o.remainder(square, UNIT, WHOLE), some, o.quotient(square, UNIT, WHOLE))
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         n, total = parts["n"], parts["total"]
         one = o.literal(1, "bigint")
         enough = o.at_least(n, one if self.population else o.literal(2, "bigint"))
         # The divisor is kept off zero because an SQL engine may compute both branches.
-        divisor = o.choose(enough, o.multiply(n, n if self.population else o.subtract(n, one, "bigint"), "bigint"), one)
-        squares = o.multiply(o.multiply(n, o.literal(1, "decimal(1,0)"), _WHOLE), parts["squares"], _WHOLE)
-        spread = o.ratio(o.subtract(squares, o.multiply(total, total, _WHOLE), _WHOLE), divisor)
+        # The product is of two doubles that are whole numbers, but for more records than there are.
+        others = n if self.population else o.subtract(n, one, "bigint")
+        divisor = o.choose(enough, o.multiply(o.multiply(n, o.literal(1, "decimal(1,0)"), WHOLE), others, WHOLE), one)
+        high = parts["squares_high"] if _large(type) else o.literal(0, WHOLE)
+        spread = o.ratio(o.centred(n, total, parts["squares"], high, UNIT), divisor)
         scale = _scale(type)
         if scale:
-            spread = o.ratio(spread, o.literal(10 ** (2 * scale), _WHOLE))
+            spread = o.ratio(spread, o.literal(10 ** (2 * scale), WHOLE))
         return o.choose(enough, spread, o.literal(None, "null"))
 
     def result_type(self, type: str | None) -> str:
@@ -74,6 +82,12 @@ class Variance(Combiner):
         elif type is not None and (decimal_parts(type) or (0, 0))[0] > _DIGITS:
             expected = f"a column of at most {_DIGITS} digits"
             yield Fault(f"{path}.column", declared, expected, "declare it with fewer, so that its squares fit")
+
+
+def _large(type: str | None) -> bool:
+    """Tell whether the squares of fewer than billions of values of a column of this type may leave 38 digits."""
+    parts = decimal_parts(type or "bigint")
+    return type != "int" if parts is None else 2 * parts[0] + ROOM >= MAX_PRECISION
 
 
 def _scale(type: str | None) -> int:

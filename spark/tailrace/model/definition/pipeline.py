@@ -41,6 +41,10 @@ NET = "answer__records"
 """The part of a later stage's accumulator that counts its records: records that came less records taken back."""
 
 
+UNANSWERED = "unanswered"
+"""The column of panes and answers that says why results are null, where a result may leave its type (rule X7)."""
+
+
 def is_measure(part: str) -> bool:
     """Tell whether a part of the accumulator is one of the trigger's measures, and of no result.
 
@@ -274,6 +278,16 @@ class Pipeline:
     def results(self) -> dict[str, str]:
         """The named results' column types."""
         return {name: combiner.result_type(self.type_of(combiner)) for name, combiner in self.what.items()}
+
+    @property
+    def leaves(self) -> bool:
+        """Whether a result may leave its type, so that panes and answers say why (`UNANSWERED`)."""
+        return any(combiner.leaves(self.type_of(combiner)) for combiner in self.combiners.values())
+
+    @property
+    def answer_columns(self) -> dict[str, str]:
+        """The columns of what an answer says, with their types: the results and, where one may be null for it, why."""
+        return self.results | ({UNANSWERED: "string"} if self.leaves else {})
 
     def type_of(self, combiner: Combiner) -> str | None:
         """Find the type of the column that a combiner reads; None if it reads none."""

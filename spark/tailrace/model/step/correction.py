@@ -44,7 +44,7 @@ class Correction:
 
     def compared(self, row: Row) -> dict[str, Term]:
         """Return a state row's totals by part, without the trigger's measures, which are of fresh records alone."""
-        total = self.rules.contents(row)[0]
+        total = self.rules.levelled(self.rules.contents(row)[0])
         return {name: term for name, term in total.items() if not is_measure(name)}
 
     @property
@@ -206,7 +206,8 @@ class _Correcting:
         if window not in own:
             # Of a window whose records were all taken back there is nothing to be found but in the state.
             return self.rules.later and compared == self.correction.nothing
-        return compared == {name: own[window][1][name] for name in compared}
+        computed = self.rules.levelled(own[window][1])
+        return compared == {name: computed[name] for name in compared}
 
     def _started(self, window: Window, total: tuple[int, Row], *, answered: bool) -> Row:
         row: Row = {"arrived": total[0], **total[1], "answered": answered, "new_generation": self.generation}

@@ -194,6 +194,39 @@ class Known(Algebra):
     def wide(self, a: Term) -> Term:
         return _of(a)
 
+    def real(self, a: Term, type: str) -> Term:
+        return _of(a)
+
+    def remainder(self, a: Term, unit: int, type: str) -> Term:
+        return _of(a)
+
+    def quotient(self, a: Term, unit: int, type: str) -> Term:
+        return _of(a)
+
+    def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
+        return _of(high, low)
+
+    def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
+        return _of(high, low), _of(high, low)
+
+    def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
+        return _of(high, low)
+
+    def narrow(self, a: Term) -> Term:
+        return _of(a)
+
+    def beyond(self, a: Term) -> Term:
+        return _of(a)
+
+    def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
+        return _of(n, total, squares, high)
+
+    def text(self, *terms: Term) -> Term:
+        return _of(*terms)
+
+    def listed(self, *terms: Term) -> Term:
+        return _of(*terms)
+
     def stamped(self, at: Term, a: Term) -> Term:
         return _of(at, a)
 

@@ -83,7 +83,7 @@ def step(
     """Fold one epoch's records into the open windows, at the epoch's clock.
 
     `prepared` says that the records have been through the definition's steps already.
-    Raises `ClockError` if the clock goes back and `AnswerError` if an exact result does not fit its type.
+    Raises `ClockError` if the clock goes back.
     """
     epoch = _Step(pipeline, state, clock.after(state.clock))
     if prepared or (not pipeline.each and pipeline.keep is None):

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.algebra import Algebra, Scalars, Term
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.combiners import balanced_merge
 from tailrace.model.combiners.basic import Combiner, Part
-from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
+from tailrace.model.combiners.own import FAILED, merged_parts
+from tailrace.model.definition.pipeline import MEASURED, NET, UNANSWERED, Pipeline
 from tailrace.model.triggers.combinators import Moment, Phase, slot_types
 from tailrace.model.windows.panes import Accumulation, Timing
 
@@ -259,25 +260,53 @@ class Transition:
 
     def merged(self, a: Mapping[str, Term], b: Mapping[str, Term]) -> Row:
         """Merge two accumulators into that of the records of both."""
-        return {name: part.merged(self.o, a[name], b[name]) for name, part in self.parts.items()}
+        if not self._guarded:
+            return {name: part.merged(self.o, a[name], b[name]) for name, part in self.parts.items()}
+        names = list(self.parts)
+        both = ([of[name] for name in names] for of in (a, b))
+        return dict(zip(names, merged_parts(self.o, list(self.parts.values()), *both), strict=True))
 
     def total(self, lifted: Sequence[Sequence[Term]]) -> Row:
         """Merge the parts of records, of which there is at least one, into the accumulator of them all."""
+        if self._guarded:
+            merged = partial(merged_parts, self.o, list(self.parts.values()))
+            return dict(zip(self.parts, balanced_merge.total([tuple(one) for one in lifted], merged), strict=True))
         columns = zip(*lifted, strict=True)
         return {
             name: balanced_merge.total(own, merged) for own, (name, merged) in zip(columns, self._merging, strict=True)
         }
 
     @cached_property
+    def _guarded(self) -> bool:
+        """Whether code of one's own that may fail merges a part."""
+        return any(f"{name}{FAILED}" in self.parts for name in self.parts)
+
+    @cached_property
     def _merging(self) -> list[tuple[str, Callable[[Term, Term], Term]]]:
         return [(name, partial(part.merged, self.o)) for name, part in self.parts.items()]
 
+    def levelled(self, parts: Mapping[str, Term]) -> Row:
+        """Return an accumulator in its one form, however its records were added up (`Algebra.levelled`)."""
+        row = dict(parts)
+        for name, part in self.parts.items():
+            if part.unit:
+                high = f"{name}_high"
+                row[high], row[name] = self.o.levelled(parts[high], parts[name], part.unit, part.type)
+        return row
+
     def results(self, parts: Mapping[str, Term]) -> Row:
-        """Compute the named results of an accumulator."""
-        return {
-            name: combiner.result(self.o, {part: parts[column] for part, column in own}, type_)
-            for name, combiner, type_, own in self._answering
-        }
+        """Compute the named results of an accumulator, and say which are null because they left their type."""
+        row, whys = {}, []
+        for name, combiner, type_, own in self._answering:
+            named = {part: parts[column] for part, column in own}
+            row[name] = combiner.result(self.o, named, type_)
+            # Of a value there is nothing to explain; a text of SQL is no value yet.
+            if combiner.leaves(type_) and not (isinstance(self.o, Scalars) and row[name] is not None):
+                of = self.o.literal(f"{name}: ", "string")
+                whys.append(self.o.text(of, combiner.why_null(self.o, named, type_)))
+        if whys and (why := self.o.listed(*whys)) is not None:
+            row[UNANSWERED] = why
+        return row
 
     @cached_property
     def _answering(self) -> list[tuple[str, Combiner, str | None, list[tuple[str, str]]]]:

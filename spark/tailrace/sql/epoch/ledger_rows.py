@@ -23,6 +23,7 @@ from tailrace.lake.schema.contracts import (
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
+from tailrace.sql.epoch import part_columns
 from tailrace.sql.epoch.transition_rows import any_emits, phases
 from tailrace.sql.query_shapes import filled, first_of
 from tailrace.sql.records.assignment import listed, names
@@ -146,7 +147,8 @@ class Rows:
             elif name == "panes":
                 items.append("pane_index AS panes")
             elif which in ("fired", "pending", "trigger"):
-                items.append(f"{which}.{quoted(name if which == 'trigger' else part)} AS {quoted(name)}")
+                kept = f"{which}.{quoted(name)}" if which == "trigger" else self._unpacked(which, part)
+                items.append(f"{kept} AS {quoted(name)}")
             else:
                 items.append(quoted(name))
         if self.pipeline.where.merges:
@@ -224,7 +226,11 @@ class Rows:
         return values
 
     def _packed(self, prefix: str) -> str:
-        return f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(prefix + name)}' for name in self.pipeline.parts)})"
+        return part_columns.struct(self.pipeline, prefix)
+
+    def _unpacked(self, of: str, part: str) -> str:
+        """Write a part of an accumulator in the struct `of`, as the ledger keeps it."""
+        return part_columns.unpacked(self.pipeline, part, lambda name: f"{of}.{quoted(name)}")
 
     def _results(self, prefix: str) -> dict[str, str]:
         results: dict[str, str] = self.rules.results({name: quoted(prefix + name) for name in self.pipeline.parts})
@@ -289,12 +295,12 @@ class Rows:
             "pane_index": "_old.panes",
             "window_start": "TIMESTAMP_MICROS(_old.window_start)",
             "window_end": "TIMESTAMP_MICROS(_old.window_end)",
-            **self.rules.results({name: f"_old.{quoted(name)}" for name in self.pipeline.parts}),
+            **self.rules.results({name: self._unpacked("_old", name) for name in self.pipeline.parts}),
         }
         if self.pipeline.stamp is not None:
             values["event_time"] = f"TIMESTAMP_MICROS(_old.{quoted(self.pipeline.stamp)})"
         if self.rules.discards:
-            answer = self.rules.results({name: f"_old.{quoted(name)}" for name in self.pipeline.parts})
+            answer = self.rules.results({name: self._unpacked("_old", name) for name in self.pipeline.parts})
             values["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"
         old = f"IF({emitted}, predecessors, SLICE(predecessors, 1, 0))"
         return f"TRANSFORM({old}, _old -> {self._struct(values)})"

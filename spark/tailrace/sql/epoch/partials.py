@@ -13,7 +13,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql.query_shapes import equal_in, islands
 from tailrace.sql.records.assignment import NATIVE, assigned, end_by_start, listed, names, overlapping, sliced, spread
-from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quoted, total
+from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quoted, total, whole_total
 
 
 def closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
@@ -21,9 +21,14 @@ def closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
     return Condition(str(Transition(pipeline, Sql()).closed(end, watermark)))
 
 
-def merged(pipeline: Pipeline) -> list[str]:
-    """Write the accumulator of a group of lifted rows, as select-list items."""
-    return [f"{total(part, quoted(name))} AS {quoted(name)}" for name, part in pipeline.parts.items()]
+def merged(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
+    """Write the accumulator of a group of rows that have accumulators, as select-list items; `lifted` of records."""
+    # What takes a record back is as wide as the total itself.
+    narrow = lifted and not pipeline.takes_back
+    return [
+        f"{(whole_total if narrow and part.kept else total)(part, quoted(name))} AS {quoted(name)}"
+        for name, part in pipeline.parts.items()
+    ]
 
 
 def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices: bool = False) -> Query:
@@ -75,7 +80,7 @@ def finished(pipeline: Pipeline, source: Relation) -> Query:
 
 
 def _totals(pipeline: Pipeline, arrived: str = "COUNT(*)") -> str:
-    return listed([f"{arrived} AS arrived"], merged(pipeline))
+    return listed([f"{arrived} AS arrived"], merged(pipeline, lifted=arrived == "COUNT(*)"))
 
 
 def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Query:

@@ -15,6 +15,7 @@ from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_columns
+from tailrace.sql.epoch.part_columns import packed
 from tailrace.sql.query_shapes import equal_in, islands
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, total
@@ -123,13 +124,10 @@ def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
             items.append(f"{total(part, f'IF(held, {column}, NULL)')} AS {quoted(f'all_{which}_{name}')}")
     items += [f"MAX(IF(held, {quoted(name)}, NULL)) AS {quoted(name)}" for name in columns]
     own = ", ".join(
-        f"'{name}', {quoted(column)}"
-        for name, column in {
-            "window_start": "window_start",
-            "window_end": "window_end",
-            "generation": "generation",
-            "panes": "panes",
-            **{part: f"fired_{part}" for part in pipeline.parts},
+        f"'{name}', {term}"
+        for name, term in {
+            **{name: name for name in ("window_start", "window_end", "generation", "panes")},
+            **dict(packed(pipeline, "fired_")),
         }.items()
     )
     items.append(f"COLLECT_LIST(IF(held AND panes > 0L, NAMED_STRUCT({own}), NULL)) AS fired_before")

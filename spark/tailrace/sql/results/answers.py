@@ -44,9 +44,10 @@ def results_of(pipeline: Pipeline, rows: Relation, within: Condition = ALWAYS) -
 
 
 def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: list[str]) -> Query:
-    results = Transition(pipeline, Sql()).results({name: quoted(name) for name in pipeline.parts})
-    typed = [f"CAST({term} AS {pipeline.results[name]}) AS {quoted(name)}" for name, term in results.items()]
-    items = listed(names(pipeline), list(SPAN), typed, [quoted(name) for name in pipeline.parts], more)
+    rules, parts = Transition(pipeline, Sql()), {name: quoted(name) for name in pipeline.parts}
+    results, level = rules.results(parts), rules.levelled(parts)
+    typed = [f"CAST({term} AS {pipeline.answer_columns[name]}) AS {quoted(name)}" for name, term in results.items()]
+    items = listed(names(pipeline), list(SPAN), typed, [f"{level[name]} AS {quoted(name)}" for name in parts], more)
     # A window of which all is taken back has no answer.
     there = f"`{NET}` > 0 AND " if pipeline.log.signed else ""
     return Query(f"SELECT {items} FROM ({accumulators}) WHERE {there}{within}")
@@ -55,7 +56,7 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
 def current(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:
     """Write the SQL of the current answers in `table`, with the windows as microseconds and the version."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
-    items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.results], list(VERSION))
+    items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.answer_columns], list(VERSION))
     return Query(f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}")
 
 
@@ -65,13 +66,13 @@ def each_once(pipeline: Pipeline, held: Query) -> Query:
     One is what the table of answers promises. Where there are more, by another's hand, any one of them comes out.
     """
     by = listed(names(pipeline), list(SPAN))
-    values = [f"ANY_VALUE({quoted(name)}) AS {quoted(name)}" for name in pipeline.results]
+    values = [f"ANY_VALUE({quoted(name)}) AS {quoted(name)}" for name in pipeline.answer_columns]
     return Query(f"SELECT {listed([by], values)}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}")
 
 
 def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
     """Write the SQL of the answer that each pane of a view gives, or takes back: its columns and `retraction`."""
-    results = [quoted(name) for name in pipeline.results]
+    results = [quoted(name) for name in pipeline.answer_columns]
     values = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
     items = listed(names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
     return Query(f"SELECT {items} FROM {panes}")
@@ -89,10 +90,10 @@ def differences(pipeline: Pipeline, computed: Query, held: Query) -> Query:
     `change` is same, changed, new (only computed) or gone (only held). An answer that is held more than once is
     changed. The computed accumulators come as `part_*`.
     """
-    same = equal_in("c", "h", map(quoted, pipeline.results))
+    same = equal_in("c", "h", map(quoted, pipeline.answer_columns))
     items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
-    items += [f"c.{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
-    items += [f"h.{quoted(name)} AS {quoted(f'old_{name}')}" for name in pipeline.results]
+    items += [f"c.{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.answer_columns]
+    items += [f"h.{quoted(name)} AS {quoted(f'old_{name}')}" for name in pipeline.answer_columns]
     items += [f"c.{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
     change = "CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone'"
     items.append(f"{change} WHEN {same} AND h._times = 1 THEN 'same' ELSE 'changed' END AS change")
@@ -104,8 +105,8 @@ def differences(pipeline: Pipeline, computed: Query, held: Query) -> Query:
 def new(pipeline: Pipeline, computed: Query) -> Query:
     """Write the SQL of `differences` where no answer is held."""
     items = [*names(pipeline), *SPAN]
-    items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.results]
-    items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in pipeline.results.items()]
+    items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.answer_columns]
+    items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in pipeline.answer_columns.items()]
     items += [f"{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
     return Query(f"SELECT {listed(items)}, 'new' AS change FROM ({computed})")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.lake.schema.contracts import OPEN, PANE, PRODUCTION, ledger_contract, spark_type
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.sql.epoch import part_columns
 from tailrace.sql.query_shapes import filled
 from tailrace.sql.terms import Condition, Query, Relation, quoted
 
@@ -75,12 +76,11 @@ def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open
     texts = []
     for which, retraction, holds in _SIDES:
         values = common | {"retraction": retraction}
-        values |= {name: quoted(f"{which}_{name}") for name in pipeline.results}
+        values |= {name: quoted(f"{which}_{name}") for name in pipeline.answer_columns}
         if "answer" in types:
-            inside = ", ".join(f"'{name}', {quoted(f'{which}_{name}')}" for name in pipeline.results)
+            inside = ", ".join(f"'{name}', {quoted(f'{which}_{name}')}" for name in pipeline.answer_columns)
             values["answer"] = f"NAMED_STRUCT({inside})"
             if which == "new":
-                parts = ", ".join(f"'{name}', {quoted(f'part_{name}')}" for name in pipeline.parts)
-                values["pending"] = f"NAMED_STRUCT({parts})"
+                values["pending"] = part_columns.struct(pipeline, "part_")
         texts.append(f"SELECT {filled(types, values)} FROM {view} WHERE {holds}")
     return Query(" UNION ALL ".join(texts))

@@ -15,12 +15,13 @@ from typing import TypeAlias
 import duckdb
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import column_type, name_of
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.column_names import declared_types, known_as, schema_at
+from tailrace.lake.schema.column_names import declared_types, grown, known_as, schema_at
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.upkeep.file_rows import batches_as_written
 from tailrace.model.logs.log import Log
@@ -84,24 +85,26 @@ def files_read(
 
 def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader | pa.Table:
     """Read the rows of files that DuckDB does not read itself, a batch at a time."""
-    schema = scan.projection()
-    arrow: pa.Schema = schema.as_arrow()
+    columns = table.schema() if grown(table, scan.projection()) else scan.projection()
+    arrow: pa.Schema = columns.as_arrow()
     if not tasks:
         return arrow.empty_table()
-    batches = (batch for task in tasks for batch in _batches(table, scan, task, arrow))
+    batches = (batch for task in tasks for batch in _batches(table, scan, task, columns, arrow))
     return pa.RecordBatchReader.from_batches(arrow, batches)
 
 
-def _batches(table: Table, scan: Scan, task: FileScanTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one file with the columns of a scan: as it is where that can be, or else by pyiceberg."""
-    found = None if task.delete_files else batches_as_written(table.io, scan.projection(), task.file)
+def _batches(
+    table: Table, scan: Scan, task: FileScanTask, columns: Schema, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of one file with these columns: as it is where that can be, or else by pyiceberg."""
+    found = None if task.delete_files else batches_as_written(table.io, columns, task.file)
     if found is not None:
         yield from found
         return
     # Imported here, as it brings pandas along.
     from pyiceberg.io.pyarrow import ArrowScan
 
-    rows = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_record_batches([task])
+    rows = ArrowScan(scan.table_metadata, scan.io, columns, scan.row_filter).to_record_batches([task])
     yield from pa.RecordBatchReader.from_batches(schema, rows).cast(schema)
 
 

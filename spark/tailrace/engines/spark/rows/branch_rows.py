@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.column_names import as_now
 
 _TRIES = 10
 """The most tries of a write that commits to other branches get in the way of."""
@@ -53,4 +54,6 @@ def beside_others(write: Callable[[], T]) -> T:
 def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | None) -> DataFrame:
     """Read a table's rows as of a snapshot, whatever is committed meanwhile."""
     reader = spark.read.format("iceberg").option("versionAsOf", snapshot or 0)
-    return reader.load(lake.identifier(table))
+    rows = reader.load(lake.identifier(table))
+    items = None if snapshot is None else as_now(lake.table(table), snapshot)
+    return rows if items is None else rows.selectExpr(*items)

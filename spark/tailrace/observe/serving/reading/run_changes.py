@@ -56,7 +56,7 @@ def _windows(session: Session, stage: Pipeline, run: Run, page: int, *, same_def
     ledger = session.lake.table(ledger_name(stage.name))
     there = ledger.schema().column_names
     keys = [name for name in stage.key if name in there]
-    values = [name for name in stage.results if name in there]
+    values = [name for name in stage.answer_columns if name in there]
     whole = "answer" in there
     own = every(equal("kind", PANE), equal("generation", run.generation))
     columns = ["kind", *keys, *SPAN, "generation", "pane_index", "retraction", "writer", *values]

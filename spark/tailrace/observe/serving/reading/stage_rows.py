@@ -63,7 +63,10 @@ class StageRows:
             raise NoTablesError(stage.name)
         there = set(table.schema().column_names)
         keys = () if isinstance(stage, Windowless) else tuple(stage.key)
-        values = tuple(type(stage).produces) if isinstance(stage, Computation) else tuple(stage.results)
+        if isinstance(stage, Pipeline):
+            values = tuple(stage.answer_columns)
+        else:
+            values = tuple(type(stage).produces if isinstance(stage, Computation) else stage.results)
         # A table of another definition, or of an older one, has other columns: what is there is shown.
         return cls(
             stage,

@@ -122,7 +122,7 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
     ledger = session.lake.table(ledger_name(pipeline.name))
     there = ledger.schema().column_names
     keys = [name for name in pipeline.key if name in there]
-    results = [name for name in pipeline.results if name in there]
+    results = [name for name in pipeline.answer_columns if name in there]
     columns = [*keys, *SPAN, *VERSION, *_FIRED, *results, *_OF_LATE]
     whole = ["answer"] if "answer" in there else []
     with session.relation(ledger, _touching(pipeline, window), ["kind", *columns, *whole]) as name:
@@ -151,7 +151,9 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
         pipeline,
         window,
         {one: (panes or late)[0][one] for one in keys},
-        _in_order(pipeline, [row | {n: None for n in pipeline.results if n not in row} for row in panes[:MOST_PANES]]),
+        _in_order(
+            pipeline, [row | {n: None for n in pipeline.answer_columns if n not in row} for row in panes[:MOST_PANES]]
+        ),
         missed,
         _records(session, pipeline, window, key, missed),
         head.number("watermark", BEGINNING),

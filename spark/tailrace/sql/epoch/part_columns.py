@@ -1,0 +1,54 @@
+"""The columns in which tables keep an accumulator's parts: wide numbers in narrow ones while they fit (`Part.kept`).
+
+So a table from before has that column, and files stay as small. What does not fit is in a column beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tailrace.model.combiners.basic import Part
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.step.transition import Transition
+from tailrace.sql import wide_numbers
+from tailrace.sql.terms import Sql, quoted
+
+
+def packed(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
+    """Write the columns in which tables keep an accumulator, by name; its parts are columns with a prefix."""
+    rules = Transition(pipeline, Sql())
+    terms = rules.levelled({name: quoted(prefix + name) for name in pipeline.parts})
+    for name, part in pipeline.parts.items():
+        term = terms[name]
+        if part.kept:
+            yield name, wide_numbers.narrow(term)
+            yield f"{name}_over", wide_numbers.beyond(term)
+        else:
+            yield name, term
+
+
+def struct(pipeline: Pipeline, prefix: str) -> str:
+    """Write the struct in which tables keep an accumulator whose parts are columns with a prefix."""
+    return f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in packed(pipeline, prefix))})"
+
+
+def unpacked(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:
+    """Write a part of an accumulator that a table keeps; `column` writes a column of it."""
+    part = pipeline.parts[name]
+    if part.kept:
+        # A row that was written before there was a wide column has none there.
+        return f"COALESCE(CAST({column(name)} AS {part.type}), {column(f'{name}_over')})"
+    if part.unit:
+        # A number that is kept in one column is added up in two.
+        return wide_numbers.remainder(column(name), part.unit, part.type)
+    whole = name.removesuffix("_high")
+    below = pipeline.parts.get(whole) if name != whole else None
+    if below is not None and below.unit:
+        return _carried(part, below, column(name), column(whole))
+    return column(name)
+
+
+def _carried(part: Part, below: Part, high: str, low: str) -> str:
+    nothing = wide_numbers.decimal(0, part.type)
+    more = wide_numbers.quotient(low, below.unit, below.type)
+    return f"CAST(COALESCE({high}, {nothing}) + {more} AS {part.type})"
