@@ -36,6 +36,7 @@ from tailrace import (
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
+from tailrace.lake.read.late_records import late_report
 from tailrace.lake.schema.contracts import Contract, answer_contract, ledger_contract, log_contract
 from tailrace.lake.schema.lake_errors import FormerShapeError
 from tailrace.model.base.algebra import Scalars
@@ -208,6 +209,8 @@ def test_X7_a_ledger_of_before_is_read_on_with_columns_for_what_leaves(
         _copied(new, old, definition)
         with pytest.raises(FormerShapeError, match="tables apply"):
             check_definition(old, definition)
+        # What reads no accumulator, as the numbers of `status` do, goes on before that.
+        assert late_report(old, definition).records == 0
         for lake in (new, old):
             record(lake, definition, made[2:], restarts=[1])
         assert _rows(old, definition) == _rows(new, definition)

@@ -58,9 +58,22 @@ _HELD = ("fired", "pending", "predecessors", "answer")
 
 
 def check_definition(lake: Lake, pipeline: Definition) -> None:
-    """Raise `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
+    """Raise an error where a definition's tables are of another meaning, or of a former shape.
 
-    Raises `FormerShapeError` where its tables lack columns that accumulators need (`lake.change.widening`).
+    It is `OtherDefinitionError` of the one, and of the other `FormerShapeError`: they lack columns that accumulators
+    need (`lake.change.widening`). Who reads no accumulator checks the meaning alone (`check_meaning`).
+    """
+    check_meaning(lake, pipeline)
+    for contract in kept_by(lake, pipeline):
+        if missing := lacking(contract, lake.table(contract.table)):
+            raise FormerShapeError(
+                f"{contract.table} has no column {', '.join(one.name for one in missing)}: it was made by an earlier "
+                "version, and nothing reads it rightly without; run `tailrace tables apply`, or start its stream"
+            )
+
+
+def check_meaning(lake: Lake, pipeline: Definition) -> None:
+    """Raise `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
 
     The meaning of a later stage includes the meanings of the stages before it.
     """
@@ -74,10 +87,4 @@ def check_definition(lake: Lake, pipeline: Definition) -> None:
             raise OtherDefinitionError(
                 f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
                 f"{pipeline.fingerprint}): {mend}"
-            )
-    for contract in kept_by(lake, pipeline):
-        if missing := lacking(contract, lake.table(contract.table)):
-            raise FormerShapeError(
-                f"{contract.table} has no column {', '.join(one.name for one in missing)}: it was made by an earlier "
-                "version, and nothing reads it rightly without; run `tailrace tables apply`, or start its stream"
             )

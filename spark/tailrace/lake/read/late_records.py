@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.drift import check_meaning
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
@@ -91,7 +91,7 @@ def late_report(lake: Lake, pipeline: Pipeline, groups: Groups | None = None) ->
 
     Raises `LakeError` where the stage has no ledger, and `OtherDefinitionError` where that is another definition's.
     """
-    check_definition(lake, pipeline)
+    check_meaning(lake, pipeline)
     ledger = lake.table(ledger_contract(pipeline).table)
     watermark = head_of(ledger).number("watermark", BEGINNING)
     names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.drift import check_meaning
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
@@ -29,7 +29,7 @@ def late_sides_report(lake: Lake, join: Join) -> LateReport:
 
     Raises `LakeError` where the join has no ledger, and `OtherDefinitionError` where that is another definition's.
     """
-    check_definition(lake, join)
+    check_meaning(lake, join)
     ledger = lake.table(ledger_name(join.name))
     rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(PANE_TIME, "epoch", "behind"))
     came = list(_came(join, rows.to_arrow_batch_reader()))

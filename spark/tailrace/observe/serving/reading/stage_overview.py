@@ -11,7 +11,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 from tailrace.engines.duckdb.database.dialect import name_of
-from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.drift import check_meaning
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
@@ -189,7 +189,7 @@ def late_state(session: Session, stage: Definition) -> LateReport | None:
     if not isinstance(stage, Pipeline | Join) or not lake.has(ledger_name(stage.name)):
         return None
     try:
-        check_definition(lake, stage)
+        check_meaning(lake, stage)
     except OtherDefinitionError:
         return None
     if isinstance(stage, Join):
