@@ -6,6 +6,7 @@ log's commit records the clock, and a catch-up and a replay go by the recorded o
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,12 +32,21 @@ from tailrace.ingest.duplicates import Remembered
 from tailrace.ingest.folders.unreadable_files import unreadable_files
 from tailrace.ingest.landing import Landable, Landing
 from tailrace.ingest.micro_batch import file_rows, message_rows
+from tailrace.ingest.near_names import NearNames
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import completed, partitions, watched
 from tailrace.ingest.sources import Files, Source, sizes
 from tailrace.ingest.worker_landing import ByWorkers, WorkerLanding
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import DUPLICATES, IDLE, PROGRESS, clock_properties, progress_of, times_of
+from tailrace.lake.commit.epoch_properties import (
+    DUPLICATES,
+    IDLE,
+    NEAR,
+    PROGRESS,
+    clock_properties,
+    progress_of,
+    times_of,
+)
 from tailrace.lake.commit.signal_tables import Completions, Signals, names_of
 from tailrace.lake.schema.filters import at_most
 from tailrace.model.base.clock import Clock
@@ -124,6 +134,7 @@ class Intake:
         self._clock_view = f"tailrace_{self.log.name}_epoch"
         self.progress = progress_of(lake, self.log.name) or Progress()
         self._blank = BlankLines()
+        self._near = NearNames(self.log, lake.tell)
         self._remembered: Remembered | None = None
         self._remembered_rows: RememberedRows | None = None
         self._nothing: pa.Table | None = None
@@ -140,13 +151,20 @@ class Intake:
         rejected as a whole (X7).
         """
         self._files, self._unreadable, progress = files, {}, self.progress
+        if isinstance(self.source, Files):
+            self._near.of_files(self.source.format, files)
+        elif self.framed is None or self.framed.registry is None:
+            self._near.of_messages(batch)
 
         def make() -> Bundle:
             self.progress, self._blank = progress, BlankLines()
             return self._bundled(batch, files, read, epoch)
 
         self._make = make
-        return self._made()
+        made = self._made()
+        if self.framed is not None:
+            self._near.of_records(self.framed.new_fields())
+        return made
 
     def made_again(self, error: BaseException) -> Bundle | None:
         """Make the latest epoch again without the files that made its landing fail; None where there are none."""
@@ -343,6 +361,8 @@ class Intake:
         """Return an epoch's clock, and the properties of the log's commit."""
         clock = Clock(epoch, self.progress.watermark, self.progress.now, entries.signals)
         properties = {**clock_properties(clock), **read, **entries.properties, PROGRESS: self.progress.text()}
+        if self._near.found:
+            properties[NEAR] = json.dumps(self._near.found)
         if self.progress.all_idle:
             properties[IDLE] = "true"
         if self.log.id_columns:

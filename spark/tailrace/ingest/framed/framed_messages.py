@@ -10,7 +10,8 @@ a line of JSON is that cannot be read (`ingest.parsing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -24,10 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.framed.avro_bodies import AvroBodies
+from tailrace.ingest.framed.avro_bodies import AvroBodies, AvroSchema
 from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges
 from tailrace.ingest.framed.column_values import Misfits, behind
-from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compiled
+from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compiled, message_fields
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
 from tailrace.ingest.parsing import own_batch, raw_messages
@@ -63,6 +64,12 @@ class FramedMessages:
     def __init__(self, log: Log, registry: SchemaRegistry | None) -> None:
         self.log, self.registry = log, registry
         self._compiled = lru_cache(maxsize=KEPT)(_compiled)
+        self._looked_at, self._fields = set[int](), list[Sequence[str]]()
+
+    def new_fields(self) -> list[Sequence[str]]:
+        """Return the names of the fields of each schema that has come since this was last asked."""
+        found, self._fields = self._fields, []
+        return found
 
     def rows(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> pa.Table:
         """Read a micro-batch's records into this process, with the columns of `read_messages`.
@@ -108,7 +115,24 @@ class FramedMessages:
 
     def _schemas(self, ids: list[int]) -> Schemas:
         assert self.registry is not None
-        return {id: self._compiled(one, self.log.messages) for id, one in self.registry.schemas(ids).items()}
+        found = {id: self._compiled(one, self.log.messages) for id, one in self.registry.schemas(ids).items()}
+        for id in found.keys() - self._looked_at:
+            self._fields += _fields(self.log, found[id])
+        self._looked_at |= found.keys()
+        return found
+
+
+def _fields(log: Log, schema: ReadableSchema) -> list[Sequence[str]]:
+    """List the names of the fields of a schema's records; none where no record of it can be read."""
+    if schema.unreadable:
+        return []
+    if schema.descriptors:
+        # Of the types in a schema, those that have nothing of the log are not its messages.
+        return [names for names in message_fields(schema.descriptors) if set(names) & set(log.columns)]
+    with suppress(UnreadableSchemaError):
+        avro = AvroSchema(schema.registered)
+        return [list(avro.inner(SIDES[1]) if log.signed else avro.fields)]
+    return []
 
 
 def _compiled(schema: RegisteredSchema, messages: str) -> ReadableSchema:

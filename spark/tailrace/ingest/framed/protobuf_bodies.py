@@ -61,6 +61,14 @@ def compiled(schema: RegisteredSchema) -> bytes:
         return made.read_bytes()
 
 
+def message_fields(descriptors: bytes) -> list[list[str]]:
+    """List the names of the fields of each type that a compiled schema has itself, the types within types included."""
+    types = list(descriptor_pb2.FileDescriptorSet.FromString(descriptors).file[-1].message_type)
+    for type in types:
+        types += type.nested_type
+    return [[field.name for field in type.field] for type in types]
+
+
 class ProtobufBodies:
     """The reader of the messages of a compiled schema, of whichever type, as a log declares them."""
 

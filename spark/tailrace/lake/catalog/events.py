@@ -136,6 +136,15 @@ class FolderLooked:
     counts: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class NearName:
+    """Records of a log have a field that is dropped, and lack a column of nearly the same name."""
+
+    log: str
+    field: str
+    column: str
+
+
 def unread_files(counts: Mapping[str, int], before: str = ", ") -> str:
     """Write how many files of a landing folder are not read as they are, after `before`; nothing without any.
 
@@ -148,7 +157,7 @@ def unread_files(counts: Mapping[str, int], before: str = ", ") -> str:
 
 Notice: TypeAlias = (
     "Publication | Followed | Compacted | NotCompacted | Noted | Dropped | WentOver | Poisoned | SourceLost "
-    "| SourceBack | FolderLooked"
+    "| SourceBack | FolderLooked | NearName"
 )
 
 

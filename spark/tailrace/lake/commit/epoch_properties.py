@@ -44,6 +44,10 @@ FOLDER = "folder"
 """The property of a log's commit with the numbers of files in its landing folder that are not read: those that were
 changed since they were read, that were moved, and that are hidden, as JSON; missing where there are none."""
 
+NEAR = "near_names"
+"""The property of a log's commit with the fields that are dropped, and the columns of nearly the same names that are
+missing, as JSON; not there where there are none."""
+
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
 """The generation in which an epoch's new windows are (V2), and the digest of the definition's meaning."""

@@ -21,7 +21,7 @@ from pyiceberg.types import TimestamptzType
 from tailrace.lake.catalog.lake import Head, Lake, head_of, properties_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import MAINTAINED
-from tailrace.lake.commit.epoch_properties import DUPLICATES, ENGINE, FOLDER, progress_in
+from tailrace.lake.commit.epoch_properties import DUPLICATES, ENGINE, FOLDER, NEAR, progress_in
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, PRODUCTION, REJECTED
@@ -43,7 +43,8 @@ class LogStatus:
     `latest` is None for a log with no record, and where the event time's column is not known. `committed` is when the
     last commit was made. `progress` is that of the source's partitions, None before the first epoch, and `duplicates`
     the number of records that came again and are not in the log. `unread` has the numbers of files in the landing
-    folder that are not read as they are now, by their kinds, as of the last epoch.
+    folder that are not read as they are now, by their kinds, as of the last epoch. `near_names` are the columns that
+    records lack, by the fields of nearly the same names that they have.
     """
 
     log: str
@@ -55,6 +56,7 @@ class LogStatus:
     progress: Progress | None = None
     duplicates: int = 0
     unread: Mapping[str, int] = field(default_factory=dict)
+    near_names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStat
         progress=progress_in(head),
         duplicates=head.number(DUPLICATES, 0),
         unread=json.loads(head.properties.get(FOLDER, "{}")),
+        near_names=json.loads(head.properties.get(NEAR, "{}")),
     )
 
 

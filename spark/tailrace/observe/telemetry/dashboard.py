@@ -124,8 +124,9 @@ ROWS = (
         Panel("Late", "Too late for a window, a second, by why.", (
             Series(_rate("tailrace_late_records_total", "pipeline, reason", _PIPELINE), "{{pipeline}} {{reason}}"),
         ), "rps"),
-        Panel("Files not read", "In landing folders: changed since they were read, moved (read twice), or hidden.", (
-            Series("max by (log, kind) (tailrace_unread_files)", "{{log}} {{kind}}"),
+        Panel("Not read", "Files that were changed, moved or are hidden; fields nearly named as a missing column.", (
+            Series("max by (log, kind) (tailrace_unread_files)", "{{log}} {{kind}} files"),
+            Series("sum by (log) (tailrace_near_names_total)", "{{log}} near names"),
         )),
     )),
     Row("Windows and panes", (

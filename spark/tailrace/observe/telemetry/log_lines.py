@@ -18,6 +18,7 @@ from tailrace.lake.catalog.events import (
     Compacted,
     Dropped,
     FolderLooked,
+    NearName,
     NotCompacted,
     Noted,
     Outcome,
@@ -86,6 +87,8 @@ class Logs:
             case FolderLooked(log, changed, moved, counts) if changed or moved:
                 of = {"changed": list(changed), "moved": list(moved), "counts": dict(counts)}
                 self._say(logging.WARNING, "files_not_read", landed=log, **of)
+            case NearName(log, field, column):
+                self._say(logging.WARNING, "field_dropped", landed=log, field=field, column=column)
             case Compacted(table, files, into):
                 self._say(logging.INFO, "compacted", table=table, files=files, into=into)
             case NotCompacted(table, why):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tailrace.engines.choose import Engine
 from tailrace.engines.protocol import FIRED, REASONS
 from tailrace.fold.fold import EpochResult
-from tailrace.lake.catalog.events import UNREAD, FolderLooked, Followed, Noted, Outcome, Publication
+from tailrace.lake.catalog.events import UNREAD, FolderLooked, Followed, NearName, Noted, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import ledger_contract
@@ -69,6 +69,10 @@ METRICS = (
     Metric(
         "tailrace_unread_files", "gauge", ("log", "kind"),
         "files in a landing folder that are not read: changed since they were, moved (so they count twice), or hidden",
+    ),
+    Metric(
+        "tailrace_near_names_total", "counter", _LOG,
+        "fields that are dropped, and are nearly named as a column that their records lack",
     ),
     Metric("tailrace_watermark_timestamp_seconds", "gauge", _PIPELINE, "the watermark in Unix time"),
     Metric("tailrace_watermark_lag_seconds", "gauge", _PIPELINE, "the last epoch's processing time less its watermark"),
@@ -153,6 +157,8 @@ class Metrics:
             case FolderLooked(log, counts=counts):
                 for kind in UNREAD:
                     self._set("tailrace_unread_files", counts.get(kind, 0), log, kind)
+            case NearName(log):
+                self._add("tailrace_near_names_total", 1, log)
             case Followed(pipeline, epoch):
                 self._answers[pipeline] = epoch
                 self._behind(pipeline)

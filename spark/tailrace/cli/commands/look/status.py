@@ -244,6 +244,14 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
             part = "idle" if log.progress.all_idle else "holds back" if log.progress.watermark == least else ""
             at = f"watermark {time_text(log.progress.watermark)}"
             yield f"log {log.log}", _dimmed(records, ", ".join(filter(None, (latest, at, part))))
+        yield from _near_names(log)
+
+
+def _near_names(log: LogStatus) -> Iterator[tuple[str, Text | str]]:
+    """Yield a line for each field that is dropped, where records lack a column of nearly the same name."""
+    for name, column in log.near_names.items():
+        said = f"field {name!r} of log {log.log} is dropped, and column {column!r} is missing: name them alike"
+        yield "dropped", Text(said, style="bold red")
 
 
 def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[PipelineStatus]) -> Iterator[Any]:
@@ -317,6 +325,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
         "rejected": log.rejected,
         "duplicates": log.duplicates,
         "unread_files": dict(log.unread),
+        "near_names": dict(log.near_names),
         "latest_event": _text(log.latest),
         "committed": _text(log.committed),
         "held_by": list(log.progress.behind) if log.progress is not None else [],

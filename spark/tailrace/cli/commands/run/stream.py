@@ -23,6 +23,7 @@ from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.lake.catalog.events import (
     Dropped,
     FolderLooked,
+    NearName,
     Notice,
     Poisoned,
     SourceBack,
@@ -331,6 +332,11 @@ class _Run:
             progress.tally.folders[notice.log] = notice.counts
             for line in _unread(notice):
                 self.output.say(line)
+        elif isinstance(notice, NearName):
+            self.output.say(
+                f'log {notice.log} drops the field {notice.field!r} of its records (unknown="ignore"), which lack the '
+                f"column {notice.column!r}: name them alike, in the log or at the source"
+            )
         elif isinstance(notice, WentOver):
             self.output.say(
                 f"{notice.definition} is folded by {notice.engine} from here on: {notice.why}; a restart begins in the "

@@ -1,0 +1,131 @@
+"""Find fields that a log drops as it does not declare them, but whose names nearly are those of missing columns.
+
+A log with `unknown="ignore"` drops `userId` where it declares `userid`, and every record then lacks the column. So a
+few records of an epoch are looked at, and what is found is told once.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from tailrace.ingest.sources import Format, file_system
+from tailrace.lake.catalog.events import NearName
+from tailrace.model.logs.log import Log
+
+_RECORDS = 16
+"""The number of records of an epoch that are looked at."""
+
+_FILES = 4
+_BYTES = 1 << 16
+"""The bytes at the beginning of a file in which its first records are looked for."""
+
+_APART = 60.0
+"""The least seconds between two looks that take a request, or a job, of their own."""
+
+_FOUND = 50
+"""The number of fields that are told at most."""
+
+
+def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
+    """Find the columns that a record with fields of these names lacks, by the undeclared field that is nearly the same.
+
+    >>> from tailrace import Log
+    >>> log = Log("clicks", {"userid": "string", "at": "timestamp"}, event_time="at", unknown="ignore")
+    >>> near_names(log, ["user_Id", "at", "price"]), near_names(log, ["userId", "userid", "at"])
+    ({'user_Id': 'userid'}, {})
+    """
+    there = set(names)
+    # The event time of a table's changes is no column of the table.
+    columns = [column for column in log.columns if not (log.signed and column == log.event_time)]
+    lacking = {_folded(column): column for column in columns if not there.intersection(log.names_of(column))}
+    declared = {name for column in log.columns for name in log.names_of(column)}
+    return {name: lacking[_folded(name)] for name in sorted(there - declared) if _folded(name) in lacking}
+
+
+def _folded(name: str) -> str:
+    return "".join(one for one in name.casefold() if one not in "_-. ")
+
+
+class NearNames:
+    """The near names that were found in what a log's source brings; `tell` gets each once."""
+
+    def __init__(self, log: Log, tell: Callable[[NearName], None]) -> None:
+        self.log, self._tell = log, tell
+        self.found: dict[str, str] = {}
+        self._next = 0.0
+
+    def of_files(self, format: Format, files: Sequence[str]) -> None:
+        """Look at the first records of a few files; of files that are not on this machine seldom, and at one."""
+        if self.log.unknown == "reject" or not files:
+            return
+        chosen = files[:: max(1, len(files) // _FILES)][:_FILES]
+        if not all(file.startswith(("/", "file:")) for file in files):
+            chosen = chosen[:1] if self._due() else []
+        for file in chosen:
+            # Whatever cannot be read is for those to say who read all of it.
+            with suppress(OSError, ValueError, pa.ArrowException, csv.Error):
+                self.of_records(_first(format, file, _RECORDS // len(chosen)))
+
+    def of_messages(self, batch: DataFrame) -> None:
+        """Look, seldom, at a few messages of JSON."""
+        if self.log.unknown == "reject" or not self._due():
+            return
+        with suppress(PySparkException, Py4JJavaError):
+            values = [row["value"] for row in batch.select("value").limit(_RECORDS).collect()]
+            self.of_records(_objects(map(bytes, filter(None, values)), change=self.log.signed))
+
+    def of_records(self, records: Iterable[Iterable[str]]) -> None:
+        """Look at records, or at schemas, by the names of their fields."""
+        if self.log.unknown == "reject":
+            return
+        for names in records:
+            for field, column in near_names(self.log, names).items():
+                if field not in self.found and len(self.found) < _FOUND:
+                    self.found[field] = column
+                    self._tell(NearName(self.log.name, field, column))
+
+    def _due(self) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + _APART
+        return True
+
+
+def _first(format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
+    """Read the names of the fields of a file's first records. Raises `OSError` or `ValueError` where it cannot."""
+    files, name = file_system(path)
+    if format == "parquet":
+        with files.open_input_file(name) as file:
+            yield pq.read_schema(file).names
+        return
+    with files.open_input_stream(name) as stream:
+        lines = stream.read(_BYTES).split(b"\n")
+    if format == "csv":
+        yield from csv.reader([lines[0].decode("utf-8-sig").rstrip("\r")])
+    else:
+        yield from _objects(lines[:most])
+
+
+def _objects(lines: Iterable[bytes], *, change: bool = False) -> Iterator[Iterable[str]]:
+    """Read the names of objects of JSON; of a `change`, those of the row after it, or before."""
+    for line in lines:
+        # A line that cannot be read is rejected, or cut off here.
+        with suppress(ValueError, RecursionError):
+            found: Any = json.loads(line)
+            if change and isinstance(found, Mapping):
+                found = found.get("payload", found)
+                found = isinstance(found, Mapping) and (found.get("after") or found.get("before"))
+            if isinstance(found, Mapping):
+                yield found
