@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ import tailrace.verify.pipeline_audit as spark_audit
 from tailrace.backfill.pipeline_backfill import Backfilled, BackfillError
 from tailrace.cli.commands.run import stream
 from tailrace.cli.main import app
+from tailrace.cli.runtime.command_list import COMMANDS
 from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.stream_progress import StreamProgress
@@ -38,6 +40,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.step.progress import Partition, Progress
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.verify.tampering.audit_result import Audit, Check
+from tailrace.verify.tampering.remedies import REMEDIES, remedy
 from tests.support import small_lake
 
 LANDING = "tests"
@@ -430,7 +433,10 @@ def test_an_audit_says_what_does_not_add_up(definition: str, monkeypatch: pytest
     monkeypatch.setattr(spark_audit, "audit", lambda *_, **__: Audit({"records": 1234, "late": 1}, checks, BY))
     result = run("audit", definition)
     assert result.exit_code == (0 if ok else 1)
-    assert [line.rstrip() for line in result.stdout.splitlines()] == [
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    told = [line.strip() for line in lines if line.startswith(" " * 15)]
+    assert " ".join(told) == ("" if ok else f"→ {remedy('answers are right', definition)}")
+    assert [line for line in lines if line.strip() not in told or not line] == [
         "hourly_rides",
         "records  1,234",
         "late     1",
@@ -448,7 +454,23 @@ def test_an_audit_says_what_does_not_add_up(definition: str, monkeypatch: pytest
         "pipeline": "hourly_rides",
         "ok": ok,
         "counts": {"records": 1234, "late": 1},
-        "checks": [{"name": one.name, "ok": one.ok, "detail": one.detail} for one in checks],
+        "checks": [
+            {"name": one.name, "ok": one.ok, "detail": one.detail}
+            | ({} if one.ok else {"remedy": remedy(one.name, definition)})
+            for one in checks
+        ],
         "engine": "duckdb",
         "engine_because": "it fits",
     }
+
+
+def test_each_remedy_is_of_a_check_that_there_is_and_names_commands_that_there_are() -> None:
+    files = [file for file in Path(spark_audit.__file__).parent.rglob("*.py") if file.name != "remedies.py"]
+    code = "".join(file.read_text() for file in files)
+    code += "".join(code.replace("{kind}", kind) for kind in ("records", "rejected"))
+    assert [name for name in REMEDIES if f'"{name}"' not in code] == []
+    for name in (*REMEDIES, "any other"):
+        for command in re.findall(r"tailrace (\w+)", remedy(name, "p.py")):
+            assert command in COMMANDS
+        assert "{" not in remedy(name, "p.py")
+    assert "p q.py" in remedy("panes give the answers", "p q.py")

@@ -55,14 +55,15 @@ def audit(
         behind = {place: stages_behind(lake, one) for place, one in zip(definitions, asked, strict=True)}
     if json:
         data = [
-            _of_stages([_data(stage.name, audits[stage.name]) for stage in one])
+            _of_stages([_data(place, stage.name, audits[stage.name]) for stage in one])
             | ({"behind": list(behind_data(place, lacks))} if (lacks := behind[place]) else {})
             for place, one in zip(definitions, chains, strict=True)
         ]
         output.data(data[0] if len(data) == 1 else {"ok": all(one.ok for one in audits.values()), "definitions": data})
     else:
-        for place, (name, audited) in enumerate(audits.items()):
-            output.text(*([""] if place else []), *_lines(name, audited))
+        named = {stage.name: place for place, one in zip(definitions, chains, strict=True) for stage in one}
+        for number, (name, audited) in enumerate(audits.items()):
+            output.text(*([""] if number else []), *_lines(named[name], name, audited))
         for definition, lacks in behind.items():
             tell_behind(output, definition, lacks)
     if not all(one.ok for one in audits.values()):
@@ -84,17 +85,27 @@ def _of_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
     return last | ({"earlier": earlier} if earlier else {})
 
 
-def _data(name: str, audited: Audit) -> dict[str, Any]:
-    checks = [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in audited.checks]
+def _data(definition: str, name: str, audited: Audit) -> dict[str, Any]:
+    from tailrace.verify.tampering.remedies import remedy
+
+    checks = [
+        {"name": check.name, "ok": check.ok, "detail": check.detail}
+        | ({} if check.ok else {"remedy": remedy(check.name, definition)})
+        for check in audited.checks
+    ]
     engine = {"engine": audited.engine.engine.value, "engine_because": audited.engine.why}
     return {"pipeline": name, "ok": audited.ok, "counts": dict(audited.counts), "checks": checks, **engine}
 
 
-def _lines(name: str, audited: Audit) -> Iterator[Any]:
+def _lines(definition: str, name: str, audited: Audit) -> Iterator[Any]:
+    from tailrace.verify.tampering.remedies import remedy
+
     rows = table("", "check", "found")
     for check in audited.checks:
         mark = Text("✓", style="green") if check.ok else Text("✗", style="bold red")
         rows.add_row(mark, check.name, Text(check.detail, style="" if check.ok else "red"))
+        if not check.ok:
+            rows.add_row("", "", Text(f"→ {remedy(check.name, definition)}", style="bold"))
     wrong = sum(not check.ok for check in audited.checks)
     yield Text(name, style="bold")
     yield facts([*((kind, f"{count:,}") for kind, count in audited.counts.items()), ("engine", str(audited.engine))])
