@@ -55,7 +55,7 @@ def report(epoch: int, **changes: Any) -> EpochReport:
     """An epoch of 100 records, 2 of which were late, with two partitions of which the first lags."""
     folded = EpochResult(
         Clock(epoch, WATERMARK, NOW), 7, 3, 2, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0},
-        open=5, generation=1, token=4,
+        open=5, generation=1, token=4, unanswered=2,
     )  # fmt: skip
     partitions = {"rides-0": Partition(WATERMARK, WATERMARK, NOW - 10 * MINUTE), "rides-1": Partition(NOW, NOW, NOW)}
     whole = EpochReport(
@@ -91,7 +91,11 @@ def test_a_stream_s_metrics_say_what_its_epochs_came_to(settings: Settings) -> N
     own = {"log": "rides", "pipeline": "hourly_rides"}
     assert [found.value("panes_total", timing=one, **own) for one in ("early", "on_time", "late")] == [8, 4, 2]
     assert [found.value("late_records_total", reason=one, **own) for one in ("expired", "finished")] == [4, 0]
-    assert [found.value(f"{name}_total", **own) for name in ("retractions", "step_rejected_records")] == [6, 2]
+    assert [found.value(f"{name}_total", **own) for name in ("retractions", "unanswered", "step_rejected_records")] == [
+        6,
+        4,
+        2,
+    ]
     assert [found.value(name, **own) for name in ("open_windows", "last_epoch")] == [5, 1]
     assert found.value("watermark_timestamp_seconds", **own) == WATERMARK / 1e6
     assert found.value("watermark_lag_seconds", **own) == 7200

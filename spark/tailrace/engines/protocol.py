@@ -13,6 +13,7 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PANE, PRODUCTION, REJECTED
 from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import UNANSWERED
 
 FIRED = ("early", "on_time", "late")
 """The timings of the panes that a stream fires; only a backfill writes corrections."""
@@ -25,6 +26,7 @@ REASONS = ("expired", "finished")
 class EpochCounts:
     """The counts of the rows that an epoch writes: panes by timing, late records by reason, a map's productions.
 
+    `unanswered` counts the panes with a result that is null as no value of its type is right (rule X7).
     `open` is the number of windows open after the epoch. A computation counts its `productions`, those `claimed` by
     another, the records that it `fed_back`, and the records that came too `late`.
     """
@@ -38,19 +40,23 @@ class EpochCounts:
     claimed: int = 0
     fed_back: int = 0
     late: int = 0
+    unanswered: int = 0
 
     @classmethod
     def of_groups(cls, groups: Iterable[Mapping[str, Any]], open: int) -> EpochCounts:
         """Make the counts of an epoch of windows from groups of its rows, as `counted` gives them."""
         counts: Counter[tuple[str, bool | None, str | None, str | None]] = Counter()
+        unanswered = 0
         for group in groups:
             counts[group["kind"], group["retraction"], group["timing"], group["reason"]] += group["rows"]
+            unanswered += 0 if group["retraction"] else group.get(UNANSWERED, 0)
         return cls(
             sum(n for (kind, taken, *_), n in counts.items() if kind == PANE and taken),
             sum(n for (kind, *_), n in counts.items() if kind == REJECTED),
             {each: counts.get((PANE, False, each, None), 0) for each in FIRED},
             {each: sum(n for (kind, _, _, r), n in counts.items() if (kind, r) == (LATE, each)) for each in REASONS},
             open,
+            unanswered=unanswered,
         )
 
     @classmethod
@@ -67,8 +73,13 @@ APART = ("kind", "retraction", "timing", "reason")
 
 
 def counted(rows: pa.Table) -> list[dict[str, Any]]:
-    """Count the rows of an epoch, in the columns of its ledger: a group for each combination of `APART`, and `rows`."""
-    groups = rows.group_by(list(APART)).aggregate([([], "count_all")]).rename_columns([*APART, "rows"])
+    """Count the rows of an epoch, in the columns of its ledger: a group for each combination of `APART`, and `rows`.
+
+    Where the ledger has the column `unanswered`, so has each group: how many rows have a value there.
+    """
+    own = [UNANSWERED] if UNANSWERED in rows.column_names else []
+    counts = [([], "count_all"), *((name, "count") for name in own)]
+    groups = rows.group_by(list(APART)).aggregate(counts).rename_columns([*APART, "rows", *own])
     found: list[dict[str, Any]] = groups.to_pylist()
     return found
 

@@ -36,7 +36,8 @@ class Phases:
 class EpochResult:
     """The counts of an epoch for one definition: panes of a pipeline, productions of a computation.
 
-    `timings` counts the panes by their timing, `reasons` the late records by their reason. `open` is the number of
+    `timings` counts the panes by their timing, `reasons` the late records by their reason, and `unanswered` the panes
+    with a result that is null as no value of its type is right. `open` is the number of
     windows open after the epoch; `generation` and `token` are what its commit says of its writer. `fed_back` is the
     number of records in flight on a computation's loop after the epoch, `claimed` that of the productions that another
     had claimed.
@@ -56,6 +57,7 @@ class EpochResult:
     claimed: int = 0
     fed_back: int = 0
     engine: str = "spark"
+    unanswered: int = 0
 
 
 @dataclass(frozen=True)

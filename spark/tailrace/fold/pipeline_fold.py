@@ -339,7 +339,7 @@ class PipelineFold(LedgerFold):
         return EpochResult(
             clock, sum(folded.timings.values()), folded.retractions, sum(folded.reasons.values()), folded.rejected,
             folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
-            engine=self.side.choice.engine.value,
+            engine=self.side.choice.engine.value, unanswered=folded.unanswered,
         )  # fmt: skip
 
 

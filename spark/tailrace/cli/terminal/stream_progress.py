@@ -49,6 +49,7 @@ class Tally:
     late: int = 0
     productions: int = 0
     claimed: int = 0
+    unanswered: int = 0
     last: int | None = None
     watermarks: dict[str, int] = field(default_factory=dict)
 
@@ -68,6 +69,7 @@ class Tally:
             self.late += folded.late
             self.productions += folded.productions
             self.claimed += folded.claimed
+            self.unanswered += folded.unanswered
             self.watermarks[name] = folded.clock.watermark
 
     @property
@@ -149,6 +151,7 @@ class StreamProgress:
         """Write what an epoch did, in parts of one line."""
         panes = sum(folded.panes for folded in report.folded.values())
         late = sum(folded.late for folded in report.folded.values())
+        unanswered = sum(folded.unanswered for folded in report.folded.values())
         return [
             f"epoch {report.epoch}" + (" (again, from the log)" if report.recovered else ""),
             *([] if report.recovered else [counted(report.landed.records, "record")]),
@@ -157,6 +160,7 @@ class StreamProgress:
             *([counted(report.landed.blank, "blank line")] if report.landed.blank else []),
             *([counted(report.landed.links, "linked file") + " passed over"] if report.landed.links else []),
             counted(panes, "pane"),
+            *([f"{unanswered:,} unanswered"] if unanswered else []),
             *([f"{late:,} late"] if late else []),
             f"watermark {time_text(self.tally.watermark)}" + _held_back(report),
             span(report.seconds),

@@ -21,6 +21,7 @@ from tailrace.lake.schema.contracts import PANE, PARTIAL
 from tailrace.lake.schema.filters import above, at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
+from tailrace.model.definition.pipeline import UNANSWERED
 from tailrace.sql.records.stage_records import corrected_before, sent_with
 from tailrace.sql.terms import Condition, Query, Relation
 
@@ -64,8 +65,8 @@ class DuckSide:
 
     def _counted(self, query: Query) -> list[dict[str, Any]]:
         """Count the ledger rows of a query as `counted` does."""
-        by = ", ".join(APART)
-        text = in_duckdb_once(Query(f"SELECT {by}, COUNT(*) AS rows FROM ({query}) GROUP BY {by}"))
+        by, own = ", ".join(APART), f", COUNT({UNANSWERED}) AS {UNANSWERED}" if self.execution.pipeline.leaves else ""
+        text = in_duckdb_once(Query(f"SELECT {by}, COUNT(*) AS rows{own} FROM ({query}) GROUP BY {by}"))
         found: list[dict[str, Any]] = self.connection.execute(text).to_arrow_table().to_pylist()
         return found
 

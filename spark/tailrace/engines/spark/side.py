@@ -34,7 +34,7 @@ from tailrace.lake.schema.layouts import is_span, partitioned_by, term
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.schema.time_spans import spans_between
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
 from tailrace.sql.epoch.holds import due_items, next_due
 from tailrace.sql.records.stage_records import changes, corrected_before, sent_with
 from tailrace.sql.terms import Condition, Relation
@@ -122,17 +122,26 @@ class SparkSide:
             branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
             return EpochCounts.of_groups(counted(rows), stepped.state.open())
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
+        said = F.col(UNANSWERED).isNotNull() if UNANSWERED in stepped.rows.columns else F.lit(False)
         counts = ObservedCounts(
             stepped.rows,
             *(F.count_if(pane & ~taken & (F.col("timing") == timing)).alias(timing) for timing in FIRED),
             F.count_if(pane & taken).alias("retractions"),
             *(F.count_if(late & (F.col("reason") == reason)).alias(reason) for reason in REASONS),
             F.count_if(F.col("kind") == REJECTED).alias("rejected"),
+            F.count_if(pane & ~taken & said).alias(UNANSWERED),
         )
         append(counts.rows, branch, properties, at_once=self._lie_together(stepped))
         found = counts.read()
         timings, reasons = ({name: found[name] for name in names} for names in (FIRED, REASONS))
-        return EpochCounts(found["retractions"], found["rejected"], timings, reasons, stepped.state.open())
+        return EpochCounts(
+            found["retractions"],
+            found["rejected"],
+            timings,
+            reasons,
+            stepped.state.open(),
+            unanswered=found[UNANSWERED],
+        )
 
     def _lie_together(self, stepped: Stepped) -> bool:
         """Tell whether an epoch's rows are many, and in so few partitions that a task can have a file open for each."""

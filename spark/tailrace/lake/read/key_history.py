@@ -18,7 +18,7 @@ from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.base.types import INTEGERS, decimal_parts
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
 from tailrace.model.windows.panes import Version, settled_indexes
 from tailrace.model.windows.windows import Window
 
@@ -149,20 +149,25 @@ def _window(row: Mapping[str, Any]) -> Window:
 
 def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
     """Make a pane of a row of the ledger, which has the results' columns and those of a pane."""
-    values = {name: row.get(name) for name in pipeline.answer_columns}
+    values = _said({name: row.get(name) for name in pipeline.answer_columns})
     return LedgerPane(
         window=_window(row),
         version=Version(row["generation"], row["epoch"], row["pane_index"]),
         timing=row["timing"],
         retraction=row["retraction"],
         values=values,
-        answer=row.get("answer") or values,
+        answer=_said(row.get("answer") or values),
         processing_time=instant(row["processing_time"]),
         watermark=instant(row["watermark"]),
         writer=row["writer"],
         is_last=row.get("is_last"),
         event_time=None if row.get("event_time") is None else instant(row["event_time"]),
     )
+
+
+def _said(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave out why results are null where there is nothing to say, as panes of the reference do."""
+    return {name: value for name, value in row.items() if name != UNANSWERED or value is not None}
 
 
 def ledger_late(row: Mapping[str, Any]) -> LedgerLate:

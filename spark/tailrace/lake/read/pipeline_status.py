@@ -25,12 +25,12 @@ from tailrace.lake.commit.epoch_properties import DUPLICATES, ENGINE, FOLDER, NE
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, PRODUCTION, REJECTED
-from tailrace.lake.schema.filters import equal
+from tailrace.lake.schema.filters import equal, there
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name, runs_name
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Progress
 from tailrace.model.step.transition import Transition
@@ -76,10 +76,11 @@ class PipelineStatus:
     `answers` is None for an earlier stage without a table of answers, and for a map. `rewritten` is the number of
     answers that their last change wrote anew, with the files that held the changed ones; a stream changes the answers
     less often where that is dear (`TAILRACE_FRESHNESS`). `rejected` counts the records that the definition could not
-    take, and `reasons` has the most frequent reasons, each with its number of records. `panes` counts retractions too,
-    and so do the `productions` of a map or a computation. `engine` says what folded the last epoch, and why.
-    `same_definition` says whether a definition of this meaning made the ledger; it and `open` are None, and `runs`
-    empty, where the definition is not at hand. A map has no `open`.
+    take, and `reasons` has the most frequent reasons, each with its number of records. `unanswered` counts the answers
+    with a result that is null as no value of its type is right, and `unanswered_why` says it of one of them. `panes`
+    counts retractions too, and so do the `productions` of a map or a computation. `engine` says what folded the last
+    epoch, and why. `same_definition` says whether a definition of this meaning made the ledger; it and `open` are None,
+    and `runs` empty, where the definition is not at hand. A map has no `open`.
     """
 
     pipeline: str
@@ -92,6 +93,8 @@ class PipelineStatus:
     engine: str | None
     committed: int | None
     answers: int | None
+    unanswered: int
+    unanswered_why: str | None
     rewritten: int
     panes: int
     late: int
@@ -159,6 +162,7 @@ def pipeline_status(lake: Lake, name: str, pipeline: Ranged | None = None) -> Pi
 def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | None) -> PipelineStatus:
     answers, head, files = lake.find(name), head_of(ledger), _files(ledger)
     counts = _by_kind(ledger, files)
+    unanswered, why = (0, None) if answers is None else _unanswered(answers)
     return PipelineStatus(
         pipeline=name,
         epoch=head.number("epoch"),
@@ -170,6 +174,8 @@ def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | No
         engine=head.properties.get(ENGINE),
         committed=_committed(ledger),
         answers=answers.scan().count() if answers is not None else None,
+        unanswered=unanswered,
+        unanswered_why=why,
         rewritten=_rewritten(answers) if answers is not None else 0,
         panes=counts[PANE],
         late=counts[LATE],
@@ -180,6 +186,21 @@ def _pipeline_status(lake: Lake, ledger: Table, name: str, pipeline: Ranged | No
         same_definition=head.properties.get("fingerprint") == pipeline.fingerprint if pipeline is not None else None,
         runs=tuple(Runs(lake, pipeline).all()) if pipeline is not None and lake.has(runs_name(name)) else (),
     )
+
+
+def _unanswered(answers: Table) -> tuple[int, str | None]:
+    """Count the answers that say why a result of theirs is null, and return what one says.
+
+    Only files that have such an answer are read, as their manifests tell.
+    """
+    if UNANSWERED not in answers.schema().column_names:
+        return 0, None
+    number, why = 0, None
+    for batch in answers.scan(row_filter=there(UNANSWERED), selected_fields=(UNANSWERED,)).to_arrow_batch_reader():
+        number += batch.num_rows
+        if why is None and batch.num_rows:
+            why = batch[UNANSWERED][0].as_py()
+    return number, why
 
 
 def _reasons(ledger: Table) -> dict[str, int]:

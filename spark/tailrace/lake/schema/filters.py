@@ -54,6 +54,11 @@ def equal(column: str, value: Any) -> Filter:
     return _missing(column) if value is None else _equal(column, value)
 
 
+def there(column: str) -> Filter:
+    """Select the rows that have a value."""
+    return _there(column)
+
+
 def above(column: str, value: int) -> Filter:
     """Select the rows with a larger number."""
     return _above(column, value)

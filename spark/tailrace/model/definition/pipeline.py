@@ -7,7 +7,7 @@ a whole: a definition that makes no sense is refused with every fault at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property, partial
@@ -288,6 +288,11 @@ class Pipeline:
     def answer_columns(self) -> dict[str, str]:
         """The columns of what an answer says, with their types: the results and, where one may be null for it, why."""
         return self.results | ({UNANSWERED: "string"} if self.leaves else {})
+
+    def columns_shown(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+        """List the results, and `UNANSWERED` after them where one of some panes' or answers' rows has it."""
+        said = any(row.get(UNANSWERED) is not None for row in rows)
+        return [*self.results, *([UNANSWERED] if said else [])]
 
     def type_of(self, combiner: Combiner) -> str | None:
         """Find the type of the column that a combiner reads; None if it reads none."""

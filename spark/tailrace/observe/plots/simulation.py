@@ -109,13 +109,13 @@ def answers(pipeline: Pipeline) -> str:
 
 def table(panes: Sequence[Pane]) -> PlotTable:
     """Make a table of panes, one a row, in the order in which they fired."""
-    names = list(panes[0].values)
+    names = list(dict.fromkeys(name for pane in panes for name in pane.values))
     columns = ["fired", "watermark", "window start", "window end", "timing", "", *names, "pane index"]
     rows = []
     for pane in panes:
         times = [_end(pane.processing_time), _end(pane.watermark), _end(pane.window.start), _end(pane.window.end)]
         sign = "take back" if pane.retraction else ""
-        values = [plot_value(value) for value in pane.values.values()]
+        values = [plot_value(pane.values.get(name)) for name in names]
         rows.append([*times, pane.timing.value.replace("_", " "), sign, *values, pane.version.index])
     return PlotTable("Panes, in the order in which they fired", columns, rows)
 

@@ -133,8 +133,9 @@ ROWS = (
         Panel("Panes", "Fired a second, by timing.", (
             Series(_rate("tailrace_panes_total", "pipeline, timing", _PIPELINE), "{{pipeline}} {{timing}}"),
         ), "ops"),
-        Panel("Retractions", "Answers taken back a second.", (
+        Panel("Retractions", "Answers taken back a second, and panes with a result that is null for its type.", (
             Series(_rate("tailrace_retractions_total", "pipeline", _PIPELINE), "{{pipeline}}"),
+            Series(_rate("tailrace_unanswered_total", "pipeline", _PIPELINE), "{{pipeline}} unanswered"),
         ), "ops"),
         Panel("Open windows", "Rows of state, and 1 for the engine that has them.", (
             Series(f"max by (pipeline) (tailrace_open_windows{_PIPELINE})", "{{pipeline}}"),

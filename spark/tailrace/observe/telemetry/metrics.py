@@ -85,6 +85,10 @@ METRICS = (
     Metric("tailrace_partition_holds_watermark", "gauge", _PARTITION, "1 where a partition is the one that lags most"),
     Metric("tailrace_panes_total", "counter", (*_PIPELINE, "timing"), "panes fired, retractions apart"),
     Metric("tailrace_retractions_total", "counter", _PIPELINE, "answers taken back"),
+    Metric(
+        "tailrace_unanswered_total", "counter", _PIPELINE,
+        "panes with a result that is null as no value of its type is right",
+    ),
     Metric("tailrace_late_records_total", "counter", (*_PIPELINE, "reason"), "late records, once for each window"),
     Metric("tailrace_step_rejected_records_total", "counter", _PIPELINE, "records that a step refused"),
     Metric("tailrace_productions_total", "counter", _PIPELINE, "records that a computation produced"),
@@ -199,7 +203,7 @@ class Metrics:
                 self._add("tailrace_panes_total", 0, log, name, timing)
             for reason in REASONS:
                 self._add("tailrace_late_records_total", 0, log, name, reason)
-            for counter in ("retractions", "step_rejected_records"):
+            for counter in ("retractions", "unanswered", "step_rejected_records"):
                 self._add(f"tailrace_{counter}_total", 0, log, name)
             tables[ledger] = "stream"
             self._ledgers[name] = lake.head(ledger).number("epoch") if lake.has(ledger) else -1
@@ -236,6 +240,7 @@ class Metrics:
         for reason, count in folded.reasons.items():
             self._add("tailrace_late_records_total", count, log, name, reason)
         self._add("tailrace_retractions_total", folded.retractions, log, name)
+        self._add("tailrace_unanswered_total", folded.unanswered, log, name)
         self._add("tailrace_step_rejected_records_total", folded.rejected, log, name)
         self._add("tailrace_productions_total", folded.productions, log, name)
         self._add("tailrace_claimed_total", folded.claimed, log, name)

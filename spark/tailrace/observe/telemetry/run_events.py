@@ -139,6 +139,7 @@ def epoch_data(report: EpochReport) -> dict[str, Any]:
         name: {
             "panes": folded.panes,
             "retractions": folded.retractions,
+            **({"unanswered": folded.unanswered} if folded.unanswered else {}),
             "late": folded.late,
             **({"productions": folded.productions} if folded.productions else {}),
             **({"claimed": folded.claimed} if folded.claimed else {}),

@@ -17,7 +17,7 @@ from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import bounds, counted, parsed, span, time_text, together
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import instant, text
-from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
@@ -101,8 +101,7 @@ def _lines(pipeline: Pipeline, history: History, texts: Sequence[str], at: int |
 
 
 def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OneWindow | _ManyWindows) -> Table:
-    said = any(pane.values.get(UNANSWERED) is not None for pane in panes)
-    results = [*pipeline.results, *([UNANSWERED] if said else [])]
+    results = pipeline.columns_shown(pane.values for pane in panes)
     made = table(
         *columns.before, "timing", "", *results, *columns.after,
         right=(*columns.numbers, *results), whole=(*columns.before, "timing", *columns.after),
@@ -114,7 +113,7 @@ def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OneWindow 
             *before,
             Text(pane.timing.replace("_", " ") + (", last" if pane.is_last else ""), _STYLES.get(pane.timing, "")),
             sign,
-            *(value_shown(pane.values[name]) for name in results),
+            *(value_shown(pane.values.get(name)) for name in results),
             *after,
             style="dim" if pane.retraction else "",
         )

@@ -231,7 +231,7 @@ def _lines(trial: Simulation, sample: sample_records.Sample, key: Key | None) ->
 
 def _table(pipeline: Pipeline, panes: list[Pane]) -> Iterator[Any]:
     """Make a table of panes in the order in which they fired, with the day or year that all share once, above."""
-    results = list(pipeline.results)
+    results = pipeline.columns_shown(pane.values for pane in panes)
     shared, short = together(at for pane in panes for at in (pane.processing_time, *pane.window))
     if shared:
         yield Text(f"times are of {shared}, UTC", style="dim")
@@ -241,7 +241,7 @@ def _table(pipeline: Pipeline, panes: list[Pane]) -> Iterator[Any]:
     )  # fmt: skip
     for pane in panes:
         sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
-        values = (_value(value) for value in pane.values.values())
+        values = (_value(pane.values.get(name)) for name in results)
         timing = pane.timing.value.replace("_", " ")
         made.add_row(
             str(pane.version.epoch),

@@ -169,6 +169,8 @@ def _facts(pipeline: Ranged, own: PipelineStatus, logs: Sequence[LogStatus]) -> 
         yield "rows", _dimmed(f"{own.productions:,}", "retractions included")
     else:
         yield "answers", _answers(own)
+        if own.unanswered:
+            yield "unanswered", _dimmed(f"{own.unanswered:,}", own.unanswered_why or "")
         yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
         yield "late records", f"{own.late:,}"
     if own.rejected:
@@ -347,6 +349,8 @@ def _data(own: PipelineStatus, logs: Sequence[LogStatus] = (), pipeline: Ranged 
         "engine": own.engine,
         "committed": _text(own.committed),
         "answers": own.answers,
+        "unanswered": own.unanswered,
+        "unanswered_why": own.unanswered_why,
         "panes": own.panes,
         "late": own.late,
         "rejected": own.rejected,

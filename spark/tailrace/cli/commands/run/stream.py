@@ -390,6 +390,7 @@ def _summary_text(tally: Tally, seconds: float) -> str:
     parts += [counted(tally.productions, "production")] if tally.productions else []
     parts += [f"{tally.claimed:,} of another's"] if tally.claimed else []
     parts.append(panes + (f" and {counted(tally.retractions, 'retraction')}" if tally.retractions else ""))
+    parts += [f"{tally.unanswered:,} unanswered"] if tally.unanswered else []
     parts += [f"{tally.late:,} late"] if tally.late else []
     parts += [f"{tally.rejected:,} rejected"] if tally.rejected else []
     parts += [counted(tally.duplicates, "duplicate")] if tally.duplicates else []
@@ -414,6 +415,7 @@ def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
         "unread_files": tally.unread,
         "panes": tally.panes,
         "retractions": tally.retractions,
+        "unanswered": tally.unanswered,
         "late": tally.late,
         "productions": tally.productions,
         "claimed": tally.claimed,

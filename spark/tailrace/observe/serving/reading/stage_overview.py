@@ -46,7 +46,8 @@ class StageState:
     """How a stage stands; `epoch` is None where no stream has made its tables yet, and other fields where it has none.
 
     `same` is false where another definition made the tables. `lag` is how far the watermark is behind processing time,
-    in microseconds. `lacks` says which corrections of what the stage reads are not in it.
+    in microseconds. `lacks` says which corrections of what the stage reads are not in it. `unanswered` counts the
+    answers with a result that is null as no value of its type is right; `unanswered_why` says it of one of them.
     """
 
     name: str
@@ -60,6 +61,8 @@ class StageState:
     engine_why: str = ""
     open: OpenWindowSpan | None = None
     answers: int | None = None
+    unanswered: int = 0
+    unanswered_why: str = ""
     behind: int | None = None
     made: int | None = None
     late: int | None = None
@@ -128,6 +131,8 @@ def stage_state(session: Session, stage: Definition) -> StageState:
         committed=own.committed,
         open=own.open,
         answers=own.answers,
+        unanswered=own.unanswered,
+        unanswered_why=own.unanswered_why or "",
         behind=None if own.answers is None else max(0, own.epoch - own.answers_epoch),
         made=own.productions if isinstance(stage, Windowless) else own.panes,
         late_left=None if report is None else report.records - report.repaired,

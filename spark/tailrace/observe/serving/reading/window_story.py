@@ -69,6 +69,11 @@ class WindowStory:
         return self.pipeline.closes(self.window.last)
 
     @property
+    def columns(self) -> list[str]:
+        """The columns of what the panes say."""
+        return self.pipeline.columns_shown(pane.values for pane in self.panes)
+
+    @property
     def drawn_values(self) -> list[str]:
         """The results that the picture can show: those that are numbers, or else the first one."""
         numbers = [name for name in self.pipeline.results if _is_number(self._one(name))]
