@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,15 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tailrace import OwnCombiner, OwnWindows
+from tailrace import AfterCount, AfterWatermark, AnyOf, OwnCombiner, OwnWindows, Repeat
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.spark.executions.compiler import compiled
+from tailrace.model.base.clock import Clock
 from tailrace.model.base.expressions import Col
-from tailrace.model.base.time import seconds
+from tailrace.model.base.time import instant, seconds
 from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive
 from tailrace.model.step.reference import at_once, fold
+from tailrace.model.triggers.guarded import TriggerWarning
+from tailrace.model.triggers.trigger import Measure, Moment, Ready, Trigger
 from tailrace.model.windows.panes import answers
 from tailrace.model.windows.windows import NOTHING, Fixed, Window
 from tests.support.duck import run_on_duckdb
@@ -76,6 +80,79 @@ PIPELINES = {
     "merging": replace(_OF, where=Picky(merges=True)),
     "combined": replace(_OF, where=Fixed(seconds(5)), what={"inverse": Inverse("value"), "n": Count()}),
 }
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Adds up shares, which a zero has none of."""
+
+    def of(self, o: Any, record: Mapping[str, Any], types: Mapping[str, str]) -> int:
+        return 0 if record["value"] is None else 60 // int(record["value"])
+
+
+@dataclass(frozen=True)
+class Fussy(Trigger):
+    """Fires when something is fresh, but each of its rules fails sometimes, or gives what is no slot's value."""
+
+    def slots(self) -> dict[str, bool | int]:
+        return {"seen": 0, "odd": False}
+
+    def measures(self) -> dict[str, Measure]:
+        return {"shares": Shares()}
+
+    def arrived(self, o: Any, slots: Any, measures: Mapping[str, int]) -> dict[str, Any]:
+        if measures["shares"] == 12:
+            raise LookupError("no twelve")
+        return {**slots, "seen": o.add(slots["seen"], measures["shares"], "bigint")}
+
+    def ready(self, o: Any, slots: Any, moment: Moment) -> Ready:
+        if moment.fresh == 3:
+            raise LookupError("no third")
+        return Ready(o.at_least(moment.fresh, o.literal(1, "bigint")), o.literal(False, "boolean"))
+
+    def fired(self, o: Any, slots: Any, moment: Moment) -> dict[str, Any]:
+        return {"seen": 2**63 if moment.fresh == 2 else slots["seen"], "odd": None if moment.fresh == 5 else True}
+
+    def done(self, o: Any, slots: Any) -> Any:
+        if slots["seen"] == 60:
+            raise LookupError("no sixty")
+        return o.literal(False, "boolean")
+
+
+FUSSY = replace(
+    PIPELINES["combined"], name="fussy", when=AfterWatermark(early=Repeat(AnyOf(Fussy(), AfterCount(9))), late=Fussy())
+)
+
+
+def _said_of_fussy(made: Any) -> Any:
+    run = fold(FUSSY, made)
+    return said_by_reference(FUSSY, run.panes, run.late, run.rejected)
+
+
+@pytest.mark.filterwarnings("ignore::tailrace.model.triggers.guarded.TriggerWarning")
+@examples(40)
+@given(made=epochs(FUSSY))
+def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record(made: Any) -> None:
+    said = _said_of_fussy(made)
+    assert run_on_duckdb(FUSSY, made) == [said]
+
+
+@in_parts(3, deeper=8, of=3)
+@pytest.mark.filterwarnings("ignore::tailrace.model.triggers.guarded.TriggerWarning")
+def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record_on_spark(
+    plain: SparkSession, data: st.DataObject
+) -> None:
+    made = data.draw(epochs(FUSSY, max_epochs=2))
+    assert run_native(plain, FUSSY, made, compiled) == _said_of_fussy(made)
+
+
+def test_X7_a_window_whose_trigger_fails_keeps_its_records_for_the_next_pane() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    record = {"at": at, "lane": 1, "value": 1}
+    made = [([record] * count, Clock(epoch, instant(at), epoch)) for epoch, count in enumerate((3, 1))]
+    with pytest.warns(TriggerWarning, match="no third; the window keeps its records"):
+        panes = fold(FUSSY, made).panes
+    assert [(pane.version.epoch, pane.values["n"]) for pane in panes] == [(1, 4)]
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tailrace.model.base.algebra import Scalars, Term
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.errors import RecordError
+from tailrace.model.base.errors import RecordError, failure
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.combiners.first_last import ByTime, seen
 from tailrace.model.combiners.retraction import taken_back
@@ -22,6 +22,7 @@ from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline, is_measu
 from tailrace.model.logs.log import sign_of
 from tailrace.model.step.transition import Row, Times, Transition
 from tailrace.model.triggers.combinators import Phase
+from tailrace.model.triggers.trigger import Measure
 from tailrace.model.windows.panes import Key, Late, Pane, Rejected, Timing, Version
 from tailrace.model.windows.windows import Window
 
@@ -284,6 +285,17 @@ class _Step:
         self.late.append(Late(record, key, window, behind, reason, self.clock.epoch))
 
 
+def _measured(measure: Measure, o: Scalars, values: Record, types: Mapping[str, str]) -> Term:
+    """Return what a record adds to a measure. Raises `RecordError` where that fails: it is the record's own fault."""
+    try:
+        made = measure.of(o, values, types)
+        if not -(2**63) <= made < 2**63:
+            raise OverflowError(f"{made} is out of bigint")
+        return made
+    except Exception as error:
+        raise RecordError(f"{type(measure).__name__}: {failure(error)}") from error
+
+
 def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
     """Make the function that turns a record, after the steps, into its accumulator, with the trigger's measures."""
     names, lifted = list(pipeline.parts), lifter_of_parts(pipeline)
@@ -321,7 +333,7 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
             parts.update(zip(names, taken_back(o, combiner, terms, type_) if taken else terms, strict=True))
         if measures:
             values = {column: record.get(column) for column in types}
-            parts |= {f"{MEASURED}__{name}": measure.of(o, values, types) for name, measure in measures.items()}
+            parts |= {f"{MEASURED}__{name}": _measured(measure, o, values, types) for name, measure in measures.items()}
         if later:
             parts[NET] = -1 if taken else 1
         if stamp is not None:

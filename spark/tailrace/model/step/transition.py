@@ -19,6 +19,8 @@ from tailrace.model.combiners.basic import Combiner, Part
 from tailrace.model.combiners.own import FAILED, merged_parts
 from tailrace.model.definition.pipeline import MEASURED, NET, UNANSWERED, Pipeline
 from tailrace.model.triggers.combinators import Moment, Phase, slot_types
+from tailrace.model.triggers.guarded import GuardedTrigger, has_own
+from tailrace.model.triggers.trigger import Trigger
 from tailrace.model.windows.panes import Accumulation, Timing
 
 Row = dict[str, Term]
@@ -69,6 +71,12 @@ class Transition:
         return self.pipeline.parts
 
     @cached_property
+    def _trigger(self) -> Trigger:
+        """The definition's trigger; one of one's own that is called for each window is kept from failing."""
+        when = self.pipeline.when
+        return GuardedTrigger(when) if isinstance(self.o, Scalars) and has_own(when) else when
+
+    @cached_property
     def slots(self) -> dict[str, str]:
         """The trigger's slots, each with its column."""
         return {name: f"trigger_{name}" for name in self.pipeline.when.slots()}
@@ -115,7 +123,7 @@ class Transition:
 
     def done(self, row: Row) -> Term:
         """Tell whether a window's trigger has finished, so that further records are too late (rule M4)."""
-        return self.pipeline.when.done(self.o, self._slots(row))
+        return self._trigger.done(self.o, self._slots(row))
 
     def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
         """Add `count` records, whose accumulator is `parts`, to a row; with no record it stays as it is."""
@@ -143,7 +151,7 @@ class Transition:
     def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
         """Return the columns of the trigger's slots after records with these measures have come."""
         measures = {name: parts[f"{MEASURED}__{name}"] for name in self.measures}
-        arrived = self.pipeline.when.arrived(self.o, self._slots(row), measures)
+        arrived = self._trigger.arrived(self.o, self._slots(row), measures)
         return {f"trigger_{name}": term for name, term in arrived.items()}
 
     @cached_property
@@ -174,7 +182,7 @@ class Transition:
         """Tell whether the trigger of a window, `open_` or not, fires at a phase, so that the window's state moves."""
         o = self.o
         moment = self._moment(row, end, times.watermark_at(phase), times, phase)
-        ready = self.pipeline.when.ready(o, self._slots(row), moment)
+        ready = self._trigger.ready(o, self._slots(row), moment)
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
         return o.every(open_, ready.fires, o.some(fresh, ready.on_time))
 
@@ -254,7 +262,7 @@ class Transition:
         if phase is not None:
             moment = self._moment(row, end, watermark, times, phase)
             slots = self._slots(row)
-            for name, value in self.pipeline.when.fired(o, slots, moment).items():
+            for name, value in self._trigger.fired(o, slots, moment).items():
                 after[f"trigger_{name}"] = o.choose(advances, value, slots[name])
         return after
 

@@ -8,14 +8,13 @@ from functools import cached_property
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
 from tailrace.model.triggers.analysis import explored_faults
-from tailrace.model.triggers.trigger import Measure, Moment, Ready, Slots, Trigger
+from tailrace.model.triggers.trigger import Measure, Moment, Ready, Slots, Trigger, is_own
 
 
 def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
     """Find what is wrong with an object that is given as a trigger."""
     if isinstance(trigger, Trigger):
-        own = not type(trigger).__module__.startswith("tailrace.model.")
-        return [*trigger.faults(path), *(explored_faults(path, trigger) if own else ())]
+        return [*trigger.faults(path), *(explored_faults(path, trigger) if is_own(trigger) else ())]
     return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
 
 

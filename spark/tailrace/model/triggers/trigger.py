@@ -368,6 +368,11 @@ class Every(Trigger):
         yield from offset_faults(f"{path}.offset", self.offset)
 
 
+def is_own(trigger: Trigger) -> bool:
+    """Tell whether a trigger is of a user's own kind; what it is made of may be."""
+    return not type(trigger).__module__.startswith("tailrace.model.")
+
+
 def slot_type(start: bool | int) -> str:
     """Return the column type of a slot that starts at this value."""
     return "boolean" if isinstance(start, bool) else "bigint"

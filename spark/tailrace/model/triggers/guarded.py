@@ -1,0 +1,73 @@
+"""A trigger of one's own that fails costs its window a pane, not the stream (rule X7)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from tailrace.model.base.algebra import Algebra, Term
+from tailrace.model.base.errors import failure
+from tailrace.model.triggers.composite import Composite
+from tailrace.model.triggers.trigger import Moment, Ready, Slots, Trigger, is_own, slot_types
+
+Found = TypeVar("Found")
+
+_BIGINT = 2**63
+
+
+class TriggerWarning(RuntimeWarning):
+    """A trigger of one's own failed for a window, which keeps its records until a pane fires."""
+
+
+def has_own(trigger: Trigger) -> bool:
+    """Tell whether a trigger, or a part of it, is code of one's own."""
+    return is_own(trigger) or (isinstance(trigger, Composite) and any(map(has_own, trigger.of)))
+
+
+class GuardedTrigger(Trigger):
+    """A trigger that is not ready where its code raises, and keeps its slots where these come out as none of theirs.
+
+    What a window holds stays in it: it is asked again in the next epoch, and all of it comes in the last pane as the
+    window closes. It is of the reference and of steps in Python; where a step is SQL no code is called for a window.
+    """
+
+    def __init__(self, trigger: Trigger) -> None:
+        self.trigger = trigger
+        self._types = slot_types(trigger)
+
+    def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
+        return self._slots(lambda: self.trigger.arrived(o, slots, measures), slots)
+
+    def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
+        return self._tried(lambda: self.trigger.ready(o, slots, moment), Ready(False, False))
+
+    def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
+        return self._slots(lambda: self.trigger.fired(o, slots, moment), slots)
+
+    def done(self, o: Algebra, slots: Slots) -> Term:
+        return self._tried(lambda: self.trigger.done(o, slots), False)
+
+    def _slots(self, ask: Callable[[], dict[str, Term]], before: Slots) -> dict[str, Term]:
+        def sound() -> dict[str, Term]:
+            after = ask()
+            for name, type in self._types.items():
+                if not _fits(after[name], type):
+                    raise TypeError(f"slot {name} is {after[name]!r:.80}, which is no {type}")
+            return after
+
+        return self._tried(sound, dict(before))
+
+    def _tried(self, ask: Callable[[], Found], otherwise: Found) -> Found:
+        try:
+            return ask()
+        except Exception as error:
+            kept = "the window keeps its records until a pane fires, the last as it closes"
+            warnings.warn(f"{type(self.trigger).__name__}: {failure(error)}; {kept}", TriggerWarning, stacklevel=2)
+            return otherwise
+
+
+def _fits(value: object, type: str) -> bool:
+    if type == "boolean":
+        return isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and -_BIGINT <= value < _BIGINT
