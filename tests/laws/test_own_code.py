@@ -137,8 +137,8 @@ def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record(made: An
     assert run_on_duckdb(FUSSY, made) == [said]
 
 
-@in_parts(3, deeper=8, of=3)
 @pytest.mark.filterwarnings("ignore::tailrace.model.triggers.guarded.TriggerWarning")
+@in_parts(3, deeper=8, of=3)
 def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record_on_spark(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tailrace.lake.read.pipeline_status import status
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.pipeline import UNANSWERED
+from tailrace.operate.answers_repair import repair_answers
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.verify.pipeline_audit import audit
@@ -103,6 +105,8 @@ def test_X7_results_that_left_their_type_are_counted_and_shown_with_why(
     assert WHY in run("trace", DEFINITION, "--key", "a", "--window", at)
     assert "unanswered" not in run("trace", DEFINITION, "--key", "b", "--window", at)
     assert WHY in " ".join(run("trace", DEFINITION, "--where", "n = 1").split())
+    assert WHY in run("replay", DEFINITION, "--as-of", "1", "--keep", "as_of_one")
+    assert sorted(map(str, made.table("as_of_one").scan().to_arrow()[UNANSWERED].to_pylist())) == ["None", WHY]
     report = EpochReport(1, Landed(1, 0), {"totals": said[1]}, 0.1, {})
     for json_, expected in ((True, '"unanswered": 1'), (False, "1 unanswered")):
         StreamProgress(Output(json=json_)).epoch(report)
@@ -131,3 +135,20 @@ def test_X7_what_left_its_type_audits_replays_and_is_left_alone_by_a_backfill(
         (done,) = backfill(made, TOTALS, instant(START), instant(START + timedelta(hours=1)), dry_run=dry)
         assert (done.changed, done.untouched, done.retracted) == (0, 2, 0)
     assert made.table("totals").scan().to_arrow().sort_by("k") == before
+    assert not repair_answers(made, TOTALS).written
+    with pytest.warns(UserWarning, match="copy-on-write"):
+        made.table("totals").delete("k = 'a'")
+    assert repair_answers(made, TOTALS).written
+    assert made.table("totals").scan().to_arrow().sort_by("k") == before
+
+
+def test_X7_a_simulation_shows_what_leaves_its_type_in_its_table_and_its_plot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
+    rows = [{"at": f"2026-01-01T00:0{minute}:00Z", "k": "a", "n": n} for minute, n in enumerate((MOST, 1))]
+    sample = tmp_path / "sample.jsonl"
+    sample.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    shown = run("simulate", DEFINITION, str(sample), "--html", str(tmp_path / "page.html"))
+    assert WHY in shown
+    assert WHY in (tmp_path / "page.html").read_text()

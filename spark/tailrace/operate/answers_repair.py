@@ -88,7 +88,8 @@ def _compared(session: Session, pipeline: Pipeline, stands: int, head: Head) -> 
     lake, table = session.lake, session.lake.table(pipeline.name)
     panes = session.table(ledger_name(pipeline.name), equal("kind", PANE), stands)
     own = latest(pipeline, Relation(f"(SELECT * FROM {panes} WHERE kind = '{PANE}')"))
-    columns = listed(names(pipeline), list(SPAN), [quoted(name) for name in pipeline.results], ["timing", *VERSION])
+    values = [quoted(name) for name in pipeline.answer_columns]
+    columns = listed(names(pipeline), list(SPAN), values, ["timing", *VERSION])
     right = session.materialized(Query(f"SELECT {columns} FROM ({own}) WHERE NOT retraction"))
     held = bracketed(Query(f"SELECT {columns} FROM {session.table(pipeline.name)}"))
     missing, more = (

@@ -43,7 +43,7 @@ def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract
             of = (logs[contract.table],) if owner is None else owner.sources
             meta["clock"] = "records" if all(log.arrival_time is not None for log in of) else "wall"
         if isinstance(owner, Pipeline) and contract.table.endswith(LEDGER):
-            meta |= {"mode": owner.how.value, "key": list(owner.key), "results": list(owner.results)}
+            meta |= {"mode": owner.how.value, "key": list(owner.key), "results": list(owner.answer_columns)}
         config: dict[str, Any] = {"meta": meta}
         if read:
             config |= {

@@ -307,7 +307,7 @@ def _windows(pipeline: Pipeline, state: AsOf) -> Table:
 
 
 def _answers(pipeline: Pipeline, state: AsOf) -> Table:
-    results = tuple(pipeline.results)
+    results = pipeline.columns_shown(state.first_answers)
     made = table(
         *pipeline.key,
         "window",
@@ -319,7 +319,7 @@ def _answers(pipeline: Pipeline, state: AsOf) -> Table:
         title="latest answers",
     )
     for row in state.first_answers:
-        values = (_plain(row[name]) for name in results)
+        values = (_plain(row.get(name)) for name in results)
         made.add_row(*_place(pipeline, row), *values, row["timing"].replace("_", " "), str(row["epoch"]))
     return _captioned(made, len(state.first_answers), state.answers)
 
