@@ -26,16 +26,16 @@ run "each_stream_has_its_alarms_and_they_tell_somebody" {
   assert {
     condition = toset(output.alarms) == toset([
       "tailrace-test-clicks-backfill-failed", "tailrace-test-clicks-lease-lost", "tailrace-test-clicks-no-epochs",
-      "tailrace-test-clicks-stream-failed", "tailrace-test-clicks-watermark-lag", "tailrace-test-flights-backfill-failed",
+      "tailrace-test-clicks-stream-failed", "tailrace-test-clicks-watermark-ahead", "tailrace-test-clicks-watermark-lag", "tailrace-test-flights-backfill-failed",
       "tailrace-test-flights-lease-lost", "tailrace-test-flights-stream-failed", "tailrace-test-rides-backfill-failed",
       "tailrace-test-rides-lease-lost", "tailrace-test-rides-no-epochs", "tailrace-test-rides-stream-failed",
-      "tailrace-test-rides-watermark-lag",
+      "tailrace-test-rides-watermark-ahead", "tailrace-test-rides-watermark-lag",
     ])
     error_message = "alarms of each stream, without those that are off"
   }
   assert {
     condition = alltrue([
-      for one in concat(values(aws_cloudwatch_metric_alarm.at_once), values(aws_cloudwatch_metric_alarm.lag), values(aws_cloudwatch_metric_alarm.silent)) :
+      for one in concat(values(aws_cloudwatch_metric_alarm.at_once), values(aws_cloudwatch_metric_alarm.lag), values(aws_cloudwatch_metric_alarm.ahead), values(aws_cloudwatch_metric_alarm.silent)) :
       one.alarm_actions == toset([aws_sns_topic.alarms.arn])
     ])
     error_message = "each alarm is told"
@@ -43,6 +43,10 @@ run "each_stream_has_its_alarms_and_they_tell_somebody" {
   assert {
     condition     = aws_cloudwatch_metric_alarm.lag["rides"].threshold == 60 && aws_cloudwatch_metric_alarm.lag["clicks"].threshold == 900 && aws_cloudwatch_metric_alarm.lag["rides"].dimensions == tomap({ Log = "rides" })
     error_message = "each stream has its own threshold"
+  }
+  assert {
+    condition     = alltrue([for one in values(aws_cloudwatch_metric_alarm.ahead) : one.statistic == "Minimum" && one.threshold == -86400 && one.comparison_operator == "LessThanThreshold"])
+    error_message = "a watermark that is a day ahead is told, as its lag is below zero"
   }
   assert {
     condition     = aws_cloudwatch_metric_alarm.silent["rides"].treat_missing_data == "breaching" && aws_cloudwatch_metric_alarm.silent["rides"].evaluation_periods == 6
@@ -61,7 +65,7 @@ run "alarms_are_of_metrics_that_a_filter_makes" {
 
   assert {
     condition = alltrue([
-      for one in concat(values(aws_cloudwatch_metric_alarm.at_once), values(aws_cloudwatch_metric_alarm.lag), values(aws_cloudwatch_metric_alarm.silent)) :
+      for one in concat(values(aws_cloudwatch_metric_alarm.at_once), values(aws_cloudwatch_metric_alarm.lag), values(aws_cloudwatch_metric_alarm.ahead), values(aws_cloudwatch_metric_alarm.silent)) :
       contains([for f in values(aws_cloudwatch_log_metric_filter.this) : "${f.metric_transformation[0].namespace} ${f.metric_transformation[0].name}"], "${one.namespace} ${one.metric_name}")
     ])
     error_message = "an alarm of a metric that nobody makes never rings"

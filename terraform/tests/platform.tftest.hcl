@@ -41,7 +41,7 @@ run "jobs_are_told_what_they_need" {
     error_message = "drivers print to where the filters look"
   }
   assert {
-    condition     = length(module.orchestration.airflow_url) > 0 && length(output.alarms) == 5
+    condition     = length(module.orchestration.airflow_url) > 0 && length(output.alarms) == 6
     error_message = "Airflow and alarms are there"
   }
 }

@@ -27,6 +27,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tailrace.cli.commands.run.maintain import _done_lines
 from tailrace.lake.catalog.lake import MAIN, Lake, no_rows, ref_of
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.retention import expired
@@ -37,7 +38,7 @@ from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
 from tailrace.lake.upkeep.orphans import orphans
-from tailrace.lake.upkeep.time_mending import mend_times
+from tailrace.lake.upkeep.time_mending import SERVED, mend_times
 from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
 from tests.support.catalogs import Servers
@@ -248,6 +249,28 @@ def test_X3_times_that_are_wrong_are_found_and_mended_and_spark_goes_on(spark: S
         write(table)
         left = {one.snapshot_id for one in lake.table(table).metadata.snapshots}
         assert {one.snapshot_id for one in before[table].snapshots} <= left
+
+
+def test_X3_at_a_rest_catalog_wrong_times_are_told_with_who_can_mend_them(settings: Settings, tmp_path: Path) -> None:
+    with Servers(tmp_path) as servers:
+        told, _ = servers.lake("rest", settings)
+        make(told)
+        lake = Lake(told)
+        assert times_found(told).state == "ok"
+        with clock(time.time() + 48 * 3600):
+            append(lake)
+        found = times_found(told)
+        assert (found.state, found.mend.startswith(SERVED)) == ("wrong", True)
+        assert mend_times(lake, [LOG]) == []
+        done = maintain(no_spark, lake, HOURLY)
+        assert [one.table for one in done.times_left] == [LOG]
+        assert not done.times
+        text = "".join(str(one) for one in _done_lines(done))
+        assert SERVED in text
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("there is nothing for Spark to do")
 
 
 def test_X3_a_clock_that_is_not_believed_mends_nothing(lake: Lake) -> None:

@@ -53,7 +53,7 @@ from tailrace.lake.upkeep.needs import (
 )
 from tailrace.lake.upkeep.orphans import orphans
 from tailrace.lake.upkeep.rewriting import write_together
-from tailrace.lake.upkeep.time_mending import WrongTimes, mend_times
+from tailrace.lake.upkeep.time_mending import WrongTimes, can_mend, mend_times, wrong_times
 from tailrace.model.definition.chain import Definition
 from tailrace.sql.terms import quoted
 
@@ -113,6 +113,7 @@ class Maintenance:
     tables: tuple[Maintained, ...]
     dropped: tuple[str, ...]
     times: tuple[WrongTimes, ...] = ()
+    times_left: tuple[WrongTimes, ...] = ()
 
 
 def maintain(
@@ -127,7 +128,9 @@ def maintain(
     session, registries = when_needed(spark), shared(lake)
     claimed = [one.table for one in registry_contracts(definition)]
     # First of all, since Spark refuses such tables, and since ages are told by these times.
-    times = [*mend_times(lake, [one.name for one in upkeep_tables(lake, definition)]), *mend_times(registries, claimed)]
+    own = [one.name for one in upkeep_tables(lake, definition)]
+    times = [*mend_times(lake, own), *mend_times(registries, claimed)]
+    left = [] if can_mend(lake) else wrong_times(lake, own)
     plan: UpkeepPlan = planned(lake, definition, milliseconds())
     for table in plan.leftovers:
         # Another maintenance may have dropped it meanwhile.
@@ -147,7 +150,7 @@ def maintain(
             watch(contract.table)
             registry = UpkeepTable(contract)
             done.append(_Table(session, registries, registry).maintain(need(registries, registry, milliseconds())))
-    return Maintenance(tuple(done), plan.leftovers, tuple(times))
+    return Maintenance(tuple(done), plan.leftovers, tuple(times), tuple(left))
 
 
 @dataclass

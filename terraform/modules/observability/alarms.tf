@@ -77,6 +77,25 @@ resource "aws_cloudwatch_metric_alarm" "lag" {
   ok_actions         = [aws_sns_topic.alarms.arn]
 }
 
+# A record of a later day has carried the watermark there, and the records before it come too late.
+resource "aws_cloudwatch_metric_alarm" "ahead" {
+  for_each = local.lagging
+
+  alarm_name          = "${var.context.name}-${each.key}-watermark-ahead"
+  alarm_description   = "The watermark of log ${each.key} is more than a day ahead of the epochs' processing time: what comes now is too late. See `tailrace status`, and `ahead` of the log."
+  namespace           = local.metrics
+  metric_name         = "WatermarkLag"
+  dimensions          = { Log = each.key }
+  statistic           = "Minimum"
+  period              = 300
+  evaluation_periods  = 1
+  threshold           = -86400
+  comparison_operator = "LessThanThreshold"
+  treat_missing_data  = "ignore"
+  alarm_actions       = [aws_sns_topic.alarms.arn]
+  ok_actions          = [aws_sns_topic.alarms.arn]
+}
+
 resource "aws_cloudwatch_metric_alarm" "silent" {
   for_each = local.silent
 

@@ -16,7 +16,7 @@ output "topic_arn" {
 output "alarms" {
   description = "Names of the alarms."
   value = sort([
-    for one in concat(values(aws_cloudwatch_metric_alarm.at_once), values(aws_cloudwatch_metric_alarm.lag), values(aws_cloudwatch_metric_alarm.silent)) : one.alarm_name
+    for one in concat(values(aws_cloudwatch_metric_alarm.at_once), values(aws_cloudwatch_metric_alarm.lag), values(aws_cloudwatch_metric_alarm.ahead), values(aws_cloudwatch_metric_alarm.silent)) : one.alarm_name
   ])
 }
 

@@ -28,7 +28,7 @@ from tailrace.lake.catalog.sqlite import changing
 from tailrace.lake.catalog.transactions import committing
 from tailrace.lake.metadata.commit_times import EARLIEST, milliseconds
 from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
-from tailrace.lake.upkeep.time_mending import wrong_times
+from tailrace.lake.upkeep.time_mending import SERVED, can_mend, wrong_times
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 
@@ -154,8 +154,13 @@ def times(settings: Settings) -> str:
     if wrong := wrong_times(lake, tables):
         raise WrongError(
             "; ".join(map(str, wrong)),
-            "put this machine's clock right if it is behind; else `tailrace maintain DEFINITION` puts the times right: "
-            "till then Spark, Trino and all that uses Iceberg of Java may refuse these tables",
+            (
+                "put this machine's clock right if it is behind; else `tailrace maintain DEFINITION` puts the times "
+                "right"
+                if can_mend(lake)
+                else SERVED
+            )
+            + ": till then Spark, Trino and all that uses Iceberg of Java may refuse these tables",
         )
     return f"the commits of {len(tables)} {'table' if len(tables) == 1 else 'tables'} are dated in order"
 

@@ -14,6 +14,13 @@ from tailrace.lake.catalog.sqlite import changing
 from tailrace.lake.catalog.transactions import unmoved
 from tailrace.lake.metadata.commit_times import EARLIEST, MendTimesUpdate, ahead, milliseconds, out_of_order
 
+SERVED = (
+    "the server of a REST catalog writes these times, so `tailrace maintain` cannot: put the clocks right; a commit "
+    "that is ahead is right once its time has come, and where times are out of order, have whoever runs the catalog "
+    "register the table anew, by metadata with its times in order"
+)
+"""What to do about wrong times at a REST catalog."""
+
 
 @dataclass(frozen=True)
 class WrongTimes:
@@ -38,12 +45,17 @@ def wrong_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
     return found
 
 
+def can_mend(lake: Lake) -> bool:
+    """Tell whether times can be mended: a REST catalog's server writes them itself."""
+    return isinstance(changing(lake.catalog), MetastoreCatalog)
+
+
 def mend_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
     """Put the times of the tables' commits in order, and none in the future; return what was wrong.
 
     Does nothing where this machine's own clock is not believed, nor at a REST catalog, whose server writes the times.
     """
-    if milliseconds() < EARLIEST or not isinstance(changing(lake.catalog), MetastoreCatalog):
+    if milliseconds() < EARLIEST or not can_mend(lake):
         return []
     # Its type knows pyiceberg's changes alone.
     catalog: Any = lake.catalog

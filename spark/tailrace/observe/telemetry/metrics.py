@@ -75,7 +75,10 @@ METRICS = (
         "fields that are dropped, and are nearly named as a column that their records lack",
     ),
     Metric("tailrace_watermark_timestamp_seconds", "gauge", _PIPELINE, "the watermark in Unix time"),
-    Metric("tailrace_watermark_lag_seconds", "gauge", _PIPELINE, "the last epoch's processing time less its watermark"),
+    Metric(
+        "tailrace_watermark_lag_seconds", "gauge", _PIPELINE,
+        "the last epoch's processing time less its watermark; below zero it is ahead",
+    ),
     Metric(
         "tailrace_partition_lag_seconds", "gauge", _PARTITION,
         "the last epoch's processing time less the watermark of one partition of the source",

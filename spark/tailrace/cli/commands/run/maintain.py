@@ -101,6 +101,7 @@ def _done_data(done: Maintenance) -> dict[str, Any]:
         "tables": [_table_data(maintained) for maintained in done.tables],
         "leftover_tables": list(done.dropped),
         "times_mended": [one.table for one in done.times],
+        "times_left": [one.table for one in done.times_left],
     }
 
 
@@ -129,6 +130,10 @@ def _done_lines(done: Maintenance) -> Iterator[Any]:
     yield Text(why, style="dim")
     yield from (Text(f"{name}: dropped, left over by a replay that died") for name in done.dropped)
     yield from (Text(f"{one}: put right") for one in done.times)
+    if done.times_left:
+        from tailrace.lake.upkeep.time_mending import SERVED
+
+        yield Text(f"{'; '.join(map(str, done.times_left))}: {SERVED}", style="red")
 
 
 def _results(done: Maintained) -> Iterator[str]:
