@@ -114,11 +114,35 @@ def test_X7_a_record_that_a_computation_cannot_take_is_rejected_and_its_key_goes
     assert found.ok, [check for check in found.checks if not check.ok]
 
 
-def test_a_computation_whose_timer_fails_commits_nothing_of_the_epoch(settings: Settings) -> None:
+def test_X7_a_timer_that_a_computation_cannot_take_is_rejected_and_its_key_goes_on(settings: Settings) -> None:
     one = Folded(settings, Brittle(name="brittle", log=CLICKS, key="who"))
+    rows = [{"id": n, "who": who, "at": START, "seen": START} for n, who in [(0, "a"), (6, "a"), (6, "b"), (7, "a")]]
+    for epoch, row in enumerate(rows):
+        one.epoch([row], Clock(epoch, instant(START), epoch))
+        if epoch == 1:
+            one.fold.close()
+            one.anew()
+    place = ("reason", "source_epoch", "source_partition", "source_offset")
+    reason = "timer 'six': KeyError: 'no such timer'"
+    assert sorted(
+        (row["epoch"], row["who"], row["event_time"], *(row[name] for name in place)) for row in one.rows("rejected")
+    ) == [(1, "a", START, reason, None, '["a"]', 0), (2, "b", START, reason, None, '["b"]', 0)]
+    assert sorted((row["who"], row["total"]) for row in one.rows("production")) == [
+        ("a", 1), ("a", 2), ("a", 3), ("b", 1),
+    ]  # fmt: skip
+    found = audit_computation(one.lake, one.computation)
+    assert found.ok, [check for check in found.checks if not check.ok]
+    assert (found.counts["timers_fired"], found.counts["timers_failed"], found.counts["pending"]) == (2, 2, 0)
+    one.clean()
+
+
+def test_a_computation_whose_timer_is_to_stop_it_commits_nothing_of_the_epoch(settings: Settings) -> None:
+    stops = settings.model_copy(update={"poison": "stop"})
+    one = Folded(stops, Brittle(name="brittle", log=CLICKS, key="who"))
     rows = [{"id": n, "who": "a", "at": START, "seen": START} for n in (0, 1, 6)]
     one.epoch(rows[:2], Clock(0, instant(START), 0))
-    with pytest.raises(ComputationError, match="process_timer raised KeyError: 'no such timer'"):
+    said = r"process_timer raised KeyError: 'no such timer' \(key \('a',\), timer 'six' of 2.*TAILRACE_POISON=stop"
+    with pytest.raises(ComputationError, match=said):
         one.epoch(rows[2:], Clock(1, instant(START), 1))
     one.anew()
     assert one.fold.epoch == 0

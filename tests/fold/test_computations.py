@@ -91,6 +91,7 @@ def brittle_on(flag: str) -> Computation:
 def test_a_computation_that_fails_commits_nothing_and_goes_on_when_it_is_mended(
     plain: SparkSession, settings: Settings, tmp_path: Path, engine: str
 ) -> None:
+    settings = settings.model_copy(update={"poison": "stop"})
     folder, lake, broken = tmp_path / "landing", on(Lake(settings), engine), tmp_path / "broken"
     broken.touch()
     land(folder, 0, 2)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tailrace import (
     AfterWatermark,
     Col,
     Collect,
+    Computation,
+    Context,
     Count,
     Derive,
     Distinct,
@@ -29,8 +32,10 @@ from tailrace import (
     Max,
     Pack,
     Pipeline,
+    RecordError,
     Sessions,
     Sum,
+    Timer,
     TopK,
     Unpack,
     hours,
@@ -41,10 +46,13 @@ from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.names import RESERVED, RESERVED_KEYS
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import Ranged, chain
+from tailrace.model.step.chain_fold import fold_chain
 from tailrace.model.step.reference import fold
+from tailrace.settings import Settings
 from tests.backfill.test_chains import folded, on
 from tests.support.depth import cases
 from tests.support.duck import run_on_duckdb
+from tests.support.folding_here import Folded
 from tests.support.native import said_by_reference
 from tests.support.strategies import each_time_the_same
 
@@ -222,3 +230,52 @@ def test_renamed_columns_change_no_row_in_folds_backfills_and_audits(data: st.Da
             found.append([world.rows(stage) for stage in chain(one)])
             world.group.close()
     assert found[0] == found[1]
+
+
+def summing(n: Sequence[str], *, ordered: bool) -> Computation:
+    class Sums(Computation):
+        state = {n[4]: "bigint"}
+        produces = {n[5]: "bigint", n[6]: "string"}
+
+        def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
+            total = (getattr(context.state, n[4]) or 0) + record[n[2]]
+            setattr(context.state, n[4], total)
+            context.set_timer(n[7], record[n[0]] + minutes(30))
+            if total > 4:
+                raise RecordError(n[8])
+
+        def process_timer(self, context: Context, timer: Timer) -> None:
+            context.produce({n[5]: getattr(context.state, n[4]), n[6]: timer.name})
+
+    return Sums(name="sums", log=log(n), key=(n[1], n[3]), ordered=ordered)
+
+
+@seed(5)
+@each_time_the_same(cases(6, deeper=60))
+@given(data=st.data(), ordered=st.booleans())
+def test_names_of_a_computation_are_columns_names_alone(data: st.DataObject, ordered: bool) -> None:
+    drawn = data.draw(names)
+    try:
+        definition = summing(drawn, ordered=ordered)
+    except DefinitionError as error:
+        refused(error)
+        return
+    made = data.draw(epochs_of(definition.log))
+    landed = [
+        ([{**row, "_epoch": epoch, "_source": "taken", "_offset": n} for n, row in enumerate(rows)], clock)
+        for epoch, (rows, clock) in enumerate(made)
+    ]
+    run = fold_chain(definition, landed)[-1]
+    with tempfile.TemporaryDirectory() as folder:
+        one = Folded(Settings(warehouse=Path(folder) / "lake", contracts=Path(folder), memory="1GB"), definition)
+        for rows, clock in made:
+            one.epoch(rows, clock)
+            one.fold.close()
+            one.anew()
+        told = Counter((row["epoch"], *(row[name] for name in (drawn[1], drawn[3], drawn[5], drawn[6])))
+                       for row in one.rows("production"))  # fmt: skip
+        rejected = Counter((row["source_epoch"], row["source_offset"]) for row in one.rows("rejected"))
+        one.clean()
+        one.fold.close()
+    assert told == Counter((p.epoch, *p.key, p.values[drawn[5]], p.values[drawn[6]]) for p in run.productions)
+    assert rejected == Counter((bad.record["_epoch"], bad.record["_offset"]) for bad in run.rejected)

@@ -15,6 +15,7 @@ from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.lake.commit.lease import Lease
+from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.contracts import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
@@ -73,7 +74,9 @@ class ComputationFold(LedgerFold):
         self.lake.ensure(computation_contract(self.computation), first)
 
     def _settled(self, stepped: Any, clock: Clock) -> Any:
-        return stepped if self.claiming is None else self.side.settled(stepped, self.claiming, clock.epoch)
+        if self.claiming is None or self._trying:
+            return stepped
+        return self.side.settled(stepped, self.claiming, clock.epoch)
 
     def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
         return EpochResult(
@@ -94,7 +97,7 @@ class ComputationFold(LedgerFold):
             )
         bundle = self._read_again(epoch).bundle
         # On a side beside the fold's own, whose state stays where it is.
-        with closing(self.sides.beside(self.computation, bundle)) as side:
+        with closing(self.sides.beside(with_set_aside(self.lake, self.computation), bundle)) as side:
             snapshot = self.lease.head.snapshot
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > begin else side.nothing(1)
             stepped = side.step(keys, side.consume(bundle, keys), clocks[epoch])

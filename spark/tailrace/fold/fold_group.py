@@ -27,7 +27,6 @@ from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import CLOCK
 from tailrace.lake.commit.lease import LANDING, Lease
 from tailrace.lake.commit.trimming import ledger_trimming
-from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.lake.upkeep.compaction import Compaction
 from tailrace.model.base.errors import TailraceError
@@ -67,7 +66,6 @@ class FoldGroup(Sequence[Fold]):
         self.sides = Sides(spark, lake)
         self.lake, self.landing = lake, landing
         self.logs = landed_logs(definitions)
-        definitions = [with_set_aside(lake, one) for one in definitions]
         stages = list(definitions) if alone else _stages(definitions)
         self._read = {
             earlier.name: LedgerReading(lake, earlier, self.sides)

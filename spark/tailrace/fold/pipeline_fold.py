@@ -15,7 +15,7 @@ from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace, Trailing
-from tailrace.fold.poison import LARGEST, found, line_of, may_be_of_records
+from tailrace.fold.poison import LARGEST, found, may_be_of_records, told_by, unfoldable
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import Poisoned, WentOver
 from tailrace.lake.catalog.lake import Lake
@@ -24,11 +24,12 @@ from tailrace.lake.change.widening import widen
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.set_aside import WHY, rejecting, set_aside, suits
+from tailrace.lake.read.set_aside import WHY, rejecting, set_aside, suits, with_set_aside
 from tailrace.lake.schema.contracts import answer_contract, ledger_of
 from tailrace.lake.schema.lake_errors import LentError, OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
+from tailrace.model.base.errors import line_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Definition, Ranged
 from tailrace.model.definition.fingerprint import encode_meaning
@@ -65,10 +66,14 @@ class LedgerFold:
         self, lake: Lake, definition: Definition, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
     ) -> None:
         self.lake, self.definition, self.sides, self.feeds = lake, definition, sides, feeds
-        self.side = sides.first(definition)
+        self._trying = False
         widen(lake, definition)
         self._ensure()
         self.lease = Lease.take(lake, ledger_name(definition.name), landing)
+        # What was set aside is known once no other stream writes to the ledger.
+        self.definition = with_set_aside(lake, definition)
+        self._set_aside_so_far = EpochCommit.of(self.lease.head.properties).set_aside
+        self.side = sides.first(self.definition)
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None
@@ -97,7 +102,7 @@ class LedgerFold:
         return self._step(consumed, passed.clock_after(self.state.clock), phases)
 
     def _may_set_aside(self, error: Exception) -> bool:
-        if self.lake.settings.poison == "stop" or not suits(self.definition):
+        if self.lake.settings.poison == "stop":
             return False
         return not lost_state(error) and may_be_of_records(error)
 
@@ -107,7 +112,10 @@ class LedgerFold:
         self.state, self._staged = self._restored(), None
 
     def _without_poison(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        """Step an epoch that failed once more; where it fails again, set the records aside that make it fail."""
+        """Step an epoch that failed once more; where it fails again, set the records aside that make it fail.
+
+        Raises `UnfoldableError` where they are of another definition that may take them back.
+        """
         try:
             return self._stepped(passed, phases)
         except Exception as error:
@@ -125,19 +133,25 @@ class LedgerFold:
                 return None
 
             self._begin_again()
-            errors = found(rows, failed)
+            self._trying = True
+            try:
+                errors = found(rows, failed, told_by(self.definition))
+            finally:
+                self._trying = False
             if not errors:
                 raise
-        why = {place: f"{WHY}{line_of(error)}"[:_LONGEST] for place, error in errors.items()}
+            epoch = passed.clock.epoch
+            if not suits(self.definition):
+                raise unfoldable(self.definition, epoch, errors) from error
+        why = {Place(*row): f"{WHY}{line_of(error)}"[:_LONGEST] for row, error in errors.items()}
         self._set_aside(why)
-        epoch = passed.clock.epoch
         self.lake.tell(Poisoned(self.definition.name, epoch, len(why), next(iter(why.values())).removeprefix(WHY)))
         return self._stepped(passed, phases)
 
     def _set_aside(self, reasons: dict[Place, str]) -> None:
-        """Have records rejected from here on: the side is opened anew on a definition whose first step does so."""
-        known = set_aside(self.lake, self.definition)
-        self.definition = rejecting(self.definition, known | reasons)
+        """Have records rejected from here on: the side is opened anew on a definition that does so."""
+        all_ = set_aside(self.lake, self.definition) | reasons
+        self.definition, self._set_aside_so_far = rejecting(self.definition, all_), len(all_)
         self.side.close()
         self.side = self.sides.first(self.definition)
         self.state = self._restored()
@@ -207,7 +221,10 @@ class LedgerFold:
         raise NotImplementedError
 
     def _settled(self, stepped: Any, clock: Clock) -> Any:
-        """Settle what has to be settled before an epoch's result is written; return that result."""
+        """Settle what has to be settled before an epoch's result is written; return that result.
+
+        Nothing is settled while parts of an epoch are tried.
+        """
         return stepped
 
     def _consumed(self, bundle: Bundled, phases: Phases) -> Any:
@@ -230,7 +247,10 @@ class LedgerFold:
     def _step(self, consumed: Any, clock: Clock, phases: Phases) -> EpochResult:
         stepped = self.side.step(self.state, consumed, clock)
         onward = self.side.onward(stepped.state) if self.feeds else None
-        own = EpochCommit(clock, self.generation, self.definition.fingerprint, str(self.side.choice), onward)
+        own = EpochCommit(
+            clock, self.generation, self.definition.fingerprint, str(self.side.choice), onward,
+            set_aside=self._set_aside_so_far,
+        )  # fmt: skip
         properties = {**own.properties, **self.lease.properties}
         stepped = self._settled(stepped, clock)
         folded = self._write(stepped, properties, clock)

@@ -7,15 +7,21 @@ published, until those are found without which it can be folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.upkeep.diagnosis import MachineError, diagnosed
-from tailrace.model.base.errors import ClockError
-from tailrace.model.definition.record_steps import Place
-from tailrace.model.logs.log import PLACE
+from tailrace.model.base.errors import ClockError, TailraceError, line_of
+from tailrace.model.base.types import is_type
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.joined_sides import SIDE
+from tailrace.model.logs.derived_logs import Panes
+from tailrace.model.logs.log import PANE_TIME, PLACE
 
 MOST = 20
 """The maximum number of records of an epoch that are set aside: where more fail, something else is wrong."""
@@ -24,34 +30,77 @@ LARGEST = 1_000_000
 """The maximum number of records of an epoch that is folded in parts."""
 
 
+Row = tuple[Any, ...]
+"""The values of the columns by which records are told from one another."""
+
+
+class UnfoldableError(TailraceError, RuntimeError):
+    """An epoch of a stage that cannot be folded for rows of another definition, which are not set aside."""
+
+
+def told_by(definition: Definition) -> tuple[str, ...]:
+    """Name the columns by which the records that a definition reads are told from one another.
+
+    What may be taken back is known by what it says: an answer by its key and window, with all that its panes say of it.
+    """
+    log = definition.log
+    if isinstance(log, Panes):
+        return (*log.of.key, *SPAN)
+    if log.takes_back:
+        own = (SIDE, *definition.keys) if isinstance(definition, Join) else log.columns
+        return (*(name for name in own if is_type(log.columns[name])), PANE_TIME)
+    return PLACE
+
+
+def unfoldable(definition: Definition, epoch: int, errors: Mapping[Row, Exception]) -> UnfoldableError:
+    """Make the error of rows that another definition may take back, and with which an epoch cannot be folded.
+
+    They are not set aside: what is taken back later is known by its words alone, and would be taken out of what it
+    never was in.
+    """
+    names, name = told_by(definition), definition.name
+    quotes = "; ".join(
+        f"{', '.join(f'{one} = {value}' for one, value in zip(names, row, strict=True))} ({line_of(error)})"
+        for row, error in list(errors.items())[:_QUOTED]
+    )
+    more = f"; and {len(errors) - _QUOTED:,} more" if len(errors) > _QUOTED else ""
+    of, rows = definition.log.name, f"{len(errors):,} row{'' if len(errors) == 1 else 's'}"
+    return UnfoldableError(
+        f"{name} cannot fold epoch {epoch} for {rows} of {of}: {quotes}{more}. Records of a log would be set aside, "
+        f"but not what another definition may take back. Mend the steps of {name} so that they take it (for example "
+        "try_divide in SparkColumns) and make it so with `tailrace apply`; leave it out of the stream until then"
+    )
+
+
+_QUOTED = 3
+"""The number of rows that an error quotes."""
+
+
 def may_be_of_records(error: Exception) -> bool:
     """Tell whether an error may come of the records; those of the lake, the machine and the clock do not."""
     return not isinstance(error, LakeError | MachineError | ClockError | OSError) and diagnosed(error, None) is None
 
 
-def line_of(error: Exception) -> str:
-    """Write in one line what an error says first."""
-    words = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {words}"
+def found(
+    rows: pa.Table, failed: Callable[[pa.Table], Exception | None], by: Iterable[str] = PLACE
+) -> dict[Row, Exception] | None:
+    """Find the records without which `rows` can be folded, each with the error that it caused.
 
-
-def found(rows: pa.Table, failed: Callable[[pa.Table], Exception | None]) -> dict[Place, Exception] | None:
-    """Find the places without whose records `rows` can be folded, each with the error that it caused.
-
-    `failed` folds some of the records and returns the error, None where there is none. Records that fail only together
-    with others are found, too: each part is folded with what was good so far. Returns None where the records are not to
-    blame, for the epoch fails without any, or more than `MOST` fail.
+    Records are told from one another by their places, or by other columns. `failed` folds some of the records and
+    returns the error, None where there is none. Records that fail only together with others are found, too: each part
+    is folded with what was good so far. Returns None where the records are not to blame, for the epoch fails without
+    any, or more than `MOST` fail.
     """
     if rows.num_rows > LARGEST or failed(rows.slice(0, 0)) is not None:
         return None
-    by_place = dict[Place, list[int]]()
-    for row, place in enumerate(zip(*(rows[name].to_pylist() for name in PLACE), strict=True)):
-        by_place.setdefault(Place(*place), []).append(row)
-    good, bad = list[int](), dict[Place, Exception]()
-    waiting: list[Sequence[Place]] = [list(by_place)]
+    there = dict[Row, list[int]]()
+    for number, row in enumerate(zip(*(rows[name].to_pylist() for name in by), strict=True)):
+        there.setdefault(row, []).append(number)
+    good, bad = list[int](), dict[Row, Exception]()
+    waiting: list[Sequence[Row]] = [list(there)]
     while waiting:
         part = waiting.pop()
-        own = [row for place in part for row in by_place[place]]
+        own = [number for row in part for number in there[row]]
         error = failed(rows.take(pa.array([*good, *own], pa.int64())))
         if error is None:
             good += own

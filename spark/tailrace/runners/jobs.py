@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.errors import TailraceError, line_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment, text
 from tailrace.runners.exit_status import ExitStatus, status_of
 
@@ -40,11 +40,6 @@ class RunnerError(TailraceError, RuntimeError):
 def refusal(error: TailraceError) -> RunnerError:
     """Turn an error into a `RunnerError` of one line; errors in what the user wrote are not worth another try."""
     return RunnerError(line_of(error), again=status_of(error) is not ExitStatus.USAGE)
-
-
-def line_of(error: Exception) -> str:
-    """Return the first paragraph of an error's message on one line."""
-    return " ".join(str(error).split("\n\n", 1)[0].split()) or type(error).__name__
 
 
 class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went wrong

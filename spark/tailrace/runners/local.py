@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 import tailrace
-from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.errors import TailraceError, line_of
 from tailrace.runners.in_process import AT_ONCE, backfilled, fits, loaded
 from tailrace.runners.jobs import (
     BackfillJob,
@@ -37,7 +37,6 @@ from tailrace.runners.jobs import (
     MaintainJob,
     RunnerError,
     StreamJob,
-    line_of,
     refusal,
 )
 from tailrace.runners.keeper import Keeper, Keeping

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -121,14 +122,17 @@ class Audited:
         """Check that the ledger has each epoch once, in order (`epochs_in_order`)."""
         return epochs_in_order(self.lake, self.ledger, self.head.snapshot)
 
-    def rejected_again(self, rejected: Relation, again: Query) -> Check:
-        """Check that the ledger has each record that a step rejects, once, and no other (X6).
+    def rejected_again(
+        self, rejected: Relation, again: Query, on: Mapping[str, str] = MappingProxyType(PLACE)
+    ) -> Check:
+        """Check that the ledger has each record that the definition rejects, once, and no other (X6).
 
-        `rejected` is a relation of the ledger's rows, and `again` a query of the log's records that a step rejects.
+        `rejected` is a relation of the ledger's rows, and `again` a query of the log's records that are rejected; `on`
+        maps the columns of the first by which they are told to columns of the second.
         """
-        both = in_common(self.session, rejected, bracketed(again), PLACE)
+        both = in_common(self.session, rejected, bracketed(again), on)
         held, failed = self.session.count(rejected), self.session.count(bracketed(again))
-        detail = f"{held:,} in the ledger, {failed:,} records of the log that a step rejects, {both:,} of them the same"
+        detail = f"{held:,} in the ledger, {failed:,} records of the log that are rejected, {both:,} of them the same"
         return Check("rejected records are in the ledger", both == held == failed, detail)
 
     def compared(self, name: str, text_: Query) -> Check:

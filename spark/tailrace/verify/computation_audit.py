@@ -21,7 +21,7 @@ from tailrace.lake.schema.filters import EVERYTHING, equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.computation import Computation
 from tailrace.model.logs.derived_logs import Productions
-from tailrace.sql.epoch.key_state import latest_partials
+from tailrace.sql.epoch.key_state import OF_TIMER, latest_partials
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import Query, Relation, quoted
 from tailrace.verify.audit_checks import corrections_came, epochs_in_order, once_each
@@ -48,9 +48,11 @@ def audit_computation(lake: Lake, computation: Computation, *, deep: bool = Fals
 
 def _audited(session: Session, computation: Computation, table: str, head: Head) -> Audit:
     epoch, ledger = head.number("epoch"), session.table(table, snapshot=head.snapshot)
-    kinds = {"productions": PRODUCTION, "late": LATE} | ({} if computation.loops else {"rejected": REJECTED})
-    kinds |= {} if computation.once is None else {"claimed": CLAIMED}
+    kinds = {"productions": PRODUCTION, "late": LATE} | ({} if computation.once is None else {"claimed": CLAIMED})
     items = [f"COUNT_IF(kind = '{kind}') AS {name}" for name, kind in kinds.items()]
+    of_records = f"kind = '{REJECTED}' AND NOT ({OF_TIMER})"
+    items.append(f"COUNT_IF({of_records}{' AND returned = 0' if computation.loops else ''}) AS rejected")
+    items.append(f"COUNT_IF(kind = '{REJECTED}' AND {OF_TIMER}) AS timers_failed")
     items += [f"CAST(COALESCE(SUM({name}), 0) AS bigint) AS {name}" for name in _COUNTS]
     if computation.loops:
         items += [f"{term} AS {name}" for name, term in _looped(epoch).items()]
@@ -71,15 +73,11 @@ _COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")
 
 
 def _looped(epoch: int) -> dict[str, str]:
-    """Write the counts of a loop as SQL terms over the ledger, by name.
-
-    Of rejected records only those of the input count, not those that were rejected as they came round.
-    """
+    """Write the counts of a loop as SQL terms over the ledger, by name."""
     return {
         "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
         "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",
         "returned": f"CAST(COALESCE(SUM(IF(kind = '{PARTIAL}', returned, 0)), 0) AS bigint)",
-        "rejected": f"COUNT_IF(kind = '{REJECTED}' AND returned = 0)",
     }
 
 
@@ -102,9 +100,13 @@ def _checks(
         yield Check("what is fed back comes round once", parts[0] == sum(parts[1:]), detail)
     known = [counts[name] for name in ("timers_set", "timers_fired", "timers_dropped", "pending")]
     detail = "{:,} timers set = {:,} fired + {:,} deleted or set anew + {:,} pending".format(*known)
-    yield Check("every timer fires once", known[0] == sum(known[1:]), detail)
+    failed = counts["timers_failed"]
+    detail += f"; {failed:,} of the fired were rejected" if failed else ""
+    yield Check("every timer fires once", known[0] == sum(known[1:]) and failed <= known[1], detail)
     spans = {PARTIAL: [*map(quoted, computation.key), "epoch"]}
-    spans |= {kind: [*SOURCE] for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE, REJECTED)}
+    spans |= {kind: [*SOURCE] for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE)}
+    # A timer's place is counted in each epoch.
+    spans[REJECTED] = [*SOURCE, f"IF({OF_TIMER}, epoch, NULL)"]
     yield once_each(session, ledger, spans)
     if computation.once is not None:
         yield _counted_once(session, computation, ledger)

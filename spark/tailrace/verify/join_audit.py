@@ -10,11 +10,12 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.pins import pinned
+from tailrace.lake.schema.column_groups import JOIN_PLACE
 from tailrace.lake.schema.contracts import LATE, PRODUCTION
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDES
+from tailrace.model.definition.joined_sides import SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
@@ -61,6 +62,9 @@ class _JoinAudit(Audited):
         checks = [*self.landed(counts), self.in_order(), self._late(counts)]
         if not self.join.log.takes_back:
             checks.append(self._in_its_epoch())
+        if self.join.set_aside:
+            rejected, by = bracketed(join_rows.rejected(self.rows)), {name: name for name in (SIDE, *PLACE)}
+            checks.append(self.rejected_again(rejected, join_rows.set_aside_of(self.join, self.log), by))
         held = Query(f"SELECT * EXCEPT (epoch) FROM {self.current}")
         checks.append(
             self.compared("pairs are the batch's", join_output.differences(self.join, self._expected(), held))
@@ -83,7 +87,7 @@ class _JoinAudit(Audited):
         """Check that each late row points at a record of the log, and that none is there twice."""
         found = 0
         for side in SIDES:
-            place = zip(join_rows.JOIN_PLACE[side], PLACE, strict=True)
+            place = zip(JOIN_PLACE[side], PLACE, strict=True)
             same = [f"l.{ours} <=> e.{theirs}" for ours, theirs in place]
             same += ["UNIX_MICROS(l.window_start) = e.window_start"] if self.join.where is not None else []
             rows = f"{self.rows} l JOIN {self.entries[side]} e ON {' AND '.join(same)}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 
@@ -17,14 +16,16 @@ from tailrace.engines.batch import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import recorded
-from tailrace.lake.schema.contracts import LATE, PRODUCTION
+from tailrace.lake.schema.column_groups import JOIN_PLACE
+from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import LEFT, RIGHT, SIDES
+from tailrace.model.definition.joined_sides import LEFT, RIGHT, SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.query_shapes import equal_in
+from tailrace.sql.records.selections import FAILED
 from tailrace.sql.results import join_output
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 from tailrace.verify.audit_checks import in_common
@@ -44,7 +45,7 @@ def replay_join(lake: Lake, join: Join, first: int | None = None, last: int | No
     Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another
     definition's.
     """
-    return replayed_rows(lake, join, first, last, partial(_compared, join=join))
+    return replayed_rows(lake, join, first, last, _compared)
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,14 @@ def _compared(session: Session, ledger: Relation, first: int, last: int, join: J
     taken = f"SELECT *, _until AS epoch, true AS retraction FROM {stood} WHERE _until < {FOREVER}L"
     made = Relation(f"(SELECT * EXCEPT ({_STANDS}) FROM ({given} UNION ALL {taken}) WHERE {within})")
     own = f"kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
-    columns = [*map(quoted, join.results), PANE_TIME, *(n for side in SIDES for n in join_rows.JOIN_PLACE[side])]
+    columns = [*map(quoted, join.results), PANE_TIME, *(n for side in SIDES for n in JOIN_PLACE[side])]
     names = [*columns, "epoch", "retraction"]
     held = Relation(f"(SELECT {', '.join(names)} FROM {ledger} WHERE {own})")
     same = in_common(session, held, made, {name: name for name in names})
     counts = {PRODUCTION: RowCount(session.count(held), session.count(made), same)}
     counts[LATE] = _late(session, join, judged, ledger, within)
+    if join.set_aside:
+        counts[REJECTED] = _set_aside(session, join, ledger, first, last)
     ours, theirs = (Query(f"SELECT {', '.join(columns)} FROM {rows} WHERE NOT retraction") for rows in (made, held))
     differ = join_output.differences(join, ours, theirs)
     rows = session.rows(Query(f"SELECT * FROM ({differ}) WHERE change <> 'same' LIMIT {SHOWN}"))
@@ -171,13 +174,23 @@ def _gaps(session: Session, join: Join, side: str, told: Relation, partners: Rel
     return session.materialized(Query(f"{rows} ON e._entry = g._entry"))
 
 
+def _set_aside(session: Session, join: Join, ledger: Relation, first: int, last: int) -> RowCount:
+    records = log_records.streamed(session, join.log, last)
+    found = (join_rows.rejected(ledger), join_rows.set_aside_of(join, records))
+    rows, again = (
+        bracketed(Query(f"SELECT * FROM ({one}) WHERE _epoch BETWEEN {first}L AND {last}L")) for one in found
+    )
+    same = in_common(session, rows, again, {name: name for name in (SIDE, *PLACE, FAILED)})
+    return RowCount(session.count(rows), session.count(again), same)
+
+
 def _late(session: Session, join: Join, judged: _Judged, ledger: Relation, within: str) -> RowCount:
     held = again = both = 0
     for side in SIDES:
         rows = f"SELECT *, UNIX_MICROS(watermark) AS judged_by FROM {ledger} WHERE kind = '{LATE}' AND side = '{side}'"
         had = Relation(f"({rows} AND {within})")
         found = bracketed(Query(f"SELECT * FROM {judged.late[side]} WHERE {within.replace('epoch', '_came')}"))
-        on = dict(zip(join_rows.JOIN_PLACE[side], PLACE, strict=True)) | {"judged_by": "_before"}
+        on = dict(zip(JOIN_PLACE[side], PLACE, strict=True)) | {"judged_by": "_before"}
         held, again = held + session.count(had), again + session.count(found)
         both += in_common(session, had, found, on)
     return RowCount(held, again, both)

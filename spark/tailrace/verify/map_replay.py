@@ -6,13 +6,10 @@ with the ledger's rows of the same record.
 
 from __future__ import annotations
 
-from functools import partial
-
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import taken
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
 from tailrace.model.definition.map import Map
 from tailrace.model.logs.log import PANE_TIME
@@ -30,7 +27,7 @@ def replay_map(lake: Lake, definition: Map, first: int | None = None, last: int 
     Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another
     definition's.
     """
-    return replayed_rows(lake, definition, first, last, partial(_compared, definition=with_set_aside(lake, definition)))
+    return replayed_rows(lake, definition, first, last, _compared)
 
 
 def _compared(session: Session, ledger: Relation, first: int, last: int, definition: Map) -> Compared:

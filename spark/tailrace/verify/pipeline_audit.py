@@ -44,7 +44,7 @@ from tailrace.verify.join_audit import audit_join
 from tailrace.verify.map_audit import audit_map
 from tailrace.verify.tampering.audit_result import Audit, Check
 from tailrace.verify.tampering.table_checks import with_tables
-from tailrace.verify.window_account import WindowAccount
+from tailrace.verify.window_account import WindowAccount, as_streamed
 
 
 def audit(lake: Lake, pipeline: Ranged, *, deep: bool = False) -> Audit:
@@ -166,7 +166,9 @@ class _Audit(Audited):
         return once_each(self.session, self.rows, once)
 
     def _rejected(self) -> Iterator[Check]:
-        yield self.rejected_again(self.rejected, self.answering.failed(self.log))
+        # A stream rejects what it is brought: what runs have mended of other definitions since is not of that.
+        streamed = as_streamed(self.session, self.first, self.log, self.epoch)
+        yield self.rejected_again(self.rejected, self.answering.failed(streamed))
 
     def _no_correction_late(self) -> Check:
         """Check that no correction of an earlier stage came too late: a stage waits for the stage before it (T3)."""

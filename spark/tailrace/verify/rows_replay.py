@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.run_engine import here_first, session_for
@@ -14,6 +14,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.pins import pinned
+from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Windowless
@@ -23,6 +24,8 @@ from tailrace.verify.row_diff import RowCount
 
 Compared: TypeAlias = tuple[dict[str, RowCount], tuple[Mapping[str, Any], ...]]
 """Counts by the ledger's kinds of rows, and a few rows that differ."""
+
+D = TypeVar("D", bound=Windowless)
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,18 @@ class RowsReplayed:
 
 def replayed_rows(
     lake: Lake,
-    definition: Windowless,
+    definition: D,
     first: int | None,
     last: int | None,
-    compared: Callable[[Session, Relation, int, int], Compared],
+    compared: Callable[[Session, Relation, int, int, D], Compared],
 ) -> RowsReplayed:
     """Compare the rows of epochs `first` to `last` with the ledger's; by default from its first epoch to its last.
 
-    `compared` gets a session, the ledger, and the epochs. Raises `ReplayError` where an epoch is not in the ledger, and
-    `OtherDefinitionError` where the ledger is another definition's.
+    `compared` gets a session, the ledger, the epochs, and the definition as its streams fold it. Raises `ReplayError`
+    where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another definition's.
     """
     check_definition(lake, definition)
+    folded = with_set_aside(lake, definition)
     ledger = ledger_name(definition.name)
     head = lake.head(ledger)
     latest = head.number("epoch")
@@ -70,7 +74,7 @@ def replayed_rows(
         started = time.perf_counter()
         reads = [*log_records.read(lake, definition.log, end), (ledger, EVERYTHING)]
         with session_for(lake, definition, "replay", reads) as session, pinned(lake, {ledger: head.snapshot}):
-            counts, differ = compared(session, session.table(ledger, snapshot=head.snapshot), begin, end)
+            counts, differ = compared(session, session.table(ledger, snapshot=head.snapshot), begin, end, folded)
             return RowsReplayed(begin, end, latest, counts, differ, time.perf_counter() - started, session.choice)
 
     return here_first(lake, run)

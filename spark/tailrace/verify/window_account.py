@@ -44,7 +44,7 @@ class WindowAccount:
     ) -> None:
         self.session, self.pipeline, self.rows = session, answering.pipeline, rows
         self._late_rows = late
-        log = _as_streamed(session, self.pipeline, log, epoch)
+        log = as_streamed(session, self.pipeline, log, epoch)
         span = list(SPAN)
         placed = f"SELECT {listed(names(self.pipeline), span, list(PLACE))} FROM ({answering.placed(log)})"
         clocks = _clocks(session, self.pipeline, epoch)
@@ -107,7 +107,7 @@ class WindowAccount:
         return f" LEFT SEMI JOIN ({windows}) w ON {on}"
 
 
-def _as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int) -> Relation:
+def as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int) -> Relation:
     """Return the records as the stream has read them: what runs have mended of a map since, it has not."""
     parts = pipeline.log.parts
     if any(isinstance(one, Productions) for one in parts) and not any(isinstance(one, Arrivals) for one in parts):

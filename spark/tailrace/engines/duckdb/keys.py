@@ -122,7 +122,9 @@ class DuckKeys(DuckProducer):
     def step(self, state: KeysHere, consumed: pa.Table, clock: Clock) -> ComputedHere:
         """Take the keys through an epoch. Raises `ClockError` if the clock goes back."""
         clock.after(state.clock)
-        step = KeyStep(self.computation, clock, state.clock, self._state_schema, self.schema)
+        step = KeyStep(
+            self.computation, clock, state.clock, self._state_schema, self.schema, self.lake.settings.poison == "stop"
+        )
         awake = self._awake
         with in_one_transaction(self.connection):
             with self._there(consumed, state.loop, clock):

@@ -37,7 +37,8 @@ class DuckJoin(DuckRows, JoinSide[pa.Table]):
     ) -> None:
         super().__init__(lake, join, choice, streamed)
         self.connection = connection
-        self.schema: pa.Schema = iceberg_schema(join_contract(join)).as_arrow()
+        whole: pa.Schema = iceberg_schema(join_contract(join)).as_arrow()
+        self.schema = pa.schema([whole.field(one) for one in join_rows.row_types(join)])
         name = f"tailrace_{join.name}_{uuid.uuid4().hex[:8]}"
         self._held = {side: Relation(f"{name}_{side}") for side in SIDES}
         self._came, self._new, self._gone, self._stay = (
@@ -68,6 +69,8 @@ class DuckJoin(DuckRows, JoinSide[pa.Table]):
                 good, bad = (Relation(f"(SELECT * FROM {self._came[side]} WHERE {which})")
                              for which in (f"NOT ({late})", late))  # fmt: skip
                 texts.append(join_rows.of_late(self.join, side, bad, clock, before))
+                if self.join.set_aside:
+                    texts.append(join_rows.of_set_aside(self.join, side, bundle, clock))
                 self._make(self._new[side], join_rows.added(self.join, side, good))
                 if self.join.side(side).takes_back:
                     self._make(self._gone[side], join_rows.taken_back(self.join, side, good))

@@ -47,13 +47,17 @@ class KeyRows(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyStep:
-    """The step of one epoch; `states` and `ledger` are the schemas of a key's row and of the ledger."""
+    """The step of one epoch; `states` and `ledger` are the schemas of a key's row and of the ledger.
+
+    The epoch fails where a timer does and `stops` says so; else the firing is rejected.
+    """
 
     computation: Computation
     clock: Clock
     before: Clock | None
     states: pa.Schema
     ledger: pa.Schema
+    stops: bool = False
 
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         """Step the keys `held`, with the records of `bundle` and those in flight in `loop`, as rows of the ledger."""
@@ -64,7 +68,8 @@ class KeyStep:
     def _stepped(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
         in_flight = () if loop is None else tuple(self._in_flight(loop))
         state = KeysState(keys_of(self.computation, held), self.before, in_flight)
-        return self._rows_of(taken(self.computation, state, self._arrivals(bundle), self.clock))
+        outcome = taken(self.computation, state, self._arrivals(bundle), self.clock, stops=self.stops)
+        return self._rows_of(outcome)
 
     def _arrivals(self, bundle: pa.Table) -> Iterable[tuple[Key, int, tuple[Any, ...]]]:
         """Convert the records to the step's form; the keys and the event times are read a column at a time."""
@@ -210,7 +215,7 @@ class KeyStep:
         if self.computation.loops:
             values["returned"] = [int(one.returned) for one in rejected]
         keys = [tuple([one.record[name] for name in self.computation.key]) for one in rejected]
-        times = [instant(one.record[PANE_TIME if one.returned else at]) for one in rejected]
+        times = [instant(one.record[PANE_TIME if one.returned or one.timer else at]) for one in rejected]
         return self._event_rows(REJECTED, keys, times, values)
 
     def _event_rows(

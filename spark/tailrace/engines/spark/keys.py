@@ -145,7 +145,8 @@ class SparkKeys(SparkProducer):
         clock.after(state.clock)
         schema = to_arrow_schema(self._schema)
         states, ledger = (pa.schema(list(schema.field(part).type)) for part in ("state", "ledger"))
-        bucket = _Bucket(KeyStep(self.computation, clock, state.clock, states, ledger), schema)
+        step = KeyStep(self.computation, clock, state.clock, states, ledger, self.lake.settings.poison == "stop")
+        bucket = _Bucket(step, schema)
         names = [*map(quoted, self.computation.log.columns), *PLACE]
         if state.loop is not None:
             consumed = consumed.selectExpr(*names, f"{null(self._returned)} AS {_RETURNED}")

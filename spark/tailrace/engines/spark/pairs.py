@@ -36,13 +36,15 @@ class SparkJoin(SparkRows, JoinSide[DataFrame]):
             bundle = views.enter_context(viewed(self.spark, as_frame(self.spark, consumed)))
             # Of a join that takes back, each relation is read several times.
             named = session.materialized if self.join.takes_back else bracketed
-            late, late_rows = join_rows.too_late(self.join, before), list[Query]()
+            late, left_out = join_rows.too_late(self.join, before), list[Query]()
             held, gone, stay, new = (dict[str, Relation]() for _ in range(4))
             kept = {} if state.clock is None else self.held(session, state.clock)
             for side in SIDES:
                 came = named(join_rows.entries(self.join, bundle, side))
                 good, bad = (Relation(f"(SELECT * FROM {came} WHERE {which})") for which in (f"NOT ({late})", late))
-                late_rows.append(join_rows.of_late(self.join, side, bad, clock, before))
+                left_out.append(join_rows.of_late(self.join, side, bad, clock, before))
+                if self.join.set_aside:
+                    left_out.append(join_rows.of_set_aside(self.join, side, bundle, clock))
                 new[side] = named(join_rows.added(self.join, side, good))
                 held[side] = named(kept.get(side, Query(f"SELECT * FROM {new[side]} WHERE false")))
                 stay[side] = held[side]
@@ -50,7 +52,7 @@ class SparkJoin(SparkRows, JoinSide[DataFrame]):
                     gone[side] = named(join_rows.taken_back(self.join, side, good))
                     stay[side] = named(join_rows.stays(self.join, side, held[side], gone[side]))
             found = join_rows.given(self.join, join_rows.Moved(held, gone, stay, new), before, after)
-            texts = [*late_rows, join_rows.of_epoch(self.join, found, clock, state.generation)]
+            texts = [*left_out, join_rows.of_epoch(self.join, found, clock, state.generation)]
             # Checkpointed, as the relations that it reads are gone when it is written.
             rows = self.spark.sql(" UNION ALL ".join(texts)).localCheckpoint()
         return SteppedRows(rows, RowState(clock, state.generation))

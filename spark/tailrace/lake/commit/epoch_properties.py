@@ -34,6 +34,9 @@ ENGINE = "engine"
 ONWARD = "onward"
 """The property of a ledger's commit with the watermark that the ledger's readers may have after the epoch (rule T3)."""
 
+_SET_ASIDE = "set_aside"
+"""The property that counts the records which a ledger's definition has set aside so far (rule X7)."""
+
 IDLE = "idle"
 """The property of a log's commit that says that all partitions are idle, so that readers of other logs go on."""
 
@@ -57,6 +60,8 @@ _GENERATION, _FINGERPRINT = "generation", "fingerprint"
 class EpochCommit:
     """The epoch that a commit is of: its clock and, in a ledger, who folded it; `idle` is of a log.
 
+    `set_aside` counts the records that the ledger's definition has set aside up to the epoch.
+
     A commit beside the stream, by which a lease is taken or a backfill publishes, repeats the last epoch's.
     """
 
@@ -66,6 +71,7 @@ class EpochCommit:
     engine: str = ""
     onward: int | None = None
     idle: bool = False
+    set_aside: int = 0
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EpochCommit:
@@ -83,6 +89,7 @@ class EpochCommit:
             properties.get(ENGINE, ""),
             None if onward is None else int(onward),
             IDLE in properties,
+            int(properties.get(_SET_ASIDE, 0)),
         )
 
     @property
@@ -94,7 +101,11 @@ class EpochCommit:
             _FINGERPRINT: self.fingerprint,
             ENGINE: self.engine,
         }
-        return properties if self.onward is None else {**properties, ONWARD: str(self.onward)}
+        if self.onward is not None:
+            properties[ONWARD] = str(self.onward)
+        if self.set_aside:
+            properties[_SET_ASIDE] = str(self.set_aside)
+        return properties
 
 
 def clock_properties(clock: Clock) -> dict[str, str]:

@@ -29,7 +29,7 @@ from tailrace.lake.catalog.transactions import committing
 from tailrace.lake.metadata.commit_times import EARLIEST, milliseconds
 from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
 from tailrace.lake.upkeep.time_mending import SERVED, can_mend, wrong_times
-from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.errors import TailraceError, line_of
 from tailrace.settings import Settings
 
 State = Literal["ok", "wrong", "not looked at"]
@@ -72,15 +72,7 @@ def looked(name: str, check: Callable[[], str], mend: str = "") -> Finding:
     except (WrongError, CatalogError) as seen:
         return Finding(name, "wrong", seen.found, seen.mend)
     except Exception as error:
-        return Finding(name, "wrong", reason(error), allowing(error) or mend)
-
-
-def reason(error: Exception) -> str:
-    """Write an error in one line."""
-    if isinstance(error, TailraceError):
-        return " ".join(str(error).split())
-    message = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}{': ' if message else ''}{message}"
+        return Finding(name, "wrong", line_of(error), allowing(error) or mend)
 
 
 def allowing(error: Exception) -> str:
@@ -135,7 +127,7 @@ def catalog(settings: Settings) -> str:
         raise
     except Exception as error:
         raise WrongError(
-            f"{there.named} cannot be opened ({reason(error)})",
+            f"{there.named} cannot be opened ({line_of(error)})",
             allowing(error)
             or "check that it is a catalog of Iceberg, that it runs and that it may be used "
             "(TAILRACE_CATALOG_SECRET is its password or token), or set TAILRACE_CATALOG_URI to another",
@@ -240,7 +232,7 @@ def _removed(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
         return
     except Exception as error:
         raise WrongError(
-            f"the table {lake.settings.namespace}.{name}, made to try commits, cannot be dropped ({reason(error)})",
+            f"the table {lake.settings.namespace}.{name}, made to try commits, cannot be dropped ({line_of(error)})",
             allowing(error) or "drop it by hand",
         ) from error
     sweep(table.location())

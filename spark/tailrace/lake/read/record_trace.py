@@ -17,7 +17,9 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.epoch_properties import arrival_times
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.key_history import History, LedgerLate, LedgerPane, history, plain
+from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.read.wanted_records import LandedRecord
+from tailrace.lake.schema.column_groups import JOIN_PLACE
 from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import Filter, among, equal, every
 from tailrace.lake.schema.lake_errors import LakeError
@@ -26,10 +28,9 @@ from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDES
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.definition.record_steps import SparkColumns, SparkFrame
+from tailrace.model.definition.record_steps import Place, SparkColumns, SparkFrame
 from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import PANE_TIME, PLACE, Log
 from tailrace.model.step.stages import record_of
@@ -37,9 +38,6 @@ from tailrace.model.windows.panes import Accumulation, Key
 from tailrace.model.windows.windows import Window
 
 Record: TypeAlias = Mapping[str, Any]
-
-
-_PLACES = {side: tuple(f"{side}_{part}" for part in ("epoch", "partition", "offset")) for side in SIDES}
 
 
 class State(Enum):
@@ -120,7 +118,7 @@ class Tracing:
     """
 
     def __init__(self, lake: Lake, definition: Definition) -> None:
-        self.lake, self.chain = lake, chain(definition)
+        self.lake, self.chain = lake, [with_set_aside(lake, one) for one in chain(definition)]
         for one in self.chain:
             if any(isinstance(step, SparkColumns | SparkFrame) for step in getattr(one, "each", ())):
                 raise LakeError(f"{one.name} has a step that is written for Spark: a record is followed without Spark")
@@ -231,11 +229,14 @@ class Tracing:
 
     def _joined(self, join: Join, record: Record) -> Iterator[Step]:
         side = record["side"]
-        place = dict(zip(_PLACES[side], PLACE, strict=True))
+        place = dict(zip(JOIN_PLACE[side], PLACE, strict=True))
         of = {name: None if join.side(side).takes_back else record[own] for name, own in place.items()}
         if join.side(side).takes_back:
             # An answer is known by what it says.
             of |= {name: record[name] for name in join.taken(side)}
+        if (reason := join.set_aside.get(Place.of(record))) is not None:
+            yield LeftOut(join.name, reason, rejected=True)
+            return
         found = self._ledger(join.name, (PRODUCTION, LATE), of)
         late = [row for row in found if row["kind"] == LATE and row["side"] == side]
         yield from (Passed(join.name, row["epoch"], row["behind"]) for row in late)
@@ -294,13 +295,13 @@ def _onward(definition: Definition, step: Step) -> Iterator[Record]:
 
 def _pair_source(join: Join, row: Mapping[str, Any]) -> str:
     """Write the places of a pair's records as its readers have them (`sql.records.stage_records.pair_place`)."""
-    texts = (":".join("" if row[name] is None else str(row[name]) for name in names) for names in _PLACES.values())
+    texts = (":".join("" if row[name] is None else str(row[name]) for name in names) for names in JOIN_PLACE.values())
     return "|".join(texts) + ("" if join.where is None else f"@{instant(row['window_start'])}")
 
 
 def _standing(join: Join, rows: Sequence[Mapping[str, Any]]) -> set[int]:
     """Name, by their identity, the rows of a join's ledger that were given and not taken back."""
-    names = [*join.results, PANE_TIME, *(name for names in _PLACES.values() for name in names)]
+    names = [*join.results, PANE_TIME, *(name for names in JOIN_PLACE.values() for name in names)]
     given: dict[tuple[Any, ...], list[int]] = {}
     for row in sorted(rows, key=lambda row: (row["generation"], row["epoch"], not row["retraction"])):
         own = given.setdefault(tuple(row[name] for name in names), [])

@@ -1,5 +1,7 @@
 """Name the columns that belong together in ledgers and in tables of answers, in their order."""
 
+from tailrace.model.definition.joined_sides import SIDES
+
 SPAN = ("window_start", "window_end")
 """A window's bounds."""
 
@@ -8,3 +10,6 @@ VERSION = ("generation", "epoch", "pane_index")
 
 SOURCE = ("source_epoch", "source_partition", "source_offset")
 """Where a row's record is in the log: the ledger's names for `PLACE`."""
+
+JOIN_PLACE = {side: tuple(f"{side}_{part}" for part in ("epoch", "partition", "offset")) for side in SIDES}
+"""Where the records of a pair are in the logs: the names of a join's ledger for the `PLACE` of each side's."""

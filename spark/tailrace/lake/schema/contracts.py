@@ -284,7 +284,7 @@ def map_contract(definition: Map) -> Contract:
 
 
 def join_contract(join: Join) -> Contract:
-    """Declare the ledger of a join: the pairs, and records that came too late, one commit an epoch.
+    """Declare the ledger of a join: the pairs, and records that came too late or were rejected, one commit an epoch.
 
     What a join keeps is not in it: the records are in the logs, from where a restart takes them.
     """
@@ -292,15 +292,15 @@ def join_contract(join: Join) -> Contract:
         ("epoch", "epoch"), ("partition", "source"), ("offset", "offset"))}  # fmt: skip
     types = {"epoch": "bigint", "partition": "string", "offset": "bigint"}
     columns = {
-        "kind": Column("string", "production (a pair, or a record without a partner), or late", required=True),
+        "kind": Column("string", "production (a pair, or a record without one), late, or rejected", required=True),
         **{name: Column(type, "production") for name, type in join.results.items()},
-        PANE_TIME: Column("timestamp", "production: the later record's; late: the record's event time", required=True),
+        PANE_TIME: Column("timestamp", f"production: the later record's time; {_LEFT}: the record's", required=True),
         "generation": Column("bigint", "production: the generation that it is of (rule V2)"),
         "epoch": Column("bigint", "the epoch that wrote the row", required=True),
         "retraction": Column("boolean", "production: whether it takes back what was given"),
         "processing_time": Column("timestamp", "the epoch's processing time"),
         "writer": Column("string", "production: stream or backfill"),
-        "side": Column("string", "late: which side's record it is"),
+        "side": Column("string", f"{_LEFT}: which side's record it is"),
         "watermark": Column("timestamp", "late: the watermark that it was judged by"),
         "behind": Column("bigint", "late: how far the watermark was past the record, in microseconds"),
         **{
@@ -308,6 +308,7 @@ def join_contract(join: Join) -> Contract:
             for side in ("left", "right")
             for part, doc in place.items()
         },
+        "reason": Column("string", "rejected: what was wrong"),
     }
     doc = f"what join {join.name} gave of logs {join.left.name} and {join.right.name}, one commit an epoch"
     spans = spanned(PANE_TIME, reach_of_log(join.log))

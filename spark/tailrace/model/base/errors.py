@@ -5,6 +5,7 @@ A message says what was found, what was expected, and the setting or flag that m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -67,6 +68,25 @@ def failure(error: Exception) -> str:
     """Write why a record is rejected that makes code of one's own fail; an error of ours says it all by itself."""
     return (str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}")[:_MOST]
 
+
+def line_of(error: Exception) -> str:
+    """Write an error in one line: an error of ours by the first paragraph of its words, another after its kind.
+
+    >>> line_of(ValueError("odd\\nand more")), line_of(KeyError()), line_of(RecordError("so\\nit is\\n\\nmore"))
+    ('ValueError: odd', 'KeyError', 'so it is')
+    """
+    words, kind = str(error).strip(), type(error).__name__
+    if isinstance(error, TailraceError):
+        return " ".join(words.split("\n\n", 1)[0].split()) or kind
+    if (raised := _RAISED.search(words)) is not None:
+        # An executor's Python failed: the error that it raised stands under its trace.
+        return raised[1]
+    first = next(iter(words.splitlines()), "")
+    return f"{kind}: {first}" if first else kind
+
+
+_RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
+"""The trace of an error of Python, with the line that says what was raised."""
 
 _MOST = 500
 """The length to which an error's text is cut, in characters."""

@@ -19,8 +19,10 @@ def of_value(value: Any, type: str) -> Any:
     (Decimal('3.00'), True)
     """
     match type:
-        case "string" | "boolean":
-            return value if isinstance(value, str if type == "string" else bool) else no_value()
+        case "string":
+            return _text(no_value() if value is None else value)
+        case "boolean":
+            return value if isinstance(value, bool) else no_value()
         case "timestamp":
             return zoned(value) if isinstance(value, datetime) else no_value()
         case "date":
@@ -39,7 +41,14 @@ def fitting(type: str) -> Callable[[Any], Any]:
 
 
 def _text(given: Any) -> Any:
-    return given if given is None or isinstance(given, str) else no_value()
+    """Return a text, or null. Raises `ValueError` for what is no text, or one that has no bytes: half a character."""
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        no_value()
+    if not given.isascii():
+        given.encode()
+    return given
 
 
 def _other(type: str, given: Any) -> Any:

@@ -25,6 +25,7 @@ from tailrace.model.base.values import fitting
 from tailrace.model.definition.context import ComputationError, Context, Timer
 from tailrace.model.definition.fingerprint import of_log
 from tailrace.model.definition.once import Once
+from tailrace.model.definition.record_steps import NONE_SET_ASIDE, Reasons
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Arrivals, Productions, Union, taken_back
 from tailrace.model.logs.log import PANE_TIME, Log
@@ -85,6 +86,9 @@ class Computation:
     productions: Literal["strong", "weak"] = "strong"
     once: Once | None = None
 
+    set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
+    """The records that are rejected since no epoch could be folded with them: a stream's last resort (rule X7)."""
+
     state: ClassVar[Mapping[str, Field | str]] = {}
     produces: ClassVar[Mapping[str, str]] = {}
     feedback: ClassVar[Mapping[str, str]] = {}
@@ -103,7 +107,10 @@ class Computation:
         raise NotImplementedError
 
     def process_timer(self, context: Context, timer: Timer) -> None:
-        """Take a timer of the key that is due."""
+        """Take a timer of the key that is due.
+
+        A timer for which it raises is rejected as a record is: it is gone, and the key is as it was before.
+        """
         raise NotImplementedError
 
     def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None:

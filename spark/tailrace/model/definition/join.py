@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.join_validation import join_faults
 from tailrace.model.definition.joined_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, JoinKind, JoinSides, Unmatched
-from tailrace.model.definition.record_steps import ElementWise
+from tailrace.model.definition.record_steps import NONE_SET_ASIDE, ElementWise, Reasons
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log
@@ -67,6 +67,9 @@ class Join:
     allowed_lateness: timedelta | None = None
     left_columns: str | Iterable[str] | Mapping[str, str] | None = None
     right_columns: str | Iterable[str] | Mapping[str, str] | None = None
+
+    set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
+    """The records of either side that are rejected since no epoch could be folded with them (rule X7)."""
 
     def __post_init__(self) -> None:
         for name in ("on", "left_columns", "right_columns"):

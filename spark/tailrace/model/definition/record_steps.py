@@ -18,6 +18,7 @@ from tailrace.model.base.expressions import Expression, expression_faults
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.types import is_type
 from tailrace.model.base.values import of_value
+from tailrace.model.logs.log import PLACE
 
 Record = Mapping[str, Any]
 
@@ -225,6 +226,17 @@ class Place(NamedTuple):
     source: str | None
     offset: int | None
 
+    @classmethod
+    def of(cls, record: Record) -> Place:
+        """Return the place of a record."""
+        return cls(*(record.get(name) for name in PLACE))  # type: ignore[arg-type]
+
+
+Reasons = Mapping[Place, str]
+"""The records that streams have set aside (rule X7), by their places, each with the reason of then."""
+
+NONE_SET_ASIDE: Reasons = MappingProxyType({})
+
 
 @dataclass(frozen=True)
 class SetAside(ElementWise):
@@ -234,7 +246,7 @@ class SetAside(ElementWise):
     ledger does the same. It is no part of what the definition means.
     """
 
-    reasons: Mapping[Place, str]
+    reasons: Reasons
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reasons", MappingProxyType(dict(self.reasons)))
@@ -246,9 +258,8 @@ class SetAside(ElementWise):
         return True
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
-        place = Place(*(record.get(name) for name in ("_epoch", "_source", "_offset")))  # type: ignore[arg-type]
-        if place in self.reasons:
-            raise RecordError(self.reasons[place])
+        if (reason := self.reasons.get(Place.of(record))) is not None:
+            raise RecordError(reason)
         yield record
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:

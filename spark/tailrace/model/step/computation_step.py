@@ -9,22 +9,23 @@ All that a key has is its state and the records in flight to it, so an epoch com
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.record_steps import Place
 from tailrace.model.step.computation_state import NOTHING, Feedback, KeysOutcome, KeysState, LateInput, Record, Work
 from tailrace.model.step.one_key import AnyRecord, Arrival, Epoch, OneKey
-from tailrace.model.windows.panes import Key
+from tailrace.model.windows.panes import Key, Rejected
 
 
 def step(computation: Computation, state: KeysState, bundle: Iterable[Record], clock: Clock) -> KeysOutcome:
     """Take an epoch's records and the timers that are due at its clock.
 
     Law: for an `ordered` computation, no cut of the records into epochs changes its productions.
-    Raises `ClockError` if the clock goes back, and `ComputationError` where the computation fails.
+    Raises `ClockError` if the clock goes back, and `ComputationError` where timers of a key have no end.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> visits, records = example(ordered=True), clicks("a 0, a 5, b 7, a 40")
@@ -45,10 +46,18 @@ def step(computation: Computation, state: KeysState, bundle: Iterable[Record], c
 
 
 def taken(
-    computation: Computation, state: KeysState, arrivals: Iterable[tuple[Key, int, AnyRecord]], clock: Clock
+    computation: Computation,
+    state: KeysState,
+    arrivals: Iterable[tuple[Key, int, AnyRecord]],
+    clock: Clock,
+    *,
+    stops: bool = False,
 ) -> KeysOutcome:
-    """Take an epoch's records, each given with its key and its event time in microseconds."""
-    return _Step(computation, state, clock.after(state.clock)).run(arrivals)
+    """Take an epoch's records, each given with its key and its event time in microseconds.
+
+    A timer that fails is rejected, as a record is; where the epoch `stops` at it, `ComputationError` is raised.
+    """
+    return _Step(computation, state, clock.after(state.clock), stops=stops).run(arrivals)
 
 
 def onward(computation: Computation, state: KeysState) -> int:
@@ -69,8 +78,8 @@ NONE: Any = ()
 class _Step:
     """A run of `step`."""
 
-    def __init__(self, computation: Computation, state: KeysState, clock: Clock) -> None:
-        self.state, self.epoch = state, Epoch(computation, state.clock, clock)
+    def __init__(self, computation: Computation, state: KeysState, clock: Clock, *, stops: bool) -> None:
+        self.state, self.epoch = state, Epoch(computation, state.clock, clock, stops=stops)
 
     def run(self, arrivals: Iterable[tuple[Key, int, AnyRecord]]) -> KeysOutcome:
         late: list[LateInput] = []
@@ -101,6 +110,8 @@ class _Step:
         """Group the records by key; add those that are too late to `late` (rules T4, M1)."""
         epoch, earliest = self.epoch, self.epoch.earliest
         arrived: dict[Key, list[Arrival]] = {}
+        if epoch.computation.set_aside:
+            arrivals = self._without_set_aside(arrivals)
         for key, at, record in arrivals:
             if at < earliest:
                 late.append(LateInput(epoch.record(record), key, epoch.before - at, epoch.number))
@@ -109,3 +120,15 @@ class _Step:
             else:
                 arrived[key] = [(at, record)]
         return arrived
+
+    def _without_set_aside(
+        self, arrivals: Iterable[tuple[Key, int, AnyRecord]]
+    ) -> Iterator[tuple[Key, int, AnyRecord]]:
+        """Yield the records but those that were set aside, which are rejected (rule X7)."""
+        epoch, reasons = self.epoch, self.epoch.computation.set_aside
+        for key, at, given in arrivals:
+            place = Place(*given[-3:]) if isinstance(given, tuple) else Place.of(given)
+            if (reason := reasons.get(place)) is None:
+                yield key, at, given
+            else:
+                epoch.rejected.append(Rejected(epoch.record(given), reason, epoch.number))

@@ -16,7 +16,7 @@ from tailrace.model.base.errors import failure
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import PROCESSING, ComputationError, Context, Timer
-from tailrace.model.logs.log import PLACE
+from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.model.step.computation_state import (
     NOTHING,
     Feedback,
@@ -53,10 +53,13 @@ def _turn_of(arrival: Arrival) -> tuple[int, str, int]:
 
 
 class Epoch:
-    """The clock and the settings that all keys of an epoch share, and the results, to which each key adds its own."""
+    """The clock and the settings that all keys of an epoch share, and the results, to which each key adds its own.
 
-    def __init__(self, computation: Computation, before: Clock | None, clock: Clock) -> None:
-        self.computation, self.clock = computation, clock
+    A timer that fails is rejected or, where the epoch `stops` at it, fails the epoch.
+    """
+
+    def __init__(self, computation: Computation, before: Clock | None, clock: Clock, *, stops: bool = False) -> None:
+        self.computation, self.clock, self.stops = computation, clock, stops
         self.before = before.watermark if before else BEGINNING
         self.number, self.watermark, self.now = clock.epoch, clock.watermark, clock.processing_time
         self.event_time, self.ordered = computation.log.event_time, computation.ordered
@@ -102,8 +105,8 @@ class OneKey:
     """A key in an epoch: its fields, timers and waiting records, which change with each call of the user's code."""
 
     __slots__ = (
-        "_made", "_sent", "computation", "dropped", "epoch", "fields", "fired", "key", "returned", "set", "taken",
-        "timers", "waiting",
+        "_failed_timers", "_made", "_sent", "computation", "dropped", "epoch", "fields", "fired", "key", "returned",
+        "set", "taken", "timers", "waiting",
     )  # fmt: skip
 
     def __init__(self, epoch: Epoch, key: Key, held: KeyState) -> None:
@@ -112,7 +115,7 @@ class OneKey:
         self.timers = {timer.name: timer for timer in held.timers}
         at = epoch.event_time
         self.waiting: list[Arrival] = [(instant(one[at]), one) for one in held.waiting] if held.waiting else []
-        self._made = self._sent = 0
+        self._made = self._sent = self._failed_timers = 0
         self.taken = self.set = self.fired = self.dropped = self.returned = 0
 
     def run(self, arrived: Sequence[Arrival], returned: Sequence[Feedback]) -> None:
@@ -212,6 +215,7 @@ class OneKey:
                 "the input all of them are due; set it only while there is something to wait for"
             )
         del self.timers[timer.name]
+        self.fired += 1
         floor = self.epoch.earliest if timer.holds is None else timer.holds
         default = max(timer.time, floor) if timer.holds is None else timer.holds
         context = self._context(floor, default, self.epoch.watermark)
@@ -219,9 +223,21 @@ class OneKey:
             self.computation.process_timer(context, timer)
             fields = self._checked(context)
         except Exception as error:
-            raise self._failed("process_timer", f"timer {timer.name!r} of {timer.at.isoformat()}", error) from error
+            if self.epoch.stops:
+                raise self._failed(timer, error) from error
+            self._reject_timer(timer, error)
+            return
         self._keep(context, fields)
-        self.fired += 1
+
+    def _reject_timer(self, timer: Timer, error: Exception) -> None:
+        """Reject a firing: the timer is gone, and the key is as it was before it (rule X7)."""
+        names, number = self.computation.key, self.epoch.number
+        record = dict(zip(names, self.key, strict=True)) | {PANE_TIME: timer.at}
+        # It is of no record of the log, so no epoch landed it.
+        record |= dict(zip(PLACE, (None, source_of(self.key), self._failed_timers), strict=True))
+        reason = f"timer {timer.name!r}: {failure(error)}"
+        self.epoch.rejected.append(Rejected(record, reason, number, timer=True))
+        self._failed_timers += 1
 
     def _context(self, at: int, default: int, watermark: int) -> Context:
         """Make the context of a call, which may produce from `at` on, or from what a pending timer holds."""
@@ -256,12 +272,14 @@ class OneKey:
                 sent.append(Feedback(back.key, back.values, back.at, number, out_of, self._sent))
                 self._sent += 1
 
-    def _failed(self, hook: str, what: str, error: Exception) -> ComputationError:
+    def _failed(self, timer: Timer, error: Exception) -> ComputationError:
+        of = f"key {self.key}, timer {timer.name!r} of {timer.at.isoformat()}"
         if isinstance(error, ComputationError):
-            return ComputationError(f"{error} (in {hook}, key {self.key}, {what})")
+            return ComputationError(f"{error} (in process_timer, {of})")
         return ComputationError(
-            f"{self.computation.name}: {hook} raised {type(error).__name__}: {error} (key {self.key}, {what}): nothing "
-            "of the epoch is committed; mend the code"
+            f"{self.computation.name}: process_timer raised {type(error).__name__}: {error} ({of}): nothing of the "
+            "epoch is committed, as TAILRACE_POISON=stop says; mend the code, or leave the setting out: the firing is "
+            "then rejected with this reason, and the stream goes on"
         )
 
 

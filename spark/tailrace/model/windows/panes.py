@@ -113,12 +113,16 @@ class Late:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that a step of the definition could not take, and why; `returned` is true of one that was fed back."""
+    """A record that a step of the definition could not take, and why; `returned` is true of one that was fed back.
+
+    With `timer` it is a timer of a computation: the record has the key, and when the timer was due.
+    """
 
     record: Mapping[str, Any]
     reason: str
     epoch: int
     returned: bool = False
+    timer: bool = False
 
 
 def settled_indexes(panes: Iterable[tuple[Hashable, str, bool]]) -> Iterator[int | None]:

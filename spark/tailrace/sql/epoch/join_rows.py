@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tailrace.lake.schema.contracts import LATE, PRODUCTION, join_contract, spark_type
+from tailrace.lake.schema.column_groups import JOIN_PLACE
+from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED, join_contract, spark_type
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.join import Join
@@ -19,6 +20,7 @@ from tailrace.model.definition.joined_sides import JOIN_WINDOW, LEFT, RIGHT, SID
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.query_shapes import filled
 from tailrace.sql.records.assignment import NATIVE
+from tailrace.sql.records.selections import FAILED, set_aside
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, quoted
 
 Entries = Mapping[str, Relation]
@@ -46,9 +48,6 @@ class Moved:
 
 _PLACE = dict(zip(PLACE, ("bigint", "string", "bigint"), strict=True))
 
-JOIN_PLACE = {side: [f"{side}_{part}" for part in ("epoch", "partition", "offset")] for side in SIDES}
-"""The ledger's columns with the places of a pair's records, in the order of `PLACE`."""
-
 
 def entry_types(join: Join, side: str) -> dict[str, str]:
     """List the columns of a side's entries and their types."""
@@ -70,6 +69,8 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
     more = (f"{term} AS {name}" for name, term in also.items())
     own, at = join.taken(side), f"UNIX_MICROS({PANE_TIME})"
     of_side = f"FROM {records} WHERE {SIDE} = '{side}'"
+    if join.set_aside:
+        of_side += f" AND {set_aside(join.set_aside)} IS NULL"
     if join.where is None:
         return Query(f"SELECT {', '.join([*map(quoted, own), f'{at} AS _at', *place, *more])} {of_side}")
     # A record's own column may have the name that windowings give its event time.
@@ -234,6 +235,34 @@ def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int)
     return Query(f"SELECT {_row(join, taken | windows | own | place)} FROM {late}")
 
 
+def set_aside_of(join: Join, records: Relation) -> Query:
+    """Write the SQL of the records of both sides that were set aside, with the reason (rule X7)."""
+    marked = f"SELECT *, {set_aside(join.set_aside)} AS {FAILED} FROM {records}"
+    return Query(f"SELECT * FROM ({marked}) WHERE {FAILED} IS NOT NULL")
+
+
+def of_set_aside(join: Join, side: str, records: Relation, clock: Clock) -> Query:
+    """Write the SQL of the ledger rows of a side's records that were set aside, from those of both sides."""
+    own = {
+        "kind": f"'{REJECTED}'",
+        "epoch": f"{clock.epoch}L",
+        "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
+        PANE_TIME: PANE_TIME,
+        "side": f"'{side}'",
+        "reason": FAILED,
+    }
+    taken = {name: quoted(name) for name in join.taken(side)} | dict(zip(JOIN_PLACE[side], PLACE, strict=True))
+    return Query(f"SELECT {_row(join, taken | own)} FROM ({set_aside_of(join, records)}) WHERE {SIDE} = '{side}'")
+
+
+def rejected(ledger: Relation) -> Query:
+    """Write the SQL of the records that a ledger has as rejected: the side, the place, the reason."""
+    places = (f"IF(side = '{LEFT}', {left}, {right}) AS {name}"
+              for name, left, right in zip(PLACE, *(JOIN_PLACE[side] for side in SIDES), strict=True))  # fmt: skip
+    items = ", ".join([f"side AS {SIDE}", *places, f"reason AS {FAILED}"])
+    return Query(f"SELECT {items} FROM {ledger} WHERE kind = '{REJECTED}'")
+
+
 def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
     """Write the SQL of entries without those that a ledger has as late."""
     place = zip(JOIN_PLACE[side], PLACE, strict=True)
@@ -244,8 +273,12 @@ def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
 
 
 def row_types(join: Join) -> dict[str, str]:
-    """List the columns of a join's ledger and their types."""
-    return {name: spark_type(column.shape) for name, column in join_contract(join).columns.items()}
+    """List the columns of a join's ledger and their types; that of the reason where the join has set records aside.
+
+    So a ledger that was made before there was that column takes the rows of others.
+    """
+    types = {name: spark_type(column.shape) for name, column in join_contract(join).columns.items()}
+    return types if join.set_aside else {name: type for name, type in types.items() if name != "reason"}
 
 
 def _written(watermark: int | str) -> str:

@@ -23,6 +23,9 @@ LOOKED_AT = (DUE, WALL, HOLDS)
 IS_DUE = Condition(f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)")
 """The condition that a key has something to do without a record, by the columns of a clock."""
 
+OF_TIMER = Condition("source_epoch IS NULL")
+"""The condition that a rejected row of a ledger is of a timer, and of no record of the log."""
+
 
 def ledger_types(computation: Computation) -> dict[str, str]:
     """Return the types of the ledger's columns, by name."""

@@ -9,7 +9,14 @@ from collections.abc import Collection, Mapping
 
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.joins import Pack, Pairs, Unpack
-from tailrace.model.definition.record_steps import Derive, ElementWise, SetAside, SparkColumns, SparkFrame
+from tailrace.model.definition.record_steps import (
+    Derive,
+    ElementWise,
+    Reasons,
+    SetAside,
+    SparkColumns,
+    SparkFrame,
+)
 from tailrace.sql.records.join_sides import packed, paired, unpacked
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted
 
@@ -49,7 +56,7 @@ def step_query(
         )
         return _judged(step, Query(f"SELECT *, {', '.join(items)} FROM {source}"), types, failing=failing)
     if isinstance(step, SetAside):
-        return Query(f"SELECT *, {_set_aside(step)} AS {FAILED} FROM {source}")
+        return Query(f"SELECT *, {set_aside(step.reasons)} AS {FAILED} FROM {source}")
     if isinstance(step, SparkColumns):
         # An expression that fails is not asked about a record that has failed before.
         values = {
@@ -93,13 +100,13 @@ def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: boo
     return Query(f"SELECT {others}, {why} AS {FAILED} FROM ({made})")
 
 
-def _set_aside(step: SetAside) -> str:
+def set_aside(reasons: Reasons) -> str:
     """Write the reason for which a record was set aside, by its place; null for the others."""
     o = Sql()
     cases = (
         f"WHEN _epoch = {place.epoch}L AND _source <=> {o.literal(place.source, 'string')} "
         f"AND _offset <=> {o.literal(place.offset, 'bigint')} THEN {o.literal(reason, 'string')}"
-        for place, reason in step.reasons.items()
+        for place, reason in reasons.items()
     )
     return f"CASE {' '.join(cases)} ELSE {null('string')} END"
 

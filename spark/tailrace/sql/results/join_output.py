@@ -6,11 +6,12 @@ known by all that it says: what stands is what was given less what was taken bac
 
 from __future__ import annotations
 
+from tailrace.lake.schema.column_groups import JOIN_PLACE
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.joined_sides import JOIN_WINDOW, SIDES
 from tailrace.model.logs.log import PANE_TIME, SIGN
-from tailrace.sql.epoch.join_rows import JOIN_PLACE, row_types
+from tailrace.sql.epoch.join_rows import row_types
 from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.stage_records import pair_place
 from tailrace.sql.results.backfill_rows import BackfillVersion, production_rows

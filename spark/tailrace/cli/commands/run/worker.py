@@ -20,10 +20,10 @@ import tailrace
 from tailrace.cli.commands.run.maintain import maintained_data
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.upkeep.diagnosis import explained
-from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.errors import TailraceError, line_of
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.in_process import AT_ONCE, backfilled, loaded, loading
-from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, line_of, refusal
+from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, refusal
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class _Run:
                 self.server.leave()
             shown = explained(error)
             if not isinstance(shown, TailraceError):
-                return {"failed": f"{type(shown).__name__}: {line_of(shown)}", "again": True}
+                return {"failed": line_of(shown), "again": True}
             failed = shown if isinstance(shown, RunnerError) else refusal(shown)
             return {"failed": str(failed), "again": failed.again}
 
