@@ -176,8 +176,8 @@ class Settings(BaseSettings):
     source_failure: Literal["stop", "go_on"] = "stop"
     """Whether a stream of several logs stops as one's source fails, or goes on with the others until it is back."""
     poison: Literal["set_aside", "stop"] = "set_aside"
-    """Whether records with which an epoch cannot be folded, however often it is tried, are set aside, or the stream
-    stops."""
+    """Whether records with which an epoch cannot be folded, however often it is tried, are set aside, and timers that
+    fail are rejected; or the stream stops."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     """The port at which a stream serves its metrics; 0 is any free port. None: they are not served."""
     metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"

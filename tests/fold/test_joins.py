@@ -379,7 +379,7 @@ ON_SPARK = {name: (OF_OTHERS | JOINS)[name] for name in ("panes", "full", "slidi
 ON_SPARK |= {f"random_{seed}": random_join(Random(seed)) for seed in range(6)}
 
 
-@pytest.mark.parametrize("which", ["panes", *(pytest.param(name, marks=deep) for name in [*ON_SPARK][1:])])
+@pytest.mark.parametrize("which", ["panes", "full", *(pytest.param(name, marks=deep) for name in [*ON_SPARK][2:])])
 def test_L1_a_join_that_goes_over_to_spark_and_back_gives_the_pairs_of_the_reference(
     plain: SparkSession, settings: Settings, which: str
 ) -> None:

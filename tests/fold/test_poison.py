@@ -18,6 +18,8 @@ from hypothesis import assume, given
 from pyspark.sql import SparkSession
 
 from tailrace import (
+    AfterCount,
+    AfterWatermark,
     Col,
     Computation,
     Context,
@@ -34,7 +36,6 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.pipeline_fold import LedgerFold
 from tailrace.fold.poison import LARGEST, MOST, UnfoldableError, found
@@ -44,17 +45,13 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.set_aside import set_aside
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
+from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.record_steps import Place, Reasons, SetAside
 from tailrace.model.logs.log import PLACE
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.computation_audit import audit_computation
-from tailrace.verify.join_replay import replay_join
-from tailrace.verify.map_replay import replay_map
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tests.support.adding_up import adds_up
 from tests.support.depth import cases
 from tests.support.several import CLICKS, PATIENT, VIEWS, Logs, Part, random_epochs, view
 from tests.support.strategies import each_time_the_same
@@ -288,23 +285,10 @@ def rows_of(lake: Lake, table: str, kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def adds_up(lake: Lake, definition: Definition) -> None:
-    """Audit, replay and backfill a definition: what is late is taken in, and what was set aside stays so."""
-    if isinstance(definition, Computation):
-        audited = audit_computation(lake, definition)
-    else:
-        audited = audit(lake, definition)
-        if isinstance(definition, Pipeline):
-            assert replay(lake, definition).ok
-        else:
-            again = replay_join(lake, definition) if isinstance(definition, Join) else replay_map(lake, definition)
-            assert again.ok, again.counts
-        backfill(lake, definition, BEGINNING)
-        audited = audit(lake, definition)
-    assert audited.ok, [check for check in audited.checks if not check.ok]
-
-
-LAST = Pipeline(name="last", log=PATIENT.panes, key="ad", what={"n": Sum("n")}, where=Fixed(minutes(5)))
+LAST = Pipeline(
+    name="last", log=PATIENT.panes, key="ad", what={"all": Sum("n")}, where=Fixed(minutes(5)),
+    when=AfterWatermark(late=AfterCount(1)),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("poison", ["set_aside", "stop"])

@@ -17,11 +17,10 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.change.generations import generation_of
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.readers import STAMP
-from tailrace.lake.commit.runs_table import Runs, gone_back_to
+from tailrace.lake.commit.run_inputs import standing_runs
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.column_groups import SPAN, VERSION
@@ -85,11 +84,8 @@ class _Audit(Audited):
         super().__init__(session, pipeline)
         self.pipeline, self.first = pipeline, pipeline.stages[0]
         self.answering = answering(session, pipeline)
-        self.repaired = self.repairs()
-        if self.first is not pipeline:
-            # A generation that was built since is as if streamed, and has nothing of what backfills computed before.
-            built = built_in(lake := session.lake, pipeline, generation_of(lake.table(self.ledger)))
-            self.repaired = [run for run in self.repaired if run.generation > built]
+        # A later stage's generation that was built since is as if streamed, and has nothing of the backfills before it.
+        self.repaired = self.repairs() if self.first is pipeline else standing_runs(session.lake, pipeline.name)
 
     def run(self) -> Audit:
         follower = self.session.follower(self.pipeline, "audit")
@@ -291,14 +287,6 @@ def _left_out(counts: Mapping[str, int]) -> str:
     if "left_out" not in counts:
         return ""
     return f"; {counts['left_out']:,} of {counts['records']:,} records are left out by keep"
-
-
-def built_in(lake: Lake, pipeline: Pipeline, generation: int) -> int:
-    """Return the generation in which what a generation of a pipeline holds was built; 0 where it was streamed."""
-    runs = {run.generation: run for run in Runs(lake, pipeline).all()}
-    while generation in runs and runs[generation].kind == "rollback":
-        generation = gone_back_to(runs[generation].reason)
-    return generation if generation in runs and runs[generation].kind == "apply" else 0
 
 
 def _within(end: str) -> Callable[[Run], Condition]:

@@ -93,6 +93,11 @@ class ClusterSession:
     def relation_of(self, rows: pa.Table) -> Relation:
         return self._there.relation_of(rows)
 
+    def frame(self, text: Query) -> DataFrame:
+        """Have Spark take a text, with all that it reads."""
+        self._lend(self._here.read_by(text))
+        return self._there.frame(text)
+
     def view(self, text: Query) -> Relation:
         relation = self._at(text).view(text)
         if (read := self._there.read_by(text)) and read <= self._readable.keys():

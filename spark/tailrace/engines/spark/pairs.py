@@ -54,5 +54,5 @@ class SparkJoin(SparkRows, JoinSide[DataFrame]):
             found = join_rows.given(self.join, join_rows.Moved(held, gone, stay, new), before, after)
             texts = [*left_out, join_rows.of_epoch(self.join, found, clock, state.generation)]
             # Checkpointed, as the relations that it reads are gone when it is written.
-            rows = self.spark.sql(" UNION ALL ".join(texts)).localCheckpoint()
+            rows = session.frame(Query(" UNION ALL ".join(texts))).localCheckpoint()
         return SteppedRows(rows, RowState(clock, state.generation))

@@ -65,8 +65,16 @@ class RecordError(TailraceError, ValueError):
 
 
 def failure(error: Exception) -> str:
-    """Write why a record is rejected that makes code of one's own fail; an error of ours says it all by itself."""
-    return (str(error) if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}")[:_MOST]
+    """Write why a record is rejected that makes code of one's own fail; an error of ours says it all by itself.
+
+    Whatever the code raises, the reason is a text that a table can hold.
+    """
+    try:
+        words = str(error)
+    except Exception:
+        words = "it does not say what"
+    said = words if isinstance(error, TailraceError) else f"{type(error).__name__}: {words}"
+    return said.encode(errors="backslashreplace").decode()[:_MOST]
 
 
 def line_of(error: Exception) -> str:
