@@ -152,7 +152,10 @@ class Settings(BaseSettings):
     engine: Literal["auto", "duckdb", "spark"] = "auto"
     """The engine of epochs and runs: `auto` takes DuckDB, in the process, for what fits, and Spark for the rest."""
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
-    """The memory that DuckDB may use before it spills, such as `2GB`. By default a quarter of the machine's."""
+    """The memory that DuckDB may use before it spills, such as `2GB`, and 16 MB at least. By default a quarter of the
+    machine's. The records of an epoch may take a quarter of it beside, of three epochs at once, as they are in memory
+    and not as on disk: Spark reads an epoch of more, unless `engine` is `duckdb`. So a process has up to twice this,
+    and what Python and its packages take. Spark's heap is `driver_memory`, and beside it."""
     scratch: Path | None = None
     """The folder that DuckDB spills to. None: the machine's folder for temporary files."""
     freshness: Age = timedelta(minutes=1)

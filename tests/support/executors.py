@@ -11,8 +11,8 @@ def watched(patch: pytest.MonkeyPatch, owner: type, call: str) -> list[bool]:
     """Whether each call from now on gives something, or yes."""
     own, gave = getattr(owner, call), list[bool]()
 
-    def called(*given: Any) -> Any:
-        made = own(*given)
+    def called(*given: Any, **named: Any) -> Any:
+        made = own(*given, **named)
         gave.append(made is not None and made is not False)
         return made
 

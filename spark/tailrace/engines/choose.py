@@ -53,6 +53,14 @@ class Bounds:
         return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
 
     @property
+    def records(self) -> int | None:
+        """The bytes that an epoch's records may take in this process; None: however many they are.
+
+        Three epochs may be there at once: one that is folded, one that waits for that, one that is read.
+        """
+        return None if self.engine is Engine.DUCKDB else self.memory // 4
+
+    @property
     def windows_unspilt(self) -> int:
         """The most open windows that fit without spilling, whoever adds up their records."""
         return self.memory // _BYTES_A_ROW

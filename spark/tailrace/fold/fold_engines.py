@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -41,6 +41,7 @@ from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.engines.spark.workers.worker_queries import WORTH
 from tailrace.fold.fold import PassedEpoch
+from tailrace.ingest.room import Room
 from tailrace.ingest.sources import Files, Sized, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
@@ -61,9 +62,9 @@ from tailrace.sql.terms import Relation, quoted
 
 
 def _to_read(source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> int:
-    """Estimate the bytes of an epoch's records in memory."""
+    """Return the bytes of an epoch's files; estimate those of messages."""
     if isinstance(source, Files):
-        return sum(sized()) * (_PACKED if source.format == "parquet" else 1)
+        return sum(sized())
     return _MESSAGE * between(before.get("offset", ""), read["offset"])
 
 
@@ -90,13 +91,13 @@ class Sides:
             opened.close()
 
     def takes(self, source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> bool:
-        """Tell whether DuckDB takes an epoch, by the bytes that are to be read of it.
+        """Tell whether DuckDB may take an epoch, by the bytes that are to be read of it; see `room`.
 
         `read` says up to which offset the epoch reads its source, `before` what the epoch before it said.
         """
-        if self.bounds.engine is not None:
+        if self.bounds.engine is not None or self.bounds.records is None:
             return self.bounds.holds()
-        return self.bounds.holds(bytes=_to_read(source, sized, read, before))
+        return _to_read(source, sized, read, before) <= self.bounds.records
 
     def brings(self, source: Source, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> bool:
         """Tell whether this process reads an epoch for Spark, which the settings name, since it is small; see `takes`.
@@ -104,6 +105,11 @@ class Sides:
         To plan Spark's reading and landing of a few records takes longer than doing both here.
         """
         return self.bounds.engine is Engine.SPARK and _to_read(source, sized, read, before) <= BROUGHT
+
+    def room(self, files: Sequence[str], sized: Sized) -> Room:
+        """Return the room in this process for the records of an epoch's files, which is known once they are read."""
+        most = BROUGHT if self.bounds.engine is Engine.SPARK else self.bounds.records
+        return Room() if most is None else Room(most, dict(zip(files, sized(), strict=True)))
 
     def logged(self, log: Log, after: int, until: int) -> Bundled:
         """Read the log's records of the epochs after one up to another, on the engine that takes so many."""
@@ -219,7 +225,9 @@ class Sides:
         if not side.direct:
             return side
         if not isinstance(bundle, pa.Table):
-            choice = EngineChoice(Engine.SPARK, f"an epoch has more to read than TAILRACE_MEMORY, {self.bounds.limit}")
+            choice = EngineChoice(
+                Engine.SPARK, f"an epoch's records are more than a quarter of TAILRACE_MEMORY, {self.bounds.limit}"
+            )
             driver = self._by_driver(definition, choice)
             if driver is not None:
                 if driver.takes(bundle, state):

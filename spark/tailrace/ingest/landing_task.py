@@ -14,8 +14,9 @@ from pyiceberg.manifest import DataFile
 
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.partitions import joined, latest_in
-from tailrace.ingest.plain_files import UnplainError, parquet_parts, read_json
+from tailrace.ingest.plain_files import UnplainError, json_parts, parquet_parts
 from tailrace.ingest.plain_json import LINES
+from tailrace.ingest.room import COLUMNS, SLICE
 from tailrace.lake.catalog.detached_table import DetachedTable, together
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_just
@@ -26,7 +27,7 @@ PART = 64 * 2**20
 """The bytes of records that a task holds at once, and writes as one file."""
 
 LEFT = 100_000
-"""The lines of a task that are not plain which are handed back; with more, Spark reads the epoch."""
+"""The lines of a task that are not plain which are handed back, of 64 MB at most; with more, Spark reads the epoch."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class LandingTask:
         schema = table.schema().as_arrow()
         found, left, counting = Part(), [LINES.empty_table()], BlankLines()
         try:
-            for read in together(self._read(paths, left, counting), self.part, lambda read: read.nbytes):
+            there = (read for read in self._read(paths, left, counting) if read.num_rows)
+            for read in together(there, self.part, lambda read: read.nbytes):
                 own = read.append_column("_epoch", pa.repeat(pa.scalar(self.epoch, pa.int64()), read.num_rows))
                 files = tuple(written_files(table, own.select(schema.names).cast(schema)))
                 seen = joined([found.seen, latest_in(self.log, read)])
@@ -81,15 +83,12 @@ class LandingTask:
         return replace(found, left=pa.concat_tables(left), blank=counting.here)
 
     def _read(self, paths: Sequence[str], left: list[pa.Table], counting: BlankLines) -> Iterator[pa.Table]:
-        for path in paths:
-            if self.format == "parquet":
-                yield from parquet_parts(self.log, path, self.part)
-                continue
-            read = read_json(self.log, [path], counting)
-            if read is None:
-                raise UnplainError(path)
-            records, lines = read
+        if self.format == "parquet":
+            for path in paths:
+                yield from parquet_parts(self.log, path, min(self.part, COLUMNS * SLICE))
+            return
+        for records, lines, _ in json_parts(self.log, paths, counting, SLICE):
             left.append(lines)
-            if sum(one.num_rows for one in left) > LEFT:
-                raise UnplainError(path)
+            if sum(one.num_rows for one in left) > LEFT or sum(one.nbytes for one in left) > PART:
+                raise UnplainError(paths[0])
             yield records

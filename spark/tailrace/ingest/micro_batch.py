@@ -8,26 +8,32 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.blank_lines import BlankLines
+from tailrace.ingest.decoded_sizes import check_size
 from tailrace.ingest.parsing import raw_messages, read_files, read_left
 from tailrace.ingest.plain_files import read_json, read_parquet
 from tailrace.ingest.plain_json import read_lines
+from tailrace.ingest.room import Room
 from tailrace.ingest.sources import Files
 from tailrace.model.logs.log import Log
 
 
 def file_rows(
     spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None,
-    unreadable: Mapping[str, str] | None = None,
+    unreadable: Mapping[str, str] | None = None, room: Room | None = None,
 ) -> pa.Table:  # fmt: skip
-    """Read the records of files, with the columns of `read_files`. Raises what that raises."""
-    counting = blank or BlankLines()
-    if unreadable:
-        return read_files(spark, source, log, paths, counting, unreadable).toArrow()
-    if source.format == "json" and (found := read_json(log, paths, counting)) is not None:
-        return _whole(spark, log, *found)
-    if source.format == "parquet" and (rows := read_parquet(log, paths)) is not None:
-        return rows
-    return read_files(spark, source, log, paths, counting).toArrow()
+    """Read the records of files, with the columns of `read_files`.
+
+    Raises what that raises, and `TooLargeError` where the records do not fit the room.
+    """
+    counting, space = blank or BlankLines(), room or Room()
+    if not unreadable:
+        if source.format == "json" and (found := read_json(log, paths, counting, space)) is not None:
+            return _whole(spark, log, *found)
+        if source.format == "parquet" and (rows := read_parquet(log, paths, space)) is not None:
+            return rows
+    left = [path for path in paths if path not in (unreadable or {})]
+    check_size(log, source.format, left, Room(space.most, space.files))
+    return read_files(spark, source, log, paths, counting, unreadable).toArrow()
 
 
 def message_rows(spark: SparkSession, log: Log, batch: DataFrame) -> pa.Table:

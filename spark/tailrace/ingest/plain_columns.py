@@ -44,6 +44,15 @@ def _type(type: str) -> pa.DataType:
     return _TYPES[type] if parts is None else pa.decimal128(*parts)
 
 
+def row_bytes(log: Log, source: str) -> int:
+    """Return the bytes of memory that a record of a source takes besides its texts."""
+    return len(source) + sum(field.type.bit_width // 8 or 1 if _is_fixed(field.type) else 4 for field in schema_of(log))
+
+
+def _is_fixed(type: pa.DataType) -> bool:
+    return not pa.types.is_string(type) and not pa.types.is_binary(type)
+
+
 def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
     """Tell which records have their times, within the log's bounds, their ids and what else is required.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlparse
@@ -18,9 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.plain_columns import fitting, schema_of
+from tailrace.ingest.column_slices import slices
+from tailrace.ingest.compressed_text import text_of
+from tailrace.ingest.plain_columns import fitting, row_bytes, schema_of
 from tailrace.ingest.plain_json import LINES, blank, read_lines
-from tailrace.ingest.sources import file_system
+from tailrace.ingest.room import COLUMNS, Room
+from tailrace.ingest.sources import file_system, longest_line
+from tailrace.lake.catalog.detached_table import batched_by_size
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.logs.log import Log
 
@@ -29,33 +33,62 @@ class UnplainError(TailraceError, ValueError):
     """A file is not plain: Spark has to look closer at it."""
 
 
-def read_json(log: Log, paths: Sequence[str], counting: BlankLines) -> tuple[pa.Table, pa.Table] | None:
+def read_json(
+    log: Log, paths: Sequence[str], counting: BlankLines, room: Room | None = None
+) -> tuple[pa.Table, pa.Table] | None:
     """Read the plain lines of files: their records, and the lines that are left; None where a file is not plain.
 
-    Blank lines are left out, and counted.
+    Blank lines are left out, and counted. Raises `TooLargeError` where the records do not fit the room.
     """
-    tables = [_lines(path) for path in paths]
-    if not paths or any(one is None for one in tables):
-        return None
-    records, left = read_lines(log, pa.concat_tables([one for one in tables if one is not None]))
-    judged = left.filter(pc.invert(blank(left)))
-    counting.here += left.num_rows - judged.num_rows
-    return records, judged
-
-
-def read_parquet(log: Log, paths: Sequence[str]) -> pa.Table | None:
-    """Read files whose columns have just the declared types; None where Spark has to look closer at one."""
+    parts, blanks, space = [(schema_of(log).empty_table(), LINES.empty_table())], BlankLines(), room or Room()
     try:
-        tables = [table for path in paths for table in parquet_parts(log, path)]
+        for records, left, read in json_parts(log, paths, blanks, space.slice):
+            space.take(records.nbytes + _JUDGED * left.nbytes, read)
+            parts.append((records, left))
+    except UnplainError:
+        return None
+    counting.here += blanks.here
+    records, left = (pa.concat_tables(tables) for tables in zip(*parts, strict=True))
+    return (records, left) if paths else None
+
+
+def json_parts(
+    log: Log, paths: Sequence[str], counting: BlankLines, most: int
+) -> Iterator[tuple[pa.Table, pa.Table, int]]:
+    """Read the plain lines of files in parts of about `most` bytes of text, those of small files together.
+
+    Gives the records, the lines that are left, and the bytes of files that were read. Raises `UnplainError` where
+    Spark may read a file otherwise.
+    """
+    lines = (part for path in paths for part in _lines(log, path, most))
+    for some in batched_by_size(lines, most, lambda part: part[0].nbytes):
+        records, left = read_lines(log, pa.concat_tables([part for part, _ in some]))
+        judged = left.filter(pc.invert(blank(left)))
+        counting.here += left.num_rows - judged.num_rows
+        yield records, judged, sum(read for _, read in some)
+
+
+def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table | None:
+    """Read files whose columns have just the declared types; None where Spark has to look closer at one.
+
+    Raises `TooLargeError` where the records do not fit the room.
+    """
+    tables, space = list[pa.Table](), room or Room()
+    try:
+        for path in paths:
+            for table in parquet_parts(log, path, COLUMNS * space.slice, space.check):
+                space.take(table.nbytes)
+                tables.append(table)
     except UnplainError:
         return None
     return pa.concat_tables(tables) if tables else None
 
 
-def parquet_parts(log: Log, path: str, most: int | None = None) -> Iterator[pa.Table]:
-    """Read a file of columns of the declared types in parts of about `most` bytes, or whole where none are given.
+def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] | None = None) -> Iterator[pa.Table]:
+    """Read a file of columns of the declared types in parts of about `most` bytes.
 
-    Raises `UnplainError` where Spark has to look closer at the file.
+    `check` is told the least bytes that the file's records take, before they are read. Raises `UnplainError` where
+    Spark has to look closer at the file.
     """
     schema, begins = schema_of(log), 0
     try:
@@ -63,7 +96,8 @@ def parquet_parts(log: Log, path: str, most: int | None = None) -> Iterator[pa.T
             there = {field.name: field.type for field in file.schema_arrow}
             if not _as_declared(log, file.schema_arrow.names, there):
                 raise UnplainError(path)
-            for read in _tables(file, [name for name in log.columns if name in there], most):
+            given = [name for name in log.columns if name in there]
+            for read in slices(opened, file, given, row_bytes(log, source), most, check or _unchecked):
                 # Bytes that are no text fail here, for Spark to judge.
                 read.validate(full=True)
                 rows = read.num_rows
@@ -82,15 +116,8 @@ def parquet_parts(log: Log, path: str, most: int | None = None) -> Iterator[pa.T
         raise UnplainError(path) from error
 
 
-def _tables(file: pq.ParquetFile, columns: Sequence[str], most: int | None) -> Iterator[pa.Table]:
-    """Read these columns of a file in parts of about `most` bytes."""
-    metadata = file.metadata
-    size = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
-    if most is None or size <= most:
-        yield file.read(columns=columns)
-        return
-    rows = max(1, metadata.num_rows * most // size)
-    yield from map(pa.Table.from_batches, ([batch] for batch in file.iter_batches(rows, columns=columns)))
+def _unchecked(bytes: int) -> None:
+    """Let anything be read."""
 
 
 def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType]) -> bool:
@@ -112,21 +139,54 @@ def _alike(type: pa.DataType) -> pa.DataType:
     return pa.string() if type == pa.large_string() else type
 
 
-def _lines(path: str) -> pa.Table | None:
-    """Read the lines of a file with their places; None where Spark may read it otherwise, or it cannot be read."""
+def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
+    """Read the lines of a file with their places in parts of about `most` bytes, each with the file's bytes it is of.
+
+    Raises `UnplainError` where Spark may read the file otherwise, where it cannot be read, and where a line is too long
+    for any log.
+    """
     if not _PLAIN_TEXT.search(path):
-        return None
+        raise UnplainError(path)
     try:
         with _opened(path) as (file, place, arrived):
-            data = file.read()
-    except (OSError, UnplainError, pa.ArrowException):
-        return None
-    lines = pc.list_flatten(pc.split_pattern(pa.array([data], pa.large_binary()), b"\n")).cast(pa.binary())
-    if data.endswith(b"\n") or data in (b"", BOM_UTF8):
-        # What follows the last end of a line is none, and neither is an empty file or a mark by itself.
-        lines = lines[:-1]
+            text, begins, rest, read = text_of(path, file), 0, b"", 0
+            assert text is not None, "such endings are none of Hadoop's own formats"
+            while data := text.read(most):
+                end = data.rfind(b"\n") + 1
+                if not end:
+                    rest += data
+                    if len(rest) > longest_line(log):
+                        raise UnplainError(path)
+                    continue
+                whole, end, rest = rest + data if rest else data, len(rest) + end, data[end:]
+                del data
+                before, read = read, file.tell()
+                for lines in _split(whole, end, most):
+                    del whole
+                    yield _placed(lines, place, arrived, begins), read - before
+                    begins, before, whole = begins + len(lines), read, b""
+            if rest and (begins or rest != BOM_UTF8):
+                # A mark by itself is no line.
+                yield _placed(pa.array([rest], pa.binary()), place, arrived, begins), file.tell() - read
+    except (OSError, EOFError, pa.ArrowException) as error:
+        raise UnplainError(path) from error
+
+
+def _split(data: bytes, end: int, most: int) -> Iterator[pa.Array]:
+    """Split text up to an end of a line into lines, as many at once as take about `most` bytes with their places."""
+    ends = pa.array([0, end], pa.int64()).buffers()[1]
+    text = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
+    lines = pc.list_flatten(pc.split_pattern(text, b"\n")).cast(pa.binary())[:-1]
+    del text, data
+    rows = max(1, most // _PLACED)
+    for begins in range(0, len(lines), rows):
+        yield lines[begins : begins + rows]
+
+
+def _placed(lines: pa.Array, place: str, arrived: int, begins: int) -> pa.Table:
     source, at = pa.scalar(place, pa.string()), pa.scalar(arrived, LINES.field("_arrival").type)
-    places = [pa.repeat(source, len(lines)), pa.arange(0, len(lines)), pa.repeat(at, len(lines))]
+    rows = len(lines)
+    places = [pa.repeat(source, rows), pa.arange(begins, begins + rows), pa.repeat(at, rows)]
     return pa.table([lines, *places], schema=LINES)
 
 
@@ -170,5 +230,11 @@ def _whole_milliseconds(nanoseconds: int) -> int:
 
 _PLAIN_NAME = r"[\w./=-]+"
 _IN_S3 = re.compile(rf"s3[an]?://{_PLAIN_NAME}", re.ASCII)
-_PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|txt|log)$")
-"""The endings of the names of files that Spark does not decompress."""
+_PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|txt|log)(?:\.(?:gz|bz2|zst))?$")
+"""The endings of the names of files that are read here: Spark takes them for text, or decompresses them as we do."""
+
+_PLACED = 100
+"""The bytes of memory that a line takes at least, with its place."""
+
+_JUDGED = 4
+"""The bytes that a byte of a line takes which Spark judges: its bytes, place and reason, on their way and here."""

@@ -45,15 +45,19 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
     lines = lines.combine_chunks()
     text = _text(lines["_bytes"])
     plain = _plain(log, text)
+    if all_plain := pc.all(plain, min_count=0).as_py():
+        given, said = lines, text
+    else:
+        given, said = lines.filter(plain), text.filter(plain)
     try:
-        records = _typed(log, lines.filter(plain), text.filter(plain))
+        records = _typed(log, given, said)
     except pa.ArrowInvalid:
         # Some text looks like a date but is none, and Spark says which.
         return schema_of(log).empty_table(), lines
     fits = fitting(log, records)
-    left = lines.filter(pc.invert(plain))
+    left = lines.schema.empty_table() if all_plain else lines.filter(pc.invert(plain))
     if not pc.all(fits, min_count=0).as_py():
-        left = pa.concat_tables([left, lines.filter(plain).filter(pc.invert(fits))])
+        left = pa.concat_tables([left, given.filter(pc.invert(fits))])
         records = records.filter(fits)
     return records, left
 

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.ingest.compressed_text import has_line_over
 from tailrace.ingest.judging.row_terms import MILLIS, NANOS
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import decimal_parts
@@ -30,6 +31,9 @@ from tailrace.model.logs.log import Log
 
 Format: TypeAlias = Literal["json", "csv", "parquet"]
 _NAMES = "path string, modificationTime timestamp, length bigint, content binary"
+
+LONGEST = 64 * 2**20
+"""The least bytes of a line that may be too long for a file to be read; a log that lets records be larger says more."""
 
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
 
@@ -182,6 +186,11 @@ def _look(log: Log, format: Format, path: str) -> Looked:
         try:
             if format != "parquet" and (codec := _not_compressed_so(path, file)):
                 return Looked(path, broken=f"the file cannot be read as {format}: it is not a {codec} file of Hadoop's")
+            if format != "parquet" and has_line_over(path, file, int(file.size()), most := longest_line(log)):
+                return Looked(
+                    path,
+                    broken=f"the file has a line of more than {most:,} bytes: write its records on lines of their own",
+                )
             if format == "json":
                 return Looked(path)
             if format == "csv":
@@ -189,6 +198,11 @@ def _look(log: Log, format: Format, path: str) -> Looked:
             return _look_at_parquet(log, path, pq.ParquetFile(file))
         except (OSError, ValueError, pa.ArrowException, csv.Error) as error:
             return Looked(path, broken=raw_fault(path) or f"the file cannot be read as {format}: {error}")
+
+
+def longest_line(log: Log) -> int:
+    """Return the bytes of a line from which on the file that has it is rejected as a whole: it would fit no memory."""
+    return max(LONGEST, log.record_bytes)
 
 
 def _not_compressed_so(path: str, file: pa.NativeFile) -> str:

@@ -36,7 +36,7 @@ PART = 64 * 2**20
 """The bytes of files that a task is given, where there are so many for each core."""
 
 LARGEST = {"json": 256 * 2**20, "parquet": 2**30}
-"""The bytes of one file that a task still takes: of lines it has the whole in memory, of columns a part."""
+"""The bytes of one file that a task still takes: Spark shares a larger one out among several."""
 
 RESTS = 16
 """The number of epochs for which Spark reads by itself once an epoch was not plain, or its executors lack Python."""
@@ -59,16 +59,17 @@ class WorkerLanding:
         self.spark, self.lake, self.source, self.log = spark, lake, source, log
         self._rests = 0
 
-    def land(self, files: Sequence[str], sized: Sized, epoch: int) -> ByWorkers | None:
+    def land(self, files: Sequence[str], sized: Sized, epoch: int, *, large: bool = False) -> ByWorkers | None:
         """Read an epoch's files, of the sizes that `sized` returns, and write their records; None where Spark has to.
 
-        What tasks wrote beside one that failed no commit lists, and maintenance deletes it.
+        Files that are `large` once they are read are worth it, however small they are. What tasks wrote beside one that
+        failed no commit lists, and maintenance deletes it.
         """
         if self._rests:
             self._rests -= 1
             return None
         found = sized()
-        if not files or sum(found) < WORTH or max(found) > LARGEST[self.source.format]:
+        if not files or (sum(found) < WORTH and not large) or max(found) > LARGEST[self.source.format]:
             return None
         task = LandingTask.of(self.lake, self.log, self.source.format, epoch)
         parts = files_in_parts(files, found, self.spark.sparkContext.defaultParallelism, PART)

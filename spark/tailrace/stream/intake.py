@@ -35,7 +35,8 @@ from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.near_names import NearNames
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import completed, partitions, watched
-from tailrace.ingest.sources import Files, Source, sizes
+from tailrace.ingest.room import TooLargeError
+from tailrace.ingest.sources import Files, Sized, Source, sizes
 from tailrace.ingest.worker_landing import ByWorkers, WorkerLanding
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import (
@@ -196,14 +197,15 @@ class Intake:
         sized = cache(lambda: sizes(files))
         given = self.source, sized, read, self.landing.log.head.properties
         # The ids that are remembered on Spark may be too many for this process.
-        if self.sides.takes(*given) or (not self.log.id_columns and self.sides.brings(*given)):
-            return self._in_process(self._rows(batch, files), files, read, epoch)
+        tried = self.sides.takes(*given) or (not self.log.id_columns and self.sides.brings(*given))
+        if tried and (rows := self._rows(batch, files, sized)) is not None:
+            return self._in_process(rows, files, read, epoch)
         if isinstance(self.source, Files) and not files:
             # The epoch is of what other logs have: of this one there is nothing to read.
             nothing = self._no_records()
             return self._bundle(nothing, self._advanced(nothing, files, read), read, epoch)
         workers = None if self._unreadable else self._workers
-        if workers is not None and (landed := workers.land(files, sized, epoch)) is not None:
+        if workers is not None and (landed := workers.land(files, sized, epoch, large=tried)) is not None:
             return self._landed(landed, files, read, epoch)
         frame, source = self._frame(batch, files), self.source
         if self.log.id_columns and self._remembered is None:
@@ -246,10 +248,14 @@ class Intake:
             return self.framed.frame(self.spark, batch, self._blank)
         return read_messages(self.spark, self.log, batch)
 
-    def _rows(self, batch: DataFrame, files: Sequence[str]) -> pa.Table:
-        """Read a micro-batch's records into this process."""
+    def _rows(self, batch: DataFrame, files: Sequence[str], sized: Sized) -> pa.Table | None:
+        """Read a micro-batch's records into this process; None where they turn out to be too many for it."""
         if isinstance(self.source, Files):
-            return file_rows(self.spark, self.source, self.log, files, self._blank, self._unreadable)
+            room = self.sides.room(files, sized)
+            try:
+                return file_rows(self.spark, self.source, self.log, files, self._blank, self._unreadable, room)
+            except TooLargeError:
+                return None
         if self.framed is not None:
             return self.framed.rows(self.spark, batch, self._blank)
         return message_rows(self.spark, self.log, batch)

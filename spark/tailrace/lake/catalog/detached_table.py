@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
@@ -12,6 +12,8 @@ from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
+
+T = TypeVar("T")
 
 _HISTORY: Mapping[str, Any] = {
     "snapshots": [],
@@ -56,11 +58,21 @@ class DetachedTable:
 
 def together(tables: Iterator[pa.Table], enough: int, size: Callable[[pa.Table], int]) -> Iterator[pa.Table]:
     """Put tables together to such of about a size, by whatever `size` measures."""
-    waiting: list[pa.Table] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(map(size, waiting)) >= enough:
-            yield pa.concat_tables(waiting)
-            waiting = []
+    return map(pa.concat_tables, batched_by_size(tables, enough, size))
+
+
+def batched_by_size(items: Iterable[T], enough: int, size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Put items together until they are enough by their sizes.
+
+    >>> list(batched_by_size(["a", "bb", "c", "d"], 3, len))
+    [['a', 'bb'], ['c', 'd']]
+    """
+    waiting, filled = list[T](), 0
+    for item in items:
+        waiting.append(item)
+        filled += size(item)
+        if filled >= enough:
+            yield waiting
+            waiting, filled = [], 0
     if waiting:
-        yield pa.concat_tables(waiting)
+        yield waiting

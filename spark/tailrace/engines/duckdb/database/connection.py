@@ -12,9 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import PythonUDFType
 
+from tailrace.engines.choose import in_bytes
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 from tailrace.toolchain.process_folder import process_folder
+
+LEAST = 16 * 10**6
+"""The bytes of memory without which DuckDB fails at what is small, as its threads take blocks of some 256 kB each."""
 
 _MACROS = (
     "pmod(a, b) AS ((a % b) + b) % b",
@@ -76,13 +80,13 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
     """Open a new database in memory, which spills to a folder that is removed with it.
 
     It computes on one thread for each core, or on `threads`: with little work several wait for each other longer than
-    they help. The memory limit is `TAILRACE_MEMORY`, the folder is made in `TAILRACE_SCRATCH`. All its connections
-    take instants for UTC's.
+    they help. The memory limit is `TAILRACE_MEMORY`, but `LEAST` at least; the folder is made in `TAILRACE_SCRATCH`.
+    All its connections take instants for UTC's.
     """
     # DuckDB makes the folder when it first spills, and removes it with the database.
     scratch = process_folder(settings.scratch) / uuid.uuid4().hex[:12]
     config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": settings.memory,
+        "memory_limit": f"{max(LEAST, in_bytes(settings.memory)) // 10**6}MB",
         "temp_directory": str(scratch),
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,

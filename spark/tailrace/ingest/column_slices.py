@@ -1,0 +1,109 @@
+"""Read the columns of a Parquet file a slice at a time, by what they take once they are decoded.
+
+Bytes on disk and in footers say little of that: values that repeat are written once, in a dictionary, with their runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_ODD = 1_024
+"""The rows of a slice below which texts are so long that each row is measured."""
+
+_BATCH = 8_192
+"""The rows that are measured together."""
+
+
+def slices(
+    opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int, check: Callable[[int], None]
+) -> Iterator[pa.Table]:
+    """Read columns of a file, `opened` as `file`, in slices of about `most` bytes; a row takes `row` besides its texts.
+
+    `check` is told the bytes that reading is sure to take, before it is begun.
+    """
+    metadata = file.metadata
+    chunks = list(_chunks(metadata, columns))
+    # A chunk may be one page, which is held as a whole.
+    check(metadata.num_rows * row + max((chunk.total_uncompressed_size for chunk in chunks), default=0))
+    size, width = _measure(opened, file, columns, row, most)
+    if size <= most:
+        yield file.read(columns=columns)
+    elif (rows := max(1, most // width)) >= _ODD:
+        yield from map(pa.Table.from_batches, ([batch] for batch in file.iter_batches(rows, columns=columns)))
+    else:
+        coded = pq.ParquetFile(opened, metadata=metadata, read_dictionary=_texts(file, columns))
+        for batch in coded.iter_batches(_BATCH, columns=columns):
+            yield from _measured(pa.Table.from_batches([batch]), row, most)
+
+
+def decoded_bytes(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int) -> int:
+    """Return the bytes that columns of a file take at most in memory; a row takes `row` besides its texts."""
+    return _measure(opened, file, columns, row, 0)[0]
+
+
+def _measure(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int) -> tuple[int, int]:
+    """Return the bytes that columns take at most, and those of a row; where it is surely within `most`, no more."""
+    metadata, texts = file.metadata, _texts(file, columns)
+    chunks = list(_chunks(metadata, texts))
+    rows, plain = metadata.num_rows, sum(chunk.total_uncompressed_size for chunk in chunks)
+    repeated = sum(
+        chunk.total_uncompressed_size * (chunk.num_values if chunk.has_dictionary_page else 1) for chunk in chunks
+    )
+    if rows * row + repeated <= most:
+        return rows * row + repeated, row
+    longest = sum(_longest(opened, metadata, name) for name in texts)
+    return rows * (row + longest) + plain, row + longest + plain // max(1, rows)
+
+
+def _chunks(metadata: pq.FileMetaData, columns: Sequence[str]) -> Iterator[pq.ColumnChunkMetaData]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield from (one for one in map(group.column, range(group.num_columns)) if one.path_in_schema in columns)
+
+
+def _texts(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
+    there = file.schema_arrow
+    return [name for name in columns if there.get_field_index(name) >= 0 and _is_text(there.field(name).type)]
+
+
+def _longest(opened: Any, metadata: pq.FileMetaData, name: str) -> int:
+    """Find the bytes of the longest text in a column's dictionaries."""
+    coded, found = pq.ParquetFile(opened, metadata=metadata, read_dictionary=[name]), [0]
+    for group in range(metadata.num_row_groups):
+        batch = next(coded.iter_batches(1, row_groups=[group], columns=[name]), None)
+        if batch is not None and len(texts := batch.column(0).dictionary):
+            found.append(pc.max(pc.binary_length(texts)).as_py() or 0)
+    return max(found)
+
+
+def _measured(table: pa.Table, row: int, most: int) -> Iterator[pa.Table]:
+    """Cut a table whose texts are in dictionaries, and decode each slice."""
+    sizes: Any = pa.repeat(pa.scalar(row, pa.int64()), table.num_rows)
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            # A batch has one dictionary.
+            [coded] = column.chunks
+            lengths = pc.binary_length(coded.dictionary).take(coded.indices)
+            sizes = pc.add(sizes, pc.fill_null(lengths, 0).cast(pa.int64()))
+    begins, filled = 0, 0
+    for place, size in enumerate([*sizes.to_pylist(), most + 1]):
+        if filled and filled + size > most:
+            yield _decoded(table.slice(begins, place - begins))
+            begins, filled = place, 0
+        filled += size
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    columns = {name: table[name] for name in table.column_names}
+    return pa.table(
+        {n: one.cast(one.type.value_type) if pa.types.is_dictionary(one.type) else one for n, one in columns.items()}
+    )
+
+
+def _is_text(type: pa.DataType) -> bool:
+    kept = type.value_type if pa.types.is_dictionary(type) else type
+    return bool(pa.types.is_string(kept) or pa.types.is_large_string(kept))

@@ -1,0 +1,55 @@
+"""Estimate the memory that an epoch's records will take once Spark has read them into this process, before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrace.ingest.column_slices import decoded_bytes
+from tailrace.ingest.compressed_text import at_most, text_and_lines
+from tailrace.ingest.plain_columns import row_bytes
+from tailrace.ingest.room import Room
+from tailrace.ingest.sources import Format, file_system
+from tailrace.model.logs.log import Log
+
+_A_LINE = 300
+"""The bytes that a record of a line takes besides its text, with its place, and a reason where it is rejected."""
+
+_A_BYTE = 2
+"""The bytes that a byte of a line takes: in its columns or as the bytes of a rejected record, and on the way."""
+
+
+def check_size(log: Log, format: Format, paths: Sequence[str], room: Room) -> None:
+    """See whether the records of files fit the room once Spark has read them. Raises `TooLargeError`.
+
+    Nothing is read of files that fit whatever they hold. What cannot be read is passed over: Spark says why.
+    """
+    if room.most is None:
+        return
+    fits = format != "parquet" and sum(at_most(path, room.files[path]) for path in paths) * _WORST <= room.most
+    for path in () if fits else paths:
+        try:
+            files, name = file_system(path)
+            with files.open_input_file(name) as file:
+                room.take(_of_columns(log, path, file) if format == "parquet" else _of_text(path, file, room))
+        except (OSError, ValueError, pa.ArrowException):
+            continue
+
+
+_WORST = _A_BYTE + _A_LINE // 2
+"""The bytes that a byte of text may take: a line has two at least that is a record."""
+
+
+def _of_text(path: str, file: Any, room: Room) -> int:
+    assert room.most is not None
+    text, lines = text_and_lines(path, file, int(file.size()), room.most // _A_BYTE)
+    return _A_BYTE * text + (_A_LINE + len(path)) * lines
+
+
+def _of_columns(log: Log, path: str, file: Any) -> int:
+    opened = pq.ParquetFile(file)
+    # Where columns are not as declared, each record is rejected with all that it has.
+    return decoded_bytes(file, opened, opened.schema_arrow.names, row_bytes(log, path) + _A_LINE)
