@@ -118,8 +118,11 @@ class SourceBack:
 
 
 UNREAD = ("changed", "moved", "hidden")
-"""The kinds of files in a landing folder that are not read, or not as they are now: changed since they were read, moved
-since then, so that they are read twice, and hidden by their names."""
+"""The kinds of files in a landing folder that a stream does not read as they are now.
+
+A file was changed after it was read, and is not read again; or it was moved after it was read, and is read twice; or
+its name hides it.
+"""
 
 
 @dataclass(frozen=True)
@@ -146,13 +149,13 @@ class NearName:
 
 
 def unread_files(counts: Mapping[str, int], before: str = ", ") -> str:
-    """Write how many files of a landing folder are not read as they are, after `before`; nothing without any.
+    """Write how many files of a landing folder are not read as they are now, after `before`; nothing without any.
 
     >>> unread_files({"changed": 2, "hidden": 1}), unread_files({})
-    (', 2 changed files and 1 hidden file not read', '')
+    (', files of the landing folder: 2 changed, 1 hidden', '')
     """
-    texts = [f"{number:,} {kind} file{'s' * (number != 1)}" for kind, number in counts.items()]
-    return f"{before}{' and '.join(texts)} not read" if texts else ""
+    numbers = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
+    return f"{before}files of the landing folder: {numbers}" if numbers else ""
 
 
 Notice: TypeAlias = (
