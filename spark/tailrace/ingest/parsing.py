@@ -83,6 +83,14 @@ def read_files(
     return reduce(DataFrame.unionByName, frames)
 
 
+def read_unparsed(spark: SparkSession, source: Files, log: Log, path: str) -> DataFrame:
+    """Read a file as far as reading it may fail: the lines of a text, which are not parsed, or all of Parquet."""
+    if source.format == "parquet":
+        return read_files(spark, source, log, [path])
+    (file,) = look(log, source.format, [path])
+    return _only(spark, log, [file]) if file.broken else _lines(spark, log, [file], BlankLines())
+
+
 def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
     """Bring a micro-batch into our session: it comes in the query's own, where our views and settings are not."""
     name = f"tailrace_{uuid.uuid4().hex}"

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.ingest.parsing import read_files
+from tailrace.ingest.parsing import read_unparsed
 from tailrace.ingest.sources import Files, raw_fault
 from tailrace.model.logs.log import Log
 
@@ -74,7 +74,7 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
     if gone := raw_fault(file):
         return gone
     try:
-        _computed(read_files(spark, source, log, [file]))
+        _computed(read_unparsed(spark, source, log, file))
     except (Py4JJavaError, PySparkException) as error:
         failure = read_failure(error)
         if failure is None or failure.environment:
