@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, reject, seed
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from tailrace import (
     RETRACTING,
@@ -40,6 +41,7 @@ from tailrace import (
 )
 from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
 from tailrace.engines.batch.held_answers import held
+from tailrace.engines.choose import Engine
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
@@ -325,6 +327,27 @@ def test_L1_V4_after_the_backfills_that_the_reports_name_every_stage_is_the_batc
             assert world.rows(stage) == whole.rows(stage), stage.name
         whole.group.close()
         world.group.close()
+
+
+@pytest.mark.parametrize("definition", [DAILY, OF_PAIRS], ids=lambda one: one.name)
+def test_L1_V4_backfills_on_spark_bring_every_stage_to_the_batch(
+    plain: SparkSession, tmp_path: Path, definition: Pipeline
+) -> None:
+    world = folded(tmp_path / "streamed", definition, *LATE)
+    spark = Lake(world.lake.settings.model_copy(update={"engine": "spark"}))
+    # Of the hours of one day alone at first: the report names what a later stage lacks then.
+    first = chain(definition)[0]
+    assert isinstance(first, Ranged)
+    done = backfill_stages(spark, first, instant(on("01T08:00")), instant(on("01T09:00")))
+    assert {run.engine.engine for _, runs in done for run in runs} == {Engine.SPARK}
+    bring_up(spark, definition)
+    world.clean()
+    records = [record for _, part in LATE for record in part]
+    whole = folded(tmp_path / "whole", definition, ("01T00:00", records), (None, []))
+    for stage in chain(definition):
+        assert world.rows(stage) == whole.rows(stage), stage.name
+    whole.group.close()
+    world.group.close()
 
 
 @pytest.mark.parametrize(
