@@ -77,15 +77,19 @@ class FolderLooks:
         return {} if found is None or not found.counts else {FOLDER: json.dumps(found.counts)}
 
     def _run(self) -> None:
-        while not self._ended.is_set():
-            since, apart = time.monotonic(), _APART
-            for name, place in self._places.items():
-                # What cannot be listed or read is the query's to say.
-                with suppress(OSError, pa.ArrowException, CheckpointError, Py4JError, Py4JJavaError):
-                    self._look(name, place)
-                apart = max(apart, _APART_IN_S3 if "://" in self._folders[name].removeprefix("file://") else 0.0)
+        try:
+            while not self._ended.is_set():
+                since, apart = time.monotonic(), _APART
+                for name, place in self._places.items():
+                    # What cannot be listed or read is the query's to say.
+                    with suppress(OSError, pa.ArrowException, CheckpointError, Py4JError, Py4JJavaError):
+                        self._look(name, place)
+                    apart = max(apart, _APART_IN_S3 if "://" in self._folders[name].removeprefix("file://") else 0.0)
+                self._looked.set()
+                self._ended.wait(max(apart, _SHARE * (time.monotonic() - since)))
+        finally:
+            # Whatever became of the looks, a stream that drains its source waits for no more of them.
             self._looked.set()
-            self._ended.wait(max(apart, _SHARE * (time.monotonic() - since)))
 
     def _look(self, name: str, place: int) -> None:
         assert self._checkpoint is not None
