@@ -20,7 +20,7 @@ from tailrace.engines.choose import Bounds, Engine, EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
-from tailrace.engines.duckdb.database.scans import as_declared, bytes_read, scanned
+from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.executions.compiler import executed
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
 from tailrace.engines.duckdb.follower import ProcessFollower
@@ -41,6 +41,7 @@ from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.engines.spark.workers.worker_queries import WORTH
 from tailrace.fold.fold import PassedEpoch
+from tailrace.ingest.plain_columns import row_bytes
 from tailrace.ingest.room import Room
 from tailrace.ingest.sources import Files, Sized, Source
 from tailrace.lake.catalog.lake import Lake
@@ -108,15 +109,21 @@ class Sides:
 
     def room(self, files: Sequence[str], sized: Sized) -> Room:
         """Return the room in this process for the records of an epoch's files, which is known once they are read."""
-        most = BROUGHT if self.bounds.engine is Engine.SPARK else self.bounds.records
-        return Room() if most is None else Room(most, dict(zip(files, sized(), strict=True)))
+        return Room() if self._room is None else Room(self._room, dict(zip(files, sized(), strict=True)))
+
+    @property
+    def _room(self) -> int | None:
+        """The bytes that records may take here; None: however many. To plan Spark's reading of a few takes longer."""
+        return BROUGHT if self.bounds.engine is Engine.SPARK else self.bounds.records
 
     def logged(self, log: Log, after: int, until: int) -> Bundled:
         """Read the log's records of the epochs after one up to another, on the engine that takes so many."""
         where = every(above("_epoch", after), at_most("_epoch", until))
-        scan = self.lake.table(log.name).scan(row_filter=where)
-        size = _PACKED * bytes_read(scan)
-        if size <= BROUGHT or self.bounds.holds(bytes=size):
+        files = [task.file for task in self.lake.table(log.name).scan(row_filter=where).plan_files()]
+        # Rows that repeat take next to nothing in files.
+        rows_take = row_bytes(log, "") * sum(file.record_count for file in files)
+        size = max(_PACKED * sum(file.file_size_in_bytes for file in files), rows_take)
+        if self._room is None or size <= self._room:
             own = self.database.cursor()
             with scanned(own, self.lake, log.name, where) as rows:
                 within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")

@@ -5,6 +5,7 @@ Bytes on disk and in footers say little of that: values that repeat are written 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ def _measure(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int
     )
     if rows * row + repeated <= most:
         return rows * row + repeated, row
-    longest = sum(_longest(opened, metadata, name) for name in texts)
+    longest = _longest(opened, metadata, texts)
     return rows * (row + longest) + plain, row + longest + plain // max(1, rows)
 
 
@@ -70,14 +71,15 @@ def _texts(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if there.get_field_index(name) >= 0 and _is_text(there.field(name).type)]
 
 
-def _longest(opened: Any, metadata: pq.FileMetaData, name: str) -> int:
-    """Find the bytes of the longest text in a column's dictionaries."""
-    coded, found = pq.ParquetFile(opened, metadata=metadata, read_dictionary=[name]), [0]
-    for group in range(metadata.num_row_groups):
-        batch = next(coded.iter_batches(1, row_groups=[group], columns=[name]), None)
-        if batch is not None and len(texts := batch.column(0).dictionary):
-            found.append(pc.max(pc.binary_length(texts)).as_py() or 0)
-    return max(found)
+def _longest(opened: Any, metadata: pq.FileMetaData, names: Sequence[str]) -> int:
+    """Add up the bytes of the longest text in each column's dictionaries."""
+    coded, found = pq.ParquetFile(opened, metadata=metadata, read_dictionary=list(names)), dict.fromkeys(names, 0)
+    for group in range(metadata.num_row_groups if names else 0):
+        for batch in itertools.islice(coded.iter_batches(1, row_groups=[group], columns=names, use_threads=False), 1):
+            for name in names:
+                longest = pc.max(pc.binary_length(batch.column(name).dictionary)).as_py()
+                found[name] = max(found[name], longest or 0)
+    return sum(found.values())
 
 
 def _measured(table: pa.Table, row: int, most: int) -> Iterator[pa.Table]:
