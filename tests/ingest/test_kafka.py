@@ -8,7 +8,7 @@ import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -232,6 +232,19 @@ def test_records_that_the_broker_lost_stop_the_stream(topic: Topic) -> None:
     with pytest.raises(Exception, match="OffsetOutOfRange"):
         topic.drain()
     assert len(topic.flights()) == 30
+
+
+def test_X2_few_messages_that_are_large_do_not_come_into_a_small_process(topic: Topic) -> None:
+    small = replace(topic, lake=Lake(topic.lake.settings.model_copy(update={"memory": "40MB"})))
+    few, many = flights(40, seed=3), flights(200, seed=4)
+    few = [{**one, "flight": f"{one['flight']}{'x' * 300_000}"} for one in few]
+    for records, engine in ((few, "spark"), (many, "duckdb")):
+        small.produce(messages(records))
+        (epoch,) = small.drain()
+        assert epoch.landed.records == len(records)
+        assert epoch.folded[HOURLY.name].engine == engine
+    assert small.flights() == sorted(record["flight"] for record in [*few, *many])
+    assert small.answers() == batch([*few, *many])
 
 
 def test_X2_a_topic_is_read_on_from_where_the_log_says_when_the_checkpoint_is_lost(topic: Topic) -> None:

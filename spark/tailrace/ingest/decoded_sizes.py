@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 
 from tailrace.ingest.column_slices import decoded_bytes
 from tailrace.ingest.compressed_text import at_most, text_and_lines
@@ -53,3 +54,32 @@ def _of_columns(log: Log, path: str, file: Any) -> int:
     opened = pq.ParquetFile(file)
     # Where columns are not as declared, each record is rejected with all that it has.
     return decoded_bytes(file, opened, opened.schema_arrow.names, row_bytes(log, path) + _A_LINE)
+
+
+class MessageSizes:
+    """The size of a topic's messages: known from the last epochs, and looked at where these leave it open.
+
+    Offsets say how many messages an epoch has, and nothing says how large they are. So a stream looks at its first
+    epoch, and at one that would not fit if its messages were a few times larger than the ones before.
+    """
+
+    def __init__(self) -> None:
+        self._mean: int | None = None
+
+    def check(self, batch: DataFrame, messages: int, room: Room) -> None:
+        """See whether the records of a micro-batch fit the room. Raises `TooLargeError`."""
+        if room.most is None or not messages:
+            return
+        if self._mean is not None and messages * self._mean * _GROWTH <= room.most:
+            return
+        (row,) = batch.selectExpr("SUM(OCTET_LENGTH(value)) AS bytes").collect()
+        room.check(_A_BYTE * (row["bytes"] or 0) + _A_LINE * messages)
+
+    def learn(self, records: pa.Table) -> None:
+        """Take note of the records that were read."""
+        if records.num_rows:
+            self._mean = records.nbytes // records.num_rows + 1
+
+
+_GROWTH = 8
+"""The factor by which messages may be larger than the ones of the epoch before, without a look."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -36,9 +36,18 @@ def file_rows(
     return read_files(spark, source, log, paths, counting, unreadable).toArrow()
 
 
-def message_rows(spark: SparkSession, log: Log, batch: DataFrame) -> pa.Table:
-    """Read the records of a topic's messages, with the columns of `read_messages`."""
-    return _whole(spark, log, *read_lines(log, raw_messages(spark, batch)))
+def message_rows(spark: SparkSession, log: Log, batch: DataFrame, room: Room | None = None) -> pa.Table:
+    """Read the records of a topic's messages, with the columns of `read_messages`, a slice of the room at a time."""
+    lines = raw_messages(spark, batch)
+    parts = (read_lines(log, some) for some in _slices(lines, (room or Room()).slice))
+    return _whole(spark, log, *map(pa.concat_tables, zip(*parts, strict=True)))
+
+
+def _slices(lines: pa.Table, most: int) -> Iterator[pa.Table]:
+    """Cut lines into slices of about `most` bytes; there is one at least."""
+    rows = max(1, lines.num_rows * most // max(1, lines.nbytes))
+    for start in range(0, max(1, lines.num_rows), rows):
+        yield lines.slice(start, rows)
 
 
 def _whole(spark: SparkSession, log: Log, records: pa.Table, left: pa.Table) -> pa.Table:

@@ -26,8 +26,9 @@ from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.rows.declared_rows import logged
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import PassedEpoch
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import Sides, between
 from tailrace.ingest.blank_lines import BlankLines
+from tailrace.ingest.decoded_sizes import MessageSizes
 from tailrace.ingest.duplicates import Remembered
 from tailrace.ingest.folders.unreadable_files import unreadable_files
 from tailrace.ingest.landing import Landable, Landing
@@ -135,6 +136,7 @@ class Intake:
         self._clock_view = f"tailrace_{self.log.name}_epoch"
         self.progress = progress_of(lake, self.log.name) or Progress()
         self._blank = BlankLines()
+        self._sizes = MessageSizes()
         self._near = NearNames(self.log, lake.tell)
         self._remembered: Remembered | None = None
         self._remembered_rows: RememberedRows | None = None
@@ -198,7 +200,7 @@ class Intake:
         given = self.source, sized, read, self.landing.log.head.properties
         # The ids that are remembered on Spark may be too many for this process.
         tried = self.sides.takes(*given) or (not self.log.id_columns and self.sides.brings(*given))
-        if tried and (rows := self._rows(batch, files, sized)) is not None:
+        if tried and (rows := self._rows(batch, files, sized, read)) is not None:
             return self._in_process(rows, files, read, epoch)
         if isinstance(self.source, Files) and not files:
             # The epoch is of what other logs have: of this one there is nothing to read.
@@ -248,17 +250,22 @@ class Intake:
             return self.framed.frame(self.spark, batch, self._blank)
         return read_messages(self.spark, self.log, batch)
 
-    def _rows(self, batch: DataFrame, files: Sequence[str], sized: Sized) -> pa.Table | None:
+    def _rows(self, batch: DataFrame, files: Sequence[str], sized: Sized, read: Mapping[str, str]) -> pa.Table | None:
         """Read a micro-batch's records into this process; None where they turn out to be too many for it."""
-        if isinstance(self.source, Files):
-            room = self.sides.room(files, sized)
-            try:
+        room = self.sides.room(files, sized)
+        try:
+            if isinstance(self.source, Files):
                 return file_rows(self.spark, self.source, self.log, files, self._blank, self._unreadable, room)
-            except TooLargeError:
-                return None
+            before = self.landing.log.head.properties.get("offset", "")
+            self._sizes.check(batch, between(before, read["offset"]), room)
+        except TooLargeError:
+            return None
         if self.framed is not None:
-            return self.framed.rows(self.spark, batch, self._blank)
-        return message_rows(self.spark, self.log, batch)
+            found = self.framed.rows(self.spark, batch, self._blank)
+        else:
+            found = message_rows(self.spark, self.log, batch, room)
+        self._sizes.learn(found)
+        return found
 
     def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
         """Make the epoch of records that are in this process."""
