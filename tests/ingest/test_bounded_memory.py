@@ -95,14 +95,14 @@ def no_lines(file: Path, megabytes: int) -> int:
 
 
 CASES: dict[str, tuple[Callable[[Path, int], int], int]] = {
-    "lines.json": (lines, 1_200_000),
-    "bomb.json.gz": (lines, 1_200_000),
-    "bomb.json.zst": (lines, 1_200_000),
-    "bomb.json.bz2": (lines, 300_000),
+    "lines.json": (lines, 500_000),
+    "bomb.json.gz": (lines, 500_000),
+    "bomb.json.zst": (lines, 500_000),
+    "bomb.json.bz2": (lines, 200_000),
     "line.json": (one_line, 150),
     "line.json.gz": (one_line, 150),
-    "blank.json": (no_lines, 8),
-    "equal.parquet": (equal_rows, 4_000_000),
+    "blank.json": (no_lines, 3),
+    "equal.parquet": (equal_rows, 2_000_000),
     "long.parquet": (lambda file, rows: equal_rows(file, rows, "someone" * 200), 300_000),
     "few.parquet": (few_long_texts, 300),
 }
@@ -154,16 +154,16 @@ def warm() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_reading_is_given_up_within_the_memory_whatever_a_file_holds(tmp_path: Path, name: str) -> None:
     file, rows = made(tmp_path, name)
-    found, peak = peak_of(read, [str(file)], ROOM, first=warm)
+    found, peak = peak_of(read, [str(file)], ROOM, first=warm, within=3 * MEMORY // 2)
     assert found == {"line": "too large for Spark to bring here", "blank": rows}.get(name.split(".")[0], "too large")
-    assert peak < 1.5 * MEMORY, peak
+    assert peak < 3 * MEMORY // 2, peak
 
 
 def test_many_small_files_are_given_up_as_one_large_one_is(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{number}.json") for number in range(3_000)]
     for path in paths:
         Path(path).write_bytes(LINE * 200)
-    found, peak = peak_of(read, paths, ROOM, first=warm)
+    found, peak = peak_of(read, paths, ROOM, first=warm, within=3 * MEMORY // 2)
     assert found == "too large"
     assert peak < MEMORY, peak
     assert read(paths[:50], ROOM) == 50 * 200
@@ -182,8 +182,8 @@ def land(folder: Path, path: str) -> tuple[int, int, int] | None:
 @pytest.mark.parametrize("name", CASES)
 def test_X2_executors_land_all_of_a_file_within_a_bound(tmp_path: Path, name: str) -> None:
     file, rows = made(tmp_path, name)
-    found, peak = peak_of(land, tmp_path, str(file), first=warm)
-    blank = 8 * 2**20 if name.startswith("blank") else 0
+    found, peak = peak_of(land, tmp_path, str(file), first=warm, within=600 * MB)
+    blank = 3 * 2**20 if name.startswith("blank") else 0
     assert found == (None if name.startswith("line.") else (rows, rows, blank))
     assert peak < 450 * MB, peak
 
