@@ -141,7 +141,7 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     assert not [one for contract in contracts(CHANGED) for one in drift(case.lake, contract).differences]
     assert scratch(case.lake, "hourly") == []
     # What was, is there for who asks for it.
-    old = "SELECT who, window_start, window_end, n, cents FROM hourly VERSION AS OF 'generation_1'"
+    old = "SELECT who, window_start, window_end, n, cents, unanswered FROM hourly VERSION AS OF 'generation_1'"
     assert sorted(tuple(row) for row in plain.sql(old).collect()) == before
     # Nothing to do twice.
     assert apply(case.lake, CHANGED).run is None

@@ -41,7 +41,7 @@ def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
     """Find the columns that a record with fields of these names lacks, by the undeclared field that is nearly the same.
 
     >>> from tailrace import Log
-    >>> log = Log("clicks", {"userid": "string", "at": "timestamp"}, event_time="at", unknown="ignore")
+    >>> log = Log(name="clicks", columns={"userid": "string", "at": "timestamp"}, event_time="at", unknown="ignore")
     >>> near_names(log, ["user_Id", "at", "price"]), near_names(log, ["userId", "userid", "at"])
     ({'user_Id': 'userid'}, {})
     """
