@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.parsing import read_files, read_messages
@@ -46,7 +47,7 @@ def reading(
         counted = BlankLines()
         rows = file_rows(spark, source, log, paths, counted)
         assert counted.total == blank.total
-        here = outcome(spark.createDataFrame(rows), log, records)
+        here = outcome(frame_of(spark, rows), log, records)
         places = ["_source", "_arrival"]
         assert _counted(frame.select(places).toArrow()) == _counted(rows.select(places))
         assert (Counter(here.good), Counter(here.bad)) == (Counter(found.good), Counter(found.bad))
@@ -604,7 +605,7 @@ def test_messages_are_read_as_lines_are_and_none_is_passed_over(spark: SparkSess
     result = outcome(read_messages(spark, THINGS, frame), THINGS, len(rows))
     assert result.good == list(GOOD_JSON.values())
     assert result.reasons == bad
-    here = outcome(spark.createDataFrame(message_rows(spark, THINGS, frame)), THINGS, len(rows))
+    here = outcome(frame_of(spark, message_rows(spark, THINGS, frame)), THINGS, len(rows))
     assert sorted(here.good, key=repr) == sorted(result.good, key=repr)
     assert here.reasons == bad
 

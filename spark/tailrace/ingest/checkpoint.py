@@ -120,8 +120,8 @@ class Checkpoint:
     def times(self, source: int) -> dict[str, int]:
         """Read which files a source had so far, by Spark's names for them, and when each was written, as Spark saw it.
 
-        In the order of reading, and in milliseconds; 0 where that is not known. Raises `CheckpointError` where a part
-        of Spark's log of files is not there.
+        In the order of reading, and in milliseconds; 0 where that is not known. None of a topic, whose log has offsets.
+        Raises `CheckpointError` where a part of Spark's log of files is not there.
         """
         folder = f"sources/{source}"
         names = self._names(self._path(folder))
@@ -132,7 +132,8 @@ class Checkpoint:
         for name in _logs_of_files(last):
             entries = ",".join(filter(None, self._read(f"{folder}/{name}").split("\n")[1:]))
             for entry in _parsed(name, f"[{entries}]"):
-                found.setdefault(_plain_name(entry["path"]), int(entry["timestamp"]))
+                if isinstance(entry.get("path"), str):
+                    found.setdefault(_plain_name(entry["path"]), int(entry["timestamp"]))
         return found
 
     def _last_entries(self, name: str, number: int) -> list[str]:
