@@ -130,7 +130,7 @@ def _said_of_fussy(made: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::tailrace.model.triggers.guarded.TriggerWarning")
-@examples(40)
+@examples(15)
 @given(made=epochs(FUSSY))
 def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record(made: Any) -> None:
     said = _said_of_fussy(made)
@@ -138,7 +138,7 @@ def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record(made: An
 
 
 @pytest.mark.filterwarnings("ignore::tailrace.model.triggers.guarded.TriggerWarning")
-@in_parts(3, deeper=8, of=3)
+@in_parts(1, deeper=8, of=3)
 def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record_on_spark(
     plain: SparkSession, data: st.DataObject
 ) -> None:

@@ -254,7 +254,9 @@ class _Table:
         return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({passed})").collect()
 
     def _failed(self, what: str, error: Exception) -> MaintenanceError:
-        first = str(error).split("\n", 1)[0]
+        # The error of Python says only that a call of the JVM failed.
+        words = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
+        first = words.split("\n", 1)[0]
         return MaintenanceError(
             f"{what} of {self.table.name} failed: {first}; what was done before stays done: mend what it names and run "
             "the maintenance again"
