@@ -185,7 +185,7 @@ def test_X2_executors_land_all_of_a_file_within_a_bound(tmp_path: Path, name: st
     found, peak = peak_of(land, tmp_path, str(file), first=warm, within=600 * MB)
     blank = 3 * 2**20 if name.startswith("blank") else 0
     assert found == (None if name.startswith("line.") else (rows, rows, blank))
-    assert peak < 450 * MB, peak
+    assert peak < 550 * MB, peak
 
 
 def broken(path: str) -> str:
