@@ -15,7 +15,7 @@ from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace, Trailing
-from tailrace.fold.poison import LARGEST, found, may_be_of_records, told_by, unfoldable
+from tailrace.fold.poison import LARGEST, found, identity_columns, may_be_of_records, unfoldable
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import Poisoned, WentOver
 from tailrace.lake.catalog.lake import Lake
@@ -135,7 +135,7 @@ class LedgerFold:
             self._begin_again()
             self._trying = True
             try:
-                errors = found(rows, failed, told_by(self.definition))
+                errors = found(rows, failed, identity_columns(self.definition))
             finally:
                 self._trying = False
             if not errors:

@@ -38,7 +38,7 @@ class UnfoldableError(TailraceError, RuntimeError):
     """An epoch of a stage that cannot be folded for rows of another definition, which are not set aside."""
 
 
-def told_by(definition: Definition) -> tuple[str, ...]:
+def identity_columns(definition: Definition) -> tuple[str, ...]:
     """Name the columns by which the records that a definition reads are told from one another.
 
     What may be taken back is known by what it says: an answer by its key and window, with all that its panes say of it.
@@ -58,7 +58,7 @@ def unfoldable(definition: Definition, epoch: int, errors: Mapping[Row, Exceptio
     They are not set aside: what is taken back later is known by its words alone, and would be taken out of what it
     never was in.
     """
-    names, name = told_by(definition), definition.name
+    names, name = identity_columns(definition), definition.name
     quotes = "; ".join(
         f"{', '.join(f'{one} = {value}' for one, value in zip(names, row, strict=True))} ({line_of(error)})"
         for row, error in list(errors.items())[:_QUOTED]
