@@ -37,10 +37,9 @@ class EpochResult:
     """The counts of an epoch for one definition: panes of a pipeline, productions of a computation.
 
     `timings` counts the panes by their timing, `reasons` the late records by their reason, and `unanswered` the panes
-    with a result that is null as no value of its type is right. `open` is the number of
-    windows open after the epoch; `generation` and `token` are what its commit says of its writer. `fed_back` is the
-    number of records in flight on a computation's loop after the epoch, `claimed` that of the productions that another
-    had claimed.
+    that lack a result, with why. `open` is the number of windows open after the epoch; `generation` and
+    `token` are what its commit says of its writer. `fed_back` is the number of records in flight on a computation's
+    loop after the epoch, `claimed` that of the productions that another had claimed.
     """
 
     clock: Clock

@@ -79,8 +79,11 @@ def _after(base: TableMetadata, made: TableMetadata) -> TableMetadata:
     # A move of a branch back to a snapshot makes an entry that the log may have already, so entries are counted.
     least, known, log = last_time(base), Counter(map(_entry, base.snapshot_log)), list[SnapshotLogEntry]()
     for one in made.snapshot_log:
-        log.append(one if known[_entry(one)] else _at_least(one, least))
-        known[_entry(one)] -= known[_entry(one)] > 0
+        if known[_entry(one)]:
+            known[_entry(one)] -= 1
+            log.append(one)
+        else:
+            log.append(_at_least(one, least))
     return made.model_copy(update={"snapshot_log": log, "last_updated_ms": max(made.last_updated_ms, least)})
 
 

@@ -273,9 +273,9 @@ def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
 
 
 def row_types(join: Join) -> dict[str, str]:
-    """List the columns of a join's ledger and their types; that of the reason where the join has set records aside.
+    """List the columns of a join's ledger and their types; `reason` only where the join has set records aside.
 
-    So a ledger that was made before there was that column takes the rows of others.
+    A ledger of an earlier version lacks `reason`, and takes the rows of a join that has set nothing aside.
     """
     types = {name: spark_type(column.shape) for name, column in join_contract(join).columns.items()}
     return types if join.set_aside else {name: type for name, type in types.items() if name != "reason"}
