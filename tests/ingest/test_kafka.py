@@ -381,3 +381,33 @@ def test_a_topic_that_was_made_again_is_refused_until_it_is_named_and_then_read_
     topic.drain()
     assert len(topic.flights()) == 5 + after + 2
     assert audit(topic.lake, HOURLY).ok
+
+
+def test_X2_a_log_goes_on_with_the_source_that_it_was_begun_with(topic: Topic, tmp_path: Path) -> None:
+    """Offsets of one source would be taken for those of another: files for a topic, a topic for another one."""
+
+    def refused(lake: Lake, source: Source, words: str) -> None:
+        before = lake.table("flights").current_snapshot()
+        with pytest.raises(SourceError, match=words):
+            Stream(topic.spark, lake, [HOURLY], source)
+        assert lake.table("flights").current_snapshot() == before
+
+    other = f"{topic.name}_other"
+    topic.broker.create(other, 1)
+    topic.produce(messages(flights(5, seed=1)))
+    topic.drain()
+    (tmp_path / "0.json").write_text("".join(json.dumps(one) + "\n" for one in flights(5, seed=1)))
+    began = f"was read from Kafka topic {topic.name} so far, and this stream has "
+    refused(topic.lake, Kafka(other, topic.broker.bootstrap), f"{began}Kafka topic {other} for it")
+    refused(topic.lake, Files(str(tmp_path)), f"{began}json files in {tmp_path} for it")
+
+    of_files = Lake(topic.lake.settings.model_copy(update={"namespace": "of_files"}))
+    stream = Stream(topic.spark, of_files, [HOURLY], Files(str(tmp_path)))
+    stream.start(once=True)
+    stream.wait()
+    stream.close()
+    refused(
+        of_files,
+        Kafka(other, topic.broker.bootstrap),
+        f"read from files so far, and this stream has Kafka topic {other}",
+    )

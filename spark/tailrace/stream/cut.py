@@ -31,7 +31,7 @@ from tailrace.model.step.progress import ALL, Progress, least
 from tailrace.stream.folder_looks import FolderLooks
 from tailrace.stream.intake import Bundle, Intake
 from tailrace.stream.set_aside import LogSourceError, unreachable
-from tailrace.stream.topic_identity import TopicIdentities
+from tailrace.stream.source_identity import SourceIdentities
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Cutter:
         self.spark, self.lake, self.sources = spark, lake, sources
         # Before any lease is taken, as a stream that runs is not to stop for one that cannot read its source.
         self._framed = {name: framed_reader(log, sources[name], lake.settings) for name, log in logs.items()}
-        self.topics = TopicIdentities(spark, lake, sources)
+        self.identities = SourceIdentities(spark, lake, sources)
         self.looks = FolderLooks(logs, sources, lake.tell)
         self.landings = dict[str, Landing]()
         for name in sorted(logs):
@@ -178,10 +178,10 @@ class Cutter:
                     continue
                 rows_of = rows.where(f"_log = '{name}'").drop("_log", "path") if several else rows
                 read = dict(zip(READ, (query, str(number), offsets[name]), strict=True))
-                read |= self.topics.properties(name) | self.looks.properties(name)
+                read |= self.identities.properties(name) | self.looks.properties(name)
                 try:
                     bundles[name] = intake.bundle(rows_of, own.get(name, ()), read, self.epoch + 1)
-                    self.topics.check(name)
+                    self.identities.check(name)
                 except _UNREADABLE as error:
                     if not several:
                         raise

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from tailrace.ingest.sources import Files, Source, SourceError
-from tailrace.stream.topic_identity import described
+from tailrace.stream.source_identity import described
 
 
 class LogSourceError(SourceError):

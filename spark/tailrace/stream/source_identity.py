@@ -1,11 +1,13 @@
-"""Refuse a topic that was deleted and made again: its offsets begin anew, and would be taken for those already read.
+"""Refuse a source other than the one that a log was read from: its offsets would be taken for those already read.
 
-Kafka gives each topic an id of its own. The log's commits say which topic they read; a new one under the same name is
-read only where somebody says its id, and then from its beginning.
+A log begun with a folder goes on with files, a log begun with a topic with that topic. Kafka gives each topic an id of
+its own, which the log's commits say: a topic that was deleted and made again under its name is read only where somebody
+says its id, and then from its beginning.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -38,15 +40,19 @@ class TopicError(SourceError):
         )
 
 
-class TopicIdentities:
-    """The topics that a stream reads, known by their ids.
+class SourceIdentities:
+    """The sources that a stream reads, each the one that its log was begun with; topics are known by their ids.
 
-    Raises `TopicError` where one is not the one that its log read. Where it was named (`Kafka.new_topic`), the log is
-    marked as having read nothing of it; this is done before the log's lease is taken.
+    Raises `SourceError` where a log was begun with a source of another kind or with another topic, and `TopicError`
+    where its topic was made again. Where the new topic was named (`Kafka.new_topic`), the log is marked as having read
+    nothing of it; this is done before the log's lease is taken.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, sources: Mapping[str, Source]) -> None:
         self.spark, self.lake = spark, lake
+        for log, source in sources.items():
+            if lake.has(log):
+                _check_source(log, source, lake.head(log).properties.get(OFFSET, NOT_READ))
         self._topics = {log: source for log, source in sources.items() if isinstance(source, Kafka)}
         self._ids: dict[str, str] = {}
         for log, topic in self._topics.items():
@@ -84,6 +90,19 @@ class TopicIdentities:
             # Reading the topic says why.
             return None
         return None if id == _NO_ID else id
+
+
+def _check_source(log: str, source: Source, offset: str) -> None:
+    """Check that a log that was read up to `offset` goes on with its source. Raises `SourceError` where it does not."""
+    if offset == NOT_READ:
+        return
+    read = json.loads(offset)
+    before = "files" if "logOffset" in read else f"Kafka topic {', '.join(read)}"
+    if before != (f"Kafka topic {source.topic}" if isinstance(source, Kafka) else "files"):
+        raise SourceError(
+            f"log {log} was read from {before} so far, and this stream has {source} for it: a log's position is one "
+            f"in its own source; go on with {before}, or declare a log of its own for {source} and read both by a Union"
+        )
 
 
 def described(spark: SparkSession, topic: Kafka) -> Any:
