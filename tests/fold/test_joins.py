@@ -38,7 +38,7 @@ from tailrace.lake.read.late_records import proposed
 from tailrace.lake.read.late_sides import late_sides_report
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
-from tailrace.model.definition.chain import before, chain
+from tailrace.model.definition.chain import chain
 from tailrace.model.definition.joined_sides import JoinKind
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.model.step import join_step
@@ -320,7 +320,7 @@ TOTALS = {
 @pytest.mark.parametrize("which", TOTALS)
 def test_L1_L3_a_pipeline_over_a_join_takes_back_what_the_join_does(logs: Logs, which: str) -> None:
     totals = TOTALS[which]
-    (join,) = before(totals)
+    (join,) = totals.before
     assert isinstance(join, Join)
     for number, parts in enumerate(whole(random_epochs(Random(26), 9))):
         logs.land(parts)

@@ -34,7 +34,7 @@ from tailrace import (
 )
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.definition.chain import before, chain
+from tailrace.model.definition.chain import chain
 from tailrace.model.samples.visits import example
 
 ASKED = Log(name="asked", columns={"at": "timestamp", "q": "bigint", "term": "string"}, event_time="at")
@@ -73,7 +73,7 @@ def test_what_goes_out_are_the_key_and_the_columns_of_both_sides() -> None:
 def test_a_join_comes_after_the_definitions_whose_records_it_joins() -> None:
     terms = Map(name="terms", log=ASKED, each=Derive({"word": Value("x")}), what=("q", "word"))
     of_map = joined(left=terms.produced, left_columns={"term": "word"})
-    assert before(of_map) == (terms,)
+    assert of_map.before == (terms,)
     counted = Pipeline(name="n", log=of_map.produced, key="term", what={"n": Count()}, where=Fixed(hours(1)))
     assert [one.name for one in chain(counted)] == ["terms", "shown", "n"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace import RETRACTING, Count, Fixed, Log, Map, Pipeline, Union, minutes, seconds
 from tailrace.model.base.errors import DefinitionError
-from tailrace.model.definition.chain import before, chain
+from tailrace.model.definition.chain import chain
 from tailrace.model.samples.visits import example
 
 VIEWS = Log(name="views", columns={"at": "timestamp", "ad": "bigint"}, event_time="at", disorder=seconds(5))
@@ -41,7 +41,7 @@ def test_a_record_of_a_union_has_its_log_s_columns_its_name_and_its_event_time()
 def test_a_definition_over_a_union_reads_every_log_and_comes_after_every_definition_in_it() -> None:
     of_both = counted(Union(name="ads", of=(VIEWS, DEAR.produced)))
     assert [log.name for log in of_both.sources] == ["views", "clicks"]
-    assert before(of_both) == (DEAR,)
+    assert of_both.before == (DEAR,)
     assert [one.name for one in chain(of_both)] == ["dear", "counted"]
 
 

@@ -16,7 +16,7 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.model.base.time import instant, moment
-from tailrace.model.definition.chain import Definition, before
+from tailrace.model.definition.chain import Definition
 from tailrace.model.step import computation_state
 from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.step import WindowsState
@@ -54,7 +54,7 @@ def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Ch
     clocks = [replace(found[epoch].clock, signals=()) for epoch in sorted(found)]
     epochs = [(bundles.get(clock.epoch, []), clock) for clock in clocks]
     start = [ChainRun(WindowsState(generation=1))] if isinstance(definition, Pipeline) else []
-    for earlier in before(definition):
+    for earlier in definition.before:
         assert not isinstance(earlier, Pipeline)
         start = [ChainRun(computation_state.KeysState()), *start]
     return fold_chain(definition, epochs, start)

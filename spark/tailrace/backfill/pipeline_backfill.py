@@ -35,7 +35,7 @@ from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import Filter, after, every, up_to
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
-from tailrace.model.definition.chain import Definition, Ranged, before, chain
+from tailrace.model.definition.chain import Definition, Ranged, chain
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
@@ -163,7 +163,7 @@ def _groups(definition: Ranged) -> list[Ranged]:
     found: list[Ranged] = []
 
     def visit(one: Definition) -> None:
-        for direct in before(one.stages[0] if isinstance(one, Pipeline) else one):
+        for direct in (one.stages[0] if isinstance(one, Pipeline) else one).before:
             visit(direct)
         if isinstance(one, Ranged) and one not in found:
             found.append(one)

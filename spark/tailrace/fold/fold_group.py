@@ -30,7 +30,7 @@ from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.lake.upkeep.compaction import Compaction
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.definition.chain import Definition, Windowless, before, chain, keeping_answers
+from tailrace.model.definition.chain import Definition, Windowless, chain, keeping_answers
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
@@ -69,10 +69,10 @@ class FoldGroup(Sequence[Fold]):
         stages = list(definitions) if alone else _stages(definitions)
         self._read = {
             earlier.name: LedgerReading(lake, earlier, self.sides)
-            for earlier in (one for stage in stages for one in before(stage))
+            for earlier in (one for stage in stages for one in stage.before)
             if alone
         }
-        fed = {earlier.name for stage in stages for earlier in before(stage)}
+        fed = {earlier.name for stage in stages for earlier in stage.before}
         self._with_answers = keeping_answers(definitions)
         self._following = TaskThread("following", room=1)
         self._compacting = Compaction(lake)
@@ -169,7 +169,7 @@ class FoldGroup(Sequence[Fold]):
 
         def published(fold: Fold) -> EpochResult | None:
             again = None
-            if any(earlier.name in anew for earlier in before(fold.definition)):
+            if any(earlier.name in anew for earlier in fold.definition.before):
                 fold.anew()
                 again = stage(fold)
             while not fold.publish():

@@ -48,7 +48,6 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.chain import before
 from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
@@ -311,7 +310,7 @@ def _later(runs: Runs, run: Run) -> Run | None:
 
 def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
     """Return the last epoch that all logs have, and the ledgers of the definitions that this one reads."""
-    earlier = (lake.head(ledger_name(one.name)).number("epoch") for one in before(pipeline))
+    earlier = (lake.head(ledger_name(one.name)).number("epoch") for one in pipeline.before)
     return min([last_epoch(lake, pipeline.sources), *earlier])
 
 

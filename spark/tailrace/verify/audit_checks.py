@@ -23,7 +23,6 @@ from tailrace.lake.schema.filters import at_most
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.chain import Definition, Ranged
-from tailrace.model.definition.chain import before as read_by
 from tailrace.model.definition.source_text import length
 from tailrace.model.logs.log import Log
 from tailrace.sql.results.map_rows import PLACE
@@ -185,7 +184,7 @@ def corrections_came(lake: Lake, definition: Definition) -> Iterator[Check]:
 
     Nothing for a definition that reads logs of sources alone. What no backfill could bring yet is told, and no fault.
     """
-    if not read_by(definition):
+    if not definition.before:
         return
     behind = [one for one in stages_behind(lake, definition) if one.stage.name == definition.name]
     detail = "; ".join(one.said for one in behind) or "what backfills corrected of what it reads is in it"

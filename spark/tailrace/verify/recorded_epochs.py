@@ -24,7 +24,6 @@ from tailrace.lake.schema.filters import EVERYTHING, Filter, above, at_most, equ
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.definition.chain import before
 from tailrace.model.definition.computation import Computation, NotKeptError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
@@ -56,7 +55,7 @@ class Recording:
         check_definition(lake, pipeline)
         pipeline = with_set_aside(lake, pipeline)
         self.lake, self.pipeline, self.table = lake, pipeline, ledger_contract(pipeline).table
-        for earlier in before(pipeline):
+        for earlier in pipeline.before:
             if isinstance(earlier, Computation) and earlier.productions == "weak":
                 raise NotKeptError(
                     f"what {earlier.name} produces is not kept, and is wanted to fold {pipeline.name} again: leave "

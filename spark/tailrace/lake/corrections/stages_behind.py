@@ -21,7 +21,6 @@ from tailrace.lake.schema.filters import after, before, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import Definition, Ranged, chain
-from tailrace.model.definition.chain import before as read_by
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
@@ -80,7 +79,7 @@ def stages_behind(lake: Lake, definition: Definition) -> list[StageBehind]:
     """
     found: dict[str, list[StageBehind]] = {}
     for stage in chain(definition):
-        if (inputs := read_by(stage)) and lake.has(ledger_name(stage.name)):
+        if (inputs := stage.before) and lake.has(ledger_name(stage.name)):
             found[stage.name] = list(_of_stage(lake, stage, inputs, found))
     return [one for lacks in found.values() for one in lacks]
 

@@ -1,4 +1,4 @@
-"""Chains of definitions that read one another, from the log that a source fills: pipelines, computations and maps."""
+"""Chains of definitions that read one another, from the log that a source fills to the last one."""
 
 from __future__ import annotations
 
@@ -9,21 +9,11 @@ from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Panes, Productions
 
+# The closed unions of before `definition.definition`: they go once no module asks a definition for its class.
 Definition: TypeAlias = Pipeline | Computation | Map | Join
-
 Ranged: TypeAlias = Pipeline | Map | Join
-"""A definition of which a range of event time can be computed anew: its output depends on the log alone."""
-
-
 Windowless: TypeAlias = Map | Join
-"""A definition that gives rows of records and has no windows whose answers it would keep."""
-
-
-def before(definition: Definition) -> tuple[Definition, ...]:
-    """List the definitions whose panes or productions this one reads; none where it reads logs of sources alone."""
-    return tuple(log.of for log in definition.log.parts if isinstance(log, Panes | Productions))
 
 
 def chain(definition: Definition) -> tuple[Definition, ...]:
@@ -33,7 +23,7 @@ def chain(definition: Definition) -> tuple[Definition, ...]:
     >>> [one.name for one in chain(example())]
     ['visits']
     """
-    earlier = {one.name: one for direct in before(definition) for one in chain(direct)}
+    earlier = {one.name: one for direct in definition.before for one in chain(direct)}
     return (*earlier.values(), definition)
 
 

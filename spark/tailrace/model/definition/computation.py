@@ -23,6 +23,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.base.types import element_type, is_type
 from tailrace.model.base.values import fitting
 from tailrace.model.definition.context import ComputationError, Context, Timer
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.fingerprint import of_log
 from tailrace.model.definition.once import Once
 from tailrace.model.definition.record_steps import NONE_SET_ASIDE, Reasons
@@ -49,7 +50,7 @@ class Field:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computation:
+class Computation(Definition):
     """The base of computations: write `process_record`, and `process_timer` where timers are set.
 
     `state` declares the fields of a key's state and `produces` the columns of what goes out, besides the key and
@@ -77,6 +78,8 @@ class Computation:
     production that another computation has claimed is in the ledger as `claimed`, and goes no further
     (`model.definition.once`).
     """
+
+    kind_name, recomputable = "computation", False
 
     name: str
     log: Log
@@ -140,11 +143,6 @@ class Computation:
     def lists(self) -> tuple[str, ...]:
         """The fields that are lists, which code may change in place."""
         return tuple([name for name, one in self.fields.items() if element_type(one.type)])
-
-    @property
-    def sources(self) -> tuple[Log, ...]:
-        """The logs that sources fill and that the computation reads, directly or through other definitions."""
-        return self.log.sources
 
     @property
     def produced(self) -> Productions[Computation]:

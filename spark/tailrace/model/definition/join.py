@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
+from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.join_validation import join_faults
 from tailrace.model.definition.joined_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, JoinKind, JoinSides, Unmatched
@@ -31,7 +32,7 @@ TAKES_BACK = "takes_back"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Join:
+class Join(Windowless):
     """The pairs of the records of two logs that have the same key and lie near each other, or in the same window.
 
     `on` names the key's columns, or maps those of the left log to those of the right one; a missing value meets none.
@@ -55,6 +56,8 @@ class Join:
     >>> shown.results
     {'q': 'bigint', 'term': 'string', 'ad': 'string', 'clicked_at': 'timestamp'}
     """
+
+    kind_name = "join"
 
     name: str
     left: Log
@@ -84,11 +87,6 @@ class Join:
             raise DefinitionError(str(self.name), faults)
 
     @property
-    def stages(self) -> tuple[Join, ...]:
-        """The join alone: a definition that it reads is no stage of it."""
-        return (self,)
-
-    @property
     def each(self) -> tuple[ElementWise, ...]:
         """The steps of the records: none, a join takes them as they are."""
         return ()
@@ -107,11 +105,6 @@ class Join:
     def columns(self) -> Mapping[str, str]:
         """The columns of the join's records: those that go out."""
         return MappingProxyType(self.results)
-
-    @property
-    def sources(self) -> tuple[Log, ...]:
-        """The logs that sources fill and that the join reads, directly or through other definitions."""
-        return self.log.sources
 
     @cached_property
     def log(self) -> JoinSides:

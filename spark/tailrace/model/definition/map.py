@@ -16,6 +16,7 @@ from tailrace.model.base.conditions import Condition
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import instant, moment
+from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.record_steps import (
     ElementWise,
@@ -34,7 +35,7 @@ from tailrace.model.windows.panes import Rejected
 
 
 @dataclass(frozen=True, kw_only=True)
-class Map:
+class Map(Windowless):
     """A definition that turns each record of a log into records: rows out, exactly once, in the record's own epoch.
 
     `each` are the steps that every record goes through, and `keep` leaves out the records that do not meet a condition,
@@ -44,6 +45,8 @@ class Map:
     A map reads a source's log, or the productions of a computation or of another map; `produced` is its own output as
     the log of another definition.
     """
+
+    kind_name = "map"
 
     name: str
     log: Log
@@ -55,16 +58,6 @@ class Map:
         faults = list(map_faults(self))
         if faults:
             raise DefinitionError(str(self.name), faults)
-
-    @property
-    def stages(self) -> tuple[Map, ...]:
-        """The map alone: a definition whose productions it reads is no stage of it."""
-        return (self,)
-
-    @property
-    def sources(self) -> tuple[Log, ...]:
-        """The logs that sources fill and that the map reads, directly or through other definitions."""
-        return self.log.sources
 
     @cached_property
     def columns(self) -> Mapping[str, str]:

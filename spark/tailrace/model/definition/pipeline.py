@@ -22,6 +22,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.combiners.own import OwnCombiner
 from tailrace.model.combiners.retraction import taking_back
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.fingerprint import FOLLOWS, digest, of_log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, own_steps, taken_through
@@ -55,7 +56,7 @@ def is_measure(part: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pipeline:
+class Pipeline(Ranged):
     """A windowed definition, the same for stream, backfill and reference.
 
     what: the named results and the combiner of each. where: the windowing. when: the trigger. how: the accumulation.
@@ -74,6 +75,8 @@ class Pipeline:
     of a pipeline over a computation's productions is `computation.produced`, and nothing of it is taken back; of that
     over a join, records may be, and it is as a later stage then.
     """
+
+    kind_name, windowed = "pipeline", True
 
     name: str
     log: Log
@@ -125,11 +128,6 @@ class Pipeline:
     def stages(self) -> tuple[Pipeline, ...]:
         """The stages of the definition, the first one first and this one last."""
         return (self,) if self.earlier is None else (*self.earlier.stages, self)
-
-    @property
-    def sources(self) -> tuple[Log, ...]:
-        """The logs that sources fill and that the first stage reads, directly or through other definitions."""
-        return self.log.sources
 
     @property
     def by_arrival(self) -> bool:

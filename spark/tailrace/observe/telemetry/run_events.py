@@ -14,7 +14,7 @@ from uuid import uuid4
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
-from tailrace.model.definition.chain import Definition, before
+from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
@@ -65,7 +65,7 @@ class Subject:
 
     def answered(self, lake: Lake) -> tuple[Pipeline, ...]:
         """Return the stages that have a table of current answers in a lake, or are about to make one."""
-        read = {earlier.name for stage in self.stages for earlier in before(stage)}
+        read = {earlier.name for stage in self.stages for earlier in stage.before}
         return tuple(one for one in self.pipelines if one.name not in read or one.answers or lake.has(one.name))
 
     @property

@@ -1,0 +1,72 @@
+"""The base of definitions: the facts about a kind of definition that every layer may ask for.
+
+A kind is a class: `Pipeline`, `Computation`, `Map` or `Join`. What the kind means is in `model/`. What a layer does for
+it is a verb of the layer, a `functools.singledispatch` function with an entry for each kind, so a kind is added by its
+class and by its entries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.logs.derived_logs import Panes, Productions
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from tailrace.model.logs.log import Log
+
+
+class KindError(TailraceError, TypeError):
+    """A kind of definition that a layer has no entry for."""
+
+    def __init__(self, verb: str, definition: object) -> None:
+        super().__init__(f"{type(definition).__name__}: no kind of definition that there is a {verb} for; register one")
+
+
+class Definition:
+    """The base of every definition: a name, a log that it reads, and a ledger that it writes."""
+
+    kind_name: ClassVar[str]
+    """The word for the kind, as people read it."""
+
+    windowed: ClassVar[bool] = False
+    """Whether the definition has windows, whose answers are kept."""
+
+    recomputable: ClassVar[bool] = True
+    """Whether a range of event time can be computed anew, for the output depends on the log alone (`Ranged`)."""
+
+    if TYPE_CHECKING:
+        # Fields of the dataclasses, which a property of the base would be the default of.
+        @property
+        def name(self) -> str: ...
+
+        @property
+        def log(self) -> Log: ...
+
+        @property
+        def fingerprint(self) -> str: ...
+
+    @property
+    def sources(self) -> tuple[Log, ...]:
+        """The logs that sources fill and that the definition reads, directly or through other definitions."""
+        return self.log.sources
+
+    @property
+    def stages(self) -> tuple[Self, ...]:
+        """The definitions of this kind that are computed together, the first one first and this one last."""
+        return (self,)
+
+    @property
+    def before(self) -> tuple[Any, ...]:
+        """The definitions whose panes or productions this one reads; none where it reads logs of sources alone."""
+        return tuple(log.of for log in self.log.parts if isinstance(log, Panes | Productions))
+
+
+class Ranged(Definition):
+    """A definition of which a range of event time can be computed anew: its output depends on the log alone."""
+
+
+class Windowless(Ranged):
+    """A definition that gives rows of records and has no windows whose answers it would keep."""
