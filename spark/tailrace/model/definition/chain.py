@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
+from tailrace.model.definition import definition as kinds
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
@@ -16,7 +17,7 @@ Ranged: TypeAlias = Pipeline | Map | Join
 Windowless: TypeAlias = Map | Join
 
 
-def chain(definition: Definition) -> tuple[Definition, ...]:
+def chain(definition: kinds.Definition) -> tuple[Definition, ...]:
     """List a definition after those that it reads, directly or not; each is after those that it reads itself.
 
     >>> from tailrace.model.samples.visits import example
@@ -24,10 +25,10 @@ def chain(definition: Definition) -> tuple[Definition, ...]:
     ['visits']
     """
     earlier = {one.name: one for direct in definition.before for one in chain(direct)}
-    return (*earlier.values(), definition)
+    return cast("tuple[Definition, ...]", (*earlier.values(), definition))
 
 
-def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:
+def keeping_answers(definitions: Iterable[kinds.Definition]) -> frozenset[str]:
     """Name the pipelines whose current answers are kept in a table where these definitions are deployed.
 
     They are the last stages, for readers read those, and the earlier stages that ask for a table (`answers=True`).
