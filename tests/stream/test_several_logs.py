@@ -38,10 +38,10 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.definition.chain import Definition
 from tailrace.settings import Settings
-from tailrace.stream import landing_stream
+from tailrace.stream import lost_sources
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.stream.set_aside import unreachable
+from tailrace.stream.unreachable_sources import unreachable
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import deep
@@ -255,7 +255,7 @@ def test_X2_a_stream_goes_on_without_a_source_that_fails_and_reads_it_on_once_it
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.settings, place.formats["views"] = goes_on(place.settings), "parquet"
-    monkeypatch.setattr(landing_stream, "RETRY", 1.0)
+    monkeypatch.setattr(lost_sources, "RETRY", 1.0)
     viewed(place, 1)
     place.land("clicks", {"at": at(2), "ad": "a", "cents": 5})
     stream = place.stream([COUNTED])

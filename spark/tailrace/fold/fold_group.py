@@ -7,19 +7,19 @@ with landing and with the other folds. So definitions are added, changed and tak
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from tailrace.engines.spark.session import Starting
 from tailrace.fold.computation_fold import ComputationFold
+from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, RecordedEpoch, Recordings
 from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
 from tailrace.fold.fold_engines import Sides
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.ledger_reading import LedgerReading
 from tailrace.fold.pipeline_fold import PipelineFold, RowFold
-from tailrace.fold.recorded_epoch import RecordedEpoch, Recordings
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import Dropped
 from tailrace.lake.catalog.lake import Lake
@@ -32,12 +32,17 @@ from tailrace.lake.upkeep.compaction import Compaction
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, Windowless, chain, keeping_answers
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 
-Found = TypeVar("Found")
-Caught = Callable[[int, dict[str, EpochResult], float, Phases], None]
-"""A function that is told of an epoch folded from the log: its number, the folds' results, the seconds, the phases."""
+
+@dataclass(frozen=True)
+class MissedEpoch:
+    """An epoch folded from the log: its number, the folds' results by name, and the seconds of it and of its phases."""
+
+    epoch: int
+    folded: dict[str, EpochResult]
+    seconds: float
+    phases: dict[str, float]
 
 
 class StreamError(TailraceError, RuntimeError):
@@ -64,7 +69,7 @@ class FoldGroup(Sequence[Fold]):
         alone: bool = False,
     ) -> None:
         self.sides = Sides(spark, lake)
-        self.lake, self.landing = lake, landing
+        self.lake, self.landing_lease = lake, landing
         self.logs = landed_logs(definitions)
         stages = list(definitions) if alone else _stages(definitions)
         self._read = {
@@ -89,105 +94,96 @@ class FoldGroup(Sequence[Fold]):
         return len(self._by_name)
 
     def __iter__(self) -> Iterator[Fold]:
-        # A copy, as folds may be dropped meanwhile: callers ask `there`.
+        # A copy, as folds may be dropped meanwhile.
         return iter(list(self._by_name.values()))
 
     def _fold_of(self, stage: Definition, *, feeds: bool) -> Fold:
         if isinstance(stage, Windowless):
-            return RowFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing)
+            return RowFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing_lease)
         if isinstance(stage, Pipeline):
             return PipelineFold(
                 self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._with_answers, feeds=feeds,
-                landing=self.landing,
+                landing=self.landing_lease,
             )  # fmt: skip
         again = partial(self._read_again, stage)
-        return ComputationFold(self.lake, stage, self.sides, again=again, landing=self.landing)
+        return ComputationFold(self.lake, stage, self.sides, again=again, landing=self.landing_lease)
 
-    def there(self, fold: Fold) -> bool:
-        """Tell whether a fold is still in the group."""
-        return self._by_name.get(fold.definition.name) is fold
+    def _standing(self) -> Iterator[Fold]:
+        """Iterate over the folds, but for those that are dropped meanwhile."""
+        return (fold for fold in self if self._by_name.get(fold.definition.name) is fold)
 
-    def stage(self, fold: Fold, landed: Mapping[str, PassedEpoch], phases: Phases) -> EpochResult:
-        """Step an epoch that is in hand: `landed` has that of each log, and earlier folds have staged theirs."""
+    def landing(self, landed: Mapping[str, PassedEpoch]) -> LandingEpoch:
+        """Return an epoch that is being landed, of the epoch of each log, as the folds read it."""
+        return LandingEpoch(self.sides, self._by_name, landed)
 
-        def read(log: Log) -> PassedEpoch:
-            if isinstance(log, Panes | Productions):
-                return self._by_name[log.of.name].passed_on()
-            if isinstance(log, Arrivals):
-                return self.sides.arrived(log, landed[log.of.name])
-            return landed[log.name]
-
-        return fold.stage(self._passed(fold.definition.log, read), phases)
-
-    def _passed(self, log: Log, read: Callable[[Log], PassedEpoch]) -> PassedEpoch:
-        """Return an epoch of a log, of those that `read` gives of its parts."""
-        if isinstance(log, Union):
-            return self.sides.together(log, {side: read(part) for side, part in log.sides.items()})
-        return read(log)
-
-    def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> Callable[[Log], PassedEpoch]:
+    def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> RecordedEpoch:
         after = epoch - 1 if after is None else after
-        return RecordedEpoch(self.sides, {**self._read, **self._by_name}, recordings, epoch, after).read
+        return RecordedEpoch(self.sides, {**self._read, **self._by_name}, recordings, epoch, after)
 
     def _read_again(self, stage: Definition, epoch: int) -> PassedEpoch:
         """Return an epoch that a definition has read, as the tables have it."""
-        return self._passed(stage.log, self._recorded(epoch, Recordings(self.lake)))
+        return self._recorded(epoch, Recordings(self.lake)).of(stage.log)
 
-    def ask(self, fold: Fold, work: Callable[[], Found]) -> Found | None:
-        """Do `work` with a fold, and return its result; drop the fold where its lease is lost, and return None.
+    @contextmanager
+    def _dropping(self, fold: Fold) -> Iterator[None]:
+        """Drop a fold whose lease turns out to be lost; it ends the block, and nothing is raised.
 
         Raises `FencedError` where the process is fenced off as a whole.
         """
         try:
-            return work()
+            yield
         except Exception as error:
             lost = _lost(fold, error)
             if lost is None:
                 raise
-            if self.landing is not None:
-                self.landing.check()
+            if self.landing_lease is not None:
+                self.landing_lease.check()
                 if LANDING in self.lake.head(fold.lease.table).properties:
                     # Lost to another stream that started at the same time and was then fenced off from the log.
                     raise lost from error
             self._drop(fold, lost)
-            return None
 
-    def each(self, work: Callable[[Fold], EpochResult | None]) -> dict[str, EpochResult]:
-        """Do `work` with each fold in order; return the results by name, without the folds that are lost."""
+    def stage(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
+        """Step an epoch in each fold, each after those that it reads; return the results by name, but of lost folds."""
         found = {}
-        for fold in self:
-            if self.there(fold) and (one := self.ask(fold, lambda fold=fold: work(fold))) is not None:  # type: ignore[misc]
-                found[fold.definition.name] = one
+        for fold in self._standing():
+            with self._dropping(fold):
+                found[fold.definition.name] = fold.stage(epoch.of(fold.definition.log), phases)
         return found
 
-    def publish(self, stage: Callable[[Fold], EpochResult]) -> dict[str, EpochResult]:
+    def publish(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
         """Publish what each fold has staged; return the results of folds staged again, on a state put right (X4).
 
-        Those that read a fold which was staged again are so, too: what they had of it is of the state before.
+        A fold that reads one which was staged again is staged again, too: it had the output of the state before.
         """
-        anew = set[str]()
+        again = dict[str, EpochResult]()
+        for fold in self._standing():
+            with self._dropping(fold):
+                result = None
+                if any(earlier.name in again for earlier in fold.definition.before):
+                    fold.anew()
+                    result = fold.stage(epoch.of(fold.definition.log), phases)
+                result = self._published(fold, epoch, phases) or result
+                if result is not None:
+                    again[fold.definition.name] = result
+        return again
 
-        def published(fold: Fold) -> EpochResult | None:
-            again = None
-            if any(earlier.name in anew for earlier in fold.definition.before):
-                fold.anew()
-                again = stage(fold)
-            while not fold.publish():
-                again = stage(fold)
-            if again is not None:
-                anew.add(fold.definition.name)
-            self._tidied(fold)
-            return again
-
-        return self.each(published)
+    def _published(self, fold: Fold, epoch: EpochReading, phases: Phases) -> EpochResult | None:
+        """Publish a fold's epoch, staged again as often as its state is put right (X4); return the last such result."""
+        again = None
+        while not fold.publish():
+            again = fold.stage(epoch.of(fold.definition.log), phases)
+        self._trimming[fold.definition.name].after_commit()
+        self._compacting.after_commit(fold.lease)
+        return again
 
     def due(self) -> int | None:
         """Return when, in microseconds of processing time, a fold may have something without a record; None if none."""
-        found: list[int] = []
-        for fold in self:
-            at = self.ask(fold, fold.due) if self.there(fold) else None
-            found += [] if at is None else [at]
-        return min(found, default=None)
+        found = list[int | None]()
+        for fold in self._standing():
+            with self._dropping(fold):
+                found.append(fold.due())
+        return min((at for at in found if at is not None), default=None)
 
     @property
     def in_flight(self) -> int:
@@ -196,9 +192,9 @@ class FoldGroup(Sequence[Fold]):
 
     def look(self) -> None:
         """Drop the folds that other processes have taken meanwhile."""
-        for fold in self:
-            with suppress(LentError):
-                self.ask(fold, fold.lease.check)
+        for fold in self._standing():
+            with suppress(LentError), self._dropping(fold):
+                fold.lease.check()
 
     def follow(self) -> None:
         """Have the tables that follow the ledgers brought up with them."""
@@ -215,7 +211,8 @@ class FoldGroup(Sequence[Fold]):
             self._following.close()
             self._compacting.close()
             for fold in self:
-                self.ask(fold, fold.close)
+                with self._dropping(fold):
+                    fold.close()
             for one in self._read.values():
                 one.close()
 
@@ -229,17 +226,25 @@ class FoldGroup(Sequence[Fold]):
         for fold in self:
             if fold.epoch < last:
                 read = self._recorded(last, recordings, after=fold.epoch)
-                fold.stage(self._passed(fold.definition.log, read), Phases())
+                fold.stage(read.of(fold.definition.log), Phases())
                 fold.publish()
 
     def anew(self) -> None:
         """Have each fold restore its state from its ledger."""
-        for fold in self:
-            if self.there(fold):
-                self.ask(fold, fold.anew)
+        for fold in self._standing():
+            with self._dropping(fold):
+                fold.anew()
 
-    def catch_up(self, last: int, caught: Caught) -> None:
-        """Fold the epochs up to `last` that are in the log but not in a ledger, with the recorded clocks."""
+    def catch_up(self, last: int) -> None:
+        """Fold the epochs up to `last` that are in the log but not in a ledger; see `missed_epochs`."""
+        for _ in self.missed_epochs(last):
+            pass
+
+    def missed_epochs(self, last: int) -> Iterator[MissedEpoch]:
+        """Fold the epochs up to `last` that are in the log but not in a ledger, with the recorded clocks; yield each.
+
+        An epoch is folded when the next one is asked for.
+        """
         behind = [fold for fold in self if fold.epoch < last]
         if not behind:
             return
@@ -249,34 +254,21 @@ class FoldGroup(Sequence[Fold]):
             for fold in behind
         }
         for epoch in range(min(fold.epoch for fold in behind) + 1, last + 1):
-            phases, started = Phases(), time.perf_counter()
+            phases, started, results = Phases(), time.perf_counter(), dict[str, EpochResult]()
             read = self._recorded(epoch, recordings)
-
-            def folded(fold: Fold, epoch: int = epoch) -> EpochResult | None:
+            for fold in self._standing():
                 if fold.epoch >= epoch or (fold.state.clock is not None and fold.state.clock.epoch >= epoch):
-                    return None
+                    continue
                 if fold.epoch < 0 and epoch < begins[fold.definition.name]:
-                    return None
-                return self._published(fold, lambda: self._passed(fold.definition.log, read), phases)  # noqa: B023
-
-            results = self.each(folded)
+                    continue
+                with self._dropping(fold):
+                    staged = fold.stage(read.of(fold.definition.log), phases)
+                    results[fold.definition.name] = self._published(fold, read, phases) or staged
             if not self:
                 return
             self.follow()
             if results:
-                caught(epoch, results, time.perf_counter() - started, phases)
-
-    def _published(self, fold: Fold, passed: Callable[[], PassedEpoch], phases: Phases) -> EpochResult:
-        folded = fold.stage(passed(), phases)
-        while not fold.publish():
-            folded = fold.stage(passed(), phases)
-        self._tidied(fold)
-        return folded
-
-    def _tidied(self, fold: Fold) -> None:
-        """Keep a ledger's snapshots and small files few, after an epoch's commit."""
-        self._trimming[fold.definition.name].after_commit()
-        self._compacting.after_commit(fold.lease)
+                yield MissedEpoch(epoch, results, time.perf_counter() - started, phases.seconds)
 
     def _drop(self, fold: Fold, lost: FencedError) -> None:
         """Drop a fold and its readers: nothing that they have staged is published."""

@@ -30,8 +30,8 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, least
 from tailrace.stream.folder_looks import FolderLooks
 from tailrace.stream.intake import Bundle, Intake
-from tailrace.stream.set_aside import LogSourceError, unreachable
 from tailrace.stream.source_identity import SourceIdentities
+from tailrace.stream.unreachable_sources import LogSourceError, unreachable
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class Cut:
             idle=None if None in idle else max(one for one in idle if one is not None),
         )  # fmt: skip
 
-    def let_go(self) -> None:
+    def free(self) -> None:
         """Free what holds the records, once they are folded."""
         for bundle in self.bundles.values():
-            bundle.let_go()
+            bundle.free()
 
 
 class Cutter:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.fold.fold import EpochResult
+from tailrace.fold.fold_group import MissedEpoch
 from tailrace.ingest.landing import Landed
 from tailrace.model.step.progress import Progress
 
@@ -26,6 +27,11 @@ class EpochReport:
     phases: dict[str, float]
     recovered: bool = False
     progress: Progress | None = None
+
+    @classmethod
+    def of_missed(cls, one: MissedEpoch, landed: Landed | None = None, *, recovered: bool = True) -> EpochReport:
+        """Make the report of an epoch that was folded from the logs."""
+        return cls(one.epoch, landed or Landed(0, 0), one.folded, one.seconds, one.phases, recovered)
 
 
 Watch = Callable[[EpochReport], None]

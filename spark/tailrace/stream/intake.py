@@ -85,7 +85,7 @@ class Bundle:
         """The epoch as the log's readers take it."""
         return PassedEpoch.of(self.records, self.clock, idle=self.progress.all_idle)
 
-    def let_go(self) -> None:
+    def free(self) -> None:
         """Free the frame that holds the records, once they are folded."""
         if self.frame is not None:
             self.frame.unpersist()

@@ -20,8 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from functools import partial, reduce
+from functools import partial
 
 import duckdb
 from py4j.protocol import Py4JJavaError
@@ -29,14 +28,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace.engines.spark.executions.open_windows import lost_state
-from tailrace.fold.fold import EpochResult, Fold, Phases
+from tailrace.fold.fold import Phases
 from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
 from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Files, Source
-from tailrace.lake.catalog.events import SourceBack, SourceLost
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.widening import widen
 from tailrace.model.base.errors import TailraceError
@@ -44,9 +41,10 @@ from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.stream.checkpoint_repair import renew_checkpoint, take_checkpoint
 from tailrace.stream.cut import Cut, Cutter
+from tailrace.stream.epoch import Epoch
 from tailrace.stream.epoch_report import EpochReport, Watch
-from tailrace.stream.failures import explained, reads_source
-from tailrace.stream.set_aside import failed
+from tailrace.stream.failures import explained
+from tailrace.stream.lost_sources import LostSources
 from tailrace.stream.source_assignment import sources_of
 
 _POLL = 0.2
@@ -55,9 +53,6 @@ _POLL = 0.2
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
-
-RETRY = 30.0
-"""Seconds between two tries to read a source again that a stream goes on without."""
 
 PULSE = 1.0
 """Seconds between two looks, while no record comes, for a reason for an epoch without records."""
@@ -85,7 +80,7 @@ class Stream:
         self.query: StreamingQuery | None = None
         self._lock = threading.Lock()
         self._stopped = self._once = self._pausing = False
-        self._every, self._tried, self._lost = 0.0, 0.0, dict[str, str]()
+        self._every = 0.0
         self._failure: BaseException | None = None
         self._query_id = ""
         self._folding = TaskThread("folding", room=2)
@@ -93,6 +88,7 @@ class Stream:
             # Before any lease is taken, as a stream that runs is not to stop for a definition that cannot run.
             widen(lake, stage)
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
+        self.lost = LostSources(self.cutter)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
         # A fold that is lost while the log is still ours was taken over by another process.
         self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
@@ -113,7 +109,8 @@ class Stream:
         """
         self._once, self._every = once, every
         self.cutter.align()
-        self.folds.catch_up(self.cutter.epoch, self._caught_up)
+        for one in self.folds.missed_epochs(self.cutter.epoch):
+            self._report(EpochReport.of_missed(one))
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
             # This manager renames files, which a local disk does at once: it halves the time of an empty micro-batch.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
@@ -147,7 +144,7 @@ class Stream:
                 raise self._folding.failure
             try:
                 self._pulse()
-                self._look_for_lost()
+                self._read_returned()
             except BaseException:
                 self.query.stop()
                 raise
@@ -156,10 +153,10 @@ class Stream:
         self._settle()
         if self._once:
             self.cutter.looks.settle()
-            if self._lost:
+            if self.lost.reasons:
                 raise StreamError(
-                    f"{'; '.join(self._lost.values())}: the other logs were read to their end, and nothing is lost; "
-                    "start the stream again once it is mended"
+                    f"{'; '.join(self.lost.reasons.values())}: the other logs were read to their end, and nothing is "
+                    "lost; start the stream again once it is mended"
                 )
             # The control tables' entries are taken, too, whether or not a record came, and the records in flight.
             while self._last_epochs():
@@ -192,49 +189,29 @@ class Stream:
             return bool(self.query.awaitTermination(seconds))  # type: ignore[arg-type]
         except (PySparkException, Py4JJavaError) as error:
             failure = error if self._failure is None else self._failure
-            if self._goes_on(failure):
+            if self.lost.lose(failure):
+                self._begin_again()
                 return False
             if self._failure is not None and not isinstance(self._failure, Py4JJavaError):
                 raise self._failure from None
             raise self._explained(self._failure or error) from error
 
-    def _goes_on(self, failure: BaseException) -> bool:
-        """Set the sources aside that made the query fail, where the settings say so; tell whether others are left."""
-        if self.lake.settings.source_failure != "go_on" or len(self.cutter.active) < 2:
-            return False
-        active = {name: self.sources[name] for name in self.cutter.active}
-        lost = failed(self.spark, active, failure)
-        if not lost or len(lost) == len(active):
-            return False
-        self._lost |= lost
-        self._read_only([name for name in active if name not in lost])
-        for log, why in lost.items():
-            self.lake.tell(SourceLost(log, why))
-        return True
-
-    def _look_for_lost(self) -> None:
-        """Read the sources again that are back, at most every `RETRY` seconds."""
-        if not self._lost or self._once or time.perf_counter() - self._tried < RETRY:
+    def _read_returned(self) -> None:
+        """Read the sources again that were lost, and can be reached."""
+        if self._once or self.query is None or not (logs := self.lost.returned()):
             return
-        self._tried = time.perf_counter()
-        back = [log for log in self._lost if self.cutter.unreachable(log) is None]
-        if back and self.query is not None:
-            with self._lock:
-                self._pausing = True
-            self.query.stop()
-            self._pausing = False
-            for log in back:
-                del self._lost[log]
-            self._read_only([name for name in self.cutter.landings if name not in self._lost])
-            for log in back:
-                self.lake.tell(SourceBack(log))
+        with self._lock:
+            self._pausing = True
+        self.query.stop()
+        self._pausing = False
+        self.lost.take_back(logs)
+        self._begin_again()
 
-    def _read_only(self, logs: Sequence[str]) -> None:
-        """Go on with a query on the sources of these logs, from where the logs' commits say."""
+    def _begin_again(self) -> None:
+        """Go on with a query on the active sources, from where the logs' commits say."""
         self._folding.settle()
-        self._failure, self._tried = None, time.perf_counter()
-        self.cutter.active = tuple(logs)
-        landings = {name: self.cutter.landings[name] for name in logs}
+        self._failure = None
+        landings = {name: self.cutter.landings[name] for name in self.cutter.active}
         renew_checkpoint(self.spark, self.checkpoint, landings, self.sources)
         self.cutter.open(self.folds.sides, signals=self._signals)
         self._begin()
@@ -303,99 +280,25 @@ class Stream:
 
     def _take(self, cut: Cut, phases: Phases) -> Mapping[str, Landed]:
         """Land an epoch, and have it folded beside."""
-        published: Future[Landed] = Future()
+        epoch = Epoch(cut, self.cutter, self.folds, phases)
         phases.end("read")
-        self._folding.submit(lambda: self._fold(cut, published, phases))
-        try:
-            landed, as_cut = self._landed(cut)
-        except BaseException as error:
-            published.set_exception(error)
-            raise
-        phases.end("land")
-        counts = reduce(Landed.__add__, landed.values())
-        if as_cut:
-            published.set_result(counts)
-        else:
-            published.set_exception(_LandedOtherwiseError(counts))
+        self._folding.submit(partial(self._fold, epoch))
+        landed = epoch.land()
         self._started = time.perf_counter()
         return landed
 
-    def _landed(self, cut: Cut) -> tuple[Mapping[str, Landed], bool]:
-        """Land an epoch; tell, too, whether as it was cut, or without files that turned out to be unreadable (X7)."""
-        landing = cut
+    def _fold(self, epoch: Epoch) -> None:
         try:
-            while True:
-                try:
-                    return self.cutter.land(landing), landing is cut
-                except (Py4JJavaError, PySparkException) as error:
-                    again = self.cutter.cut_again(landing, error)
-                    if again is None:
-                        raise
-                    landing = again
-        finally:
-            if landing is not cut:
-                landing.let_go()
-
-    def _fold(self, cut: Cut, published: Future[Landed], before: Phases) -> None:
-        """Fold an epoch into each definition, and publish once the logs have it (X2)."""
-        phases, passed = Phases(), cut.passed
-
-        def stage(fold: Fold) -> EpochResult:
-            return self.folds.stage(fold, passed, phases)
-
-        try:
-            folded = self.folds.each(stage)
-            landed = published.result()
-            phases.end("wait")
-            folded |= self.folds.publish(stage)
-        except Exception as error:
-            try:
-                landed = self._landed_all_the_same(error, published)
-            except (duckdb.Error, PySparkException, Py4JJavaError) as failure:
-                raise self._explained(failure) from failure
-            # The logs have the epoch, and the ledgers the state before it: the epoch is folded as after a start.
-            self.folds.anew()
-            self.folds.catch_up(cut.epoch, partial(self._caught_up, landed=landed))
-            cut.let_go()
-            return
-        cut.let_go()
-        phases.end("publish")
-        self.folds.follow()
-        phases.end("follow")
-        folded = {fold.definition.name: folded[fold.definition.name] for fold in self.folds}
-        last, self._ended = self._ended, time.perf_counter()
-        seconds = {**before.seconds, **phases.seconds}
-        self._report(EpochReport(cut.epoch, landed, folded, self._ended - last, seconds, progress=cut.progress))
-
-    def _landed_all_the_same(self, error: Exception, published: Future[Landed]) -> Landed:
-        """Return the counts of an epoch that is to be folded from the logs, as folding it beside its landing failed.
-
-        The state was lost, or what was cut is not what was landed. Raises any other error, and that of the landing.
-        """
-        unlike = isinstance(error, _LandedOtherwiseError) or reads_source(error, self.sources.values())
-        if not unlike and not lost_state(error):
-            raise error
-        try:
-            return published.result()
-        except _LandedOtherwiseError as otherwise:
-            return otherwise.landed
+            reports = epoch.fold(self._ended)
+        except (duckdb.Error, PySparkException, Py4JJavaError) as failure:
+            raise self._explained(failure) from failure
+        self._ended = time.perf_counter()
+        for report in reports:
+            self._report(report)
 
     def _report(self, report: EpochReport) -> None:
         if self.watch is not None:
             self.watch(report)
 
-    def _caught_up(
-        self, epoch: int, folded: dict[str, EpochResult], seconds: float, phases: Phases, landed: Landed | None = None
-    ) -> None:
-        self._report(EpochReport(epoch, landed or Landed(0, 0), folded, seconds, phases.seconds, recovered=True))
-
     def _explained(self, error: Exception) -> TailraceError:
         return explained(error, [landing.log for landing in self.cutter.landings.values()], self.sources)
-
-
-class _LandedOtherwiseError(Exception):
-    """An epoch is in the logs, but not as it was cut: without files that turned out to be unreadable."""
-
-    def __init__(self, landed: Landed) -> None:
-        super().__init__("the epoch was landed without some of its files")
-        self.landed = landed

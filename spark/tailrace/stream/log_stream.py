@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from tailrace.engines.spark.session import Starting
-from tailrace.fold.fold import EpochResult, Phases
 from tailrace.fold.fold_group import FoldGroup, StreamError, landed, landed_logs
 from tailrace.ingest.landing import Landed
 from tailrace.lake.catalog.lake import Lake
@@ -23,10 +21,6 @@ from tailrace.stream.epoch_report import EpochReport, Watch
 
 _POLL = 0.2
 """Seconds between two looks at the log for another epoch."""
-
-
-class _StoppedError(Exception):
-    """The stream was told to stop, between two epochs."""
 
 
 class Tailing:
@@ -48,40 +42,36 @@ class Tailing:
                     f"there is no log {log.name} yet to read: start a stream that lands it, with --from or --kafka"
                 )
         self.folds = FoldGroup(spark, lake, definitions, follow_every=follow_every)
-        self._landed: dict[int, int] = {}
-        self._stop: Callable[[], object] = lambda: False
 
     def run(self, *, once: bool = False, stop: Callable[[], object] = lambda: False) -> None:
         """Fold the epochs that the log has and gets, until `stop` holds; `once` ends where the log ends.
 
         `stop` is asked between two epochs. Raises `FencedError` once other processes fold all of the definitions.
         """
-        self._stop = stop
-        with suppress(_StoppedError):
-            while not stop():
-                last = last_epoch(self.lake, self.logs)
-                behind = any(fold.epoch < last for fold in self.folds)
-                if behind:
-                    self._landed = landed(self.lake, self.logs)
-                    self.folds.catch_up(last, self._caught_up)
-                else:
-                    # Another process may have taken folds over while no epoch came.
-                    self.folds.look()
-                if not self.folds:
-                    names = ", ".join(log.name for log in self.logs)
-                    raise FencedError(f"other processes fold what this one folded of log {names}: it ends")
-                if once and not behind:
-                    return
-                if not behind:
-                    time.sleep(_POLL)
+        while not stop():
+            last = last_epoch(self.lake, self.logs)
+            behind = any(fold.epoch < last for fold in self.folds)
+            if behind:
+                self._catch_up(last, stop)
+            else:
+                # Another process may have taken folds over while no epoch came.
+                self.folds.look()
+            if not self.folds:
+                names = ", ".join(log.name for log in self.logs)
+                raise FencedError(f"other processes fold what this one folded of log {names}: it ends")
+            if once and not behind:
+                return
+            if not behind:
+                time.sleep(_POLL)
+
+    def _catch_up(self, last: int, stop: Callable[[], object]) -> None:
+        counts = landed(self.lake, self.logs)
+        for one in self.folds.missed_epochs(last):
+            if self.watch is not None:
+                self.watch(EpochReport.of_missed(one, Landed(counts.get(one.epoch, 0), 0), recovered=False))
+            if stop():
+                return
 
     def close(self) -> None:
         """Bring the answers up with the ledgers, and close the folds."""
         self.folds.close()
-
-    def _caught_up(self, epoch: int, folded: dict[str, EpochResult], seconds: float, phases: Phases) -> None:
-        if self.watch is not None:
-            brought = Landed(self._landed.get(epoch, 0), 0)
-            self.watch(EpochReport(epoch, brought, folded, seconds, phases.seconds))
-        if self._stop():
-            raise _StoppedError

@@ -1,18 +1,19 @@
-"""Read an epoch again from the tables, as a fold reads it that catches up or is asked for it once more (rule T2)."""
+"""Read an epoch as folds read it: as it is being landed, or again from the tables, to catch up (rule T2)."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tailrace.fold.fold import PassedEpoch, Recorded
+from tailrace.fold.fold import Fold, PassedEpoch, Recorded
 from tailrace.fold.fold_engines import Sides
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 
 
@@ -37,8 +38,40 @@ class Recordings:
         return found[self._epochs[table][place - 1]] if place else None
 
 
-class RecordedEpoch:
-    """An epoch as the tables have it: the records of logs, and what folds of the same process have in their ledgers.
+class EpochReading(ABC):
+    """An epoch as folds read it, by the logs of their definitions."""
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+
+    def of(self, log: Log) -> PassedEpoch:
+        """Return the epoch of a log; the epoch of a union is put together of its parts."""
+        if isinstance(log, Union):
+            return self._sides.together(log, {side: self._part(part) for side, part in log.sides.items()})
+        return self._part(log)
+
+    @abstractmethod
+    def _part(self, log: Log) -> PassedEpoch:
+        """Return the epoch of a log that is no union."""
+
+
+class LandingEpoch(EpochReading):
+    """An epoch that is being landed: `landed` has it by the logs' names, and earlier folds have staged their output."""
+
+    def __init__(self, sides: Sides, folds: Mapping[str, Fold], landed: Mapping[str, PassedEpoch]) -> None:
+        super().__init__(sides)
+        self._folds, self._landed = folds, landed
+
+    def _part(self, log: Log) -> PassedEpoch:
+        if isinstance(log, Panes | Productions):
+            return self._folds[log.of.name].passed_on()
+        if isinstance(log, Arrivals):
+            return self._sides.arrived(log, self._landed[log.of.name])
+        return self._landed[log.name]
+
+
+class RecordedEpoch(EpochReading):
+    """An epoch as the tables have it: the records of logs, and the output of folds in their ledgers.
 
     It has the records after epoch `after`, which is the one before unless several epochs are taken in one.
     """
@@ -46,16 +79,16 @@ class RecordedEpoch:
     def __init__(
         self, sides: Sides, folds: Mapping[str, Recorded], recordings: Recordings, epoch: int, after: int
     ) -> None:
-        self._sides, self._folds, self._recordings = sides, folds, recordings
+        super().__init__(sides)
+        self._folds, self._recordings = folds, recordings
         self._epoch, self._after = epoch, after
         self._found = dict[str, PassedEpoch]()
 
-    def read(self, log: Log) -> PassedEpoch:
-        """Return the epoch of a log that is no union."""
+    def _part(self, log: Log) -> PassedEpoch:
         if isinstance(log, Arrivals):
             known, taken = self._recordings.of(log.of.name), range(self._after + 1, self._epoch + 1)
             times = {epoch: known[epoch].clock.processing_time for epoch in taken if epoch in known}
-            return self._sides.arrived(log, self.read(log.of), times)
+            return self._sides.arrived(log, self._part(log.of), times)
         if isinstance(log, Panes | Productions):
             return self._of_fold(self._folds[log.of.name])
         if log.name not in self._found:

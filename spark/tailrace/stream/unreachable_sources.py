@@ -1,12 +1,7 @@
-"""Find the sources that failed a stream of several logs, which may go on with the others (`Settings.source_failure`).
-
-The log of a source that is set aside gets its epochs without records, so its readers' watermark waits until it counts
-as idle. Its commits say how far it was read: once it can be reached again it is read on, and nothing is lost.
-"""
+"""Say whether, and why, a source cannot be read now."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -23,14 +18,6 @@ class LogSourceError(SourceError):
         said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
         super().__init__(f"log {log} cannot be read from {source}: {str(said).split(chr(10), 1)[0]}")
         self.log = log
-
-
-def failed(spark: SparkSession, sources: Mapping[str, Source], error: BaseException) -> dict[str, str]:
-    """Find the logs whose source made a stream fail, each with the reason; none where that cannot be said."""
-    if isinstance(error, LogSourceError):
-        return {error.log: str(error)}
-    found = {log: unreachable(spark, source) for log, source in sources.items()}
-    return {log: reason for log, reason in found.items() if reason is not None}
 
 
 def unreachable(spark: SparkSession, source: Source) -> str | None:

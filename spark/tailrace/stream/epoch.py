@@ -1,0 +1,105 @@
+"""An epoch of a stream on its way from the sources to the ledgers: an object that the stream's threads hand on (X2)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import reduce
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from tailrace.engines.spark.executions.open_windows import lost_state
+from tailrace.fold.fold import Phases
+from tailrace.fold.fold_group import FoldGroup
+from tailrace.ingest.landing import Landed
+from tailrace.stream.cut import Cut, Cutter
+from tailrace.stream.epoch_report import EpochReport
+from tailrace.stream.failures import reads_source
+
+
+class Epoch:
+    """An epoch of all logs, which is read already: it is landed by one thread, and staged and published by another.
+
+    The query's thread calls `land`, the folding thread `fold`, at the same time. Folding begins with the records as
+    they were cut, and publishes once the logs have them.
+    """
+
+    def __init__(self, cut: Cut, cutter: Cutter, folds: FoldGroup, phases: Phases) -> None:
+        self.cut, self._cutter, self._folds, self._phases = cut, cutter, folds, phases
+        self._landed: Future[Landed] = Future()
+        self._as_cut = True
+
+    def land(self) -> Mapping[str, Landed]:
+        """Write the epoch to the logs, and publish it; return the counts of each log.
+
+        Files that turn out to be unreadable are rejected as a whole (X7).
+        """
+        landing = self.cut
+        try:
+            landed = None
+            while landed is None:
+                try:
+                    landed = self._cutter.land(landing)
+                except (Py4JJavaError, PySparkException) as error:
+                    again = self._cutter.cut_again(landing, error)
+                    if again is None:
+                        raise
+                    landing = again
+        except BaseException as error:
+            self._landed.set_exception(error)
+            raise
+        finally:
+            self._as_cut = landing is self.cut
+            if not self._as_cut:
+                landing.free()
+        self._phases.end("land")
+        self._landed.set_result(reduce(Landed.__add__, landed.values()))
+        return landed
+
+    def fold(self, since: float) -> list[EpochReport]:
+        """Fold the epoch into each definition, publish once the logs have it, and have the answers follow.
+
+        `since` is when the epoch before was done, by `time.perf_counter`. Returns the report. An epoch that cannot be
+        folded as it was cut, though the logs have it, is folded from the logs, with others that a ledger lacks: each
+        has a report then.
+        """
+        phases, folds = Phases(), self._folds
+        reading = folds.landing(self.cut.passed)
+        try:
+            results = folds.stage(reading, phases)
+            landed = self._landed.result()
+            if not self._as_cut:
+                raise _CutOtherwiseError
+            phases.end("wait")
+            results |= folds.publish(reading, phases)
+        except Exception as error:
+            if not self._may_be_folded_from_the_logs(error):
+                raise
+            landed = self._landed.result()
+            # The logs have the epoch, and the ledgers the state before it: it is folded as after a start.
+            folds.anew()
+            reports = [EpochReport.of_missed(one, landed) for one in folds.missed_epochs(self.cut.epoch)]
+            self.cut.free()
+            return reports
+        self.cut.free()
+        phases.end("publish")
+        folds.follow()
+        phases.end("follow")
+        folded = {fold.definition.name: results[fold.definition.name] for fold in folds}
+        seconds = {**self._phases.seconds, **phases.seconds}
+        return [
+            EpochReport(
+                self.cut.epoch, landed, folded, time.perf_counter() - since, seconds, progress=self.cut.progress
+            )
+        ]
+
+    def _may_be_folded_from_the_logs(self, error: Exception) -> bool:
+        """Tell whether an error says that a state was lost, or that other records were landed than were cut."""
+        sources = self._cutter.sources.values()
+        return isinstance(error, _CutOtherwiseError) or reads_source(error, sources) or lost_state(error)
+
+
+class _CutOtherwiseError(Exception):
+    """The epoch is in the logs, but not as it was cut: without files that turned out to be unreadable."""
