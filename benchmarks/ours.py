@@ -22,7 +22,8 @@ from tailrace.engines.spark.session import open_session
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import answer_contract, ledger_of
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.combiners.basic import Count, Sum
 from tailrace.model.definition.map import Map
@@ -117,7 +118,7 @@ def deploy(lake: Lake, pipeline: Pipeline | Map) -> None:
         "generation": str(run.generation),
         "fingerprint": pipeline.fingerprint,
     }
-    lake.ensure(ledger_of(pipeline), said)
+    lake.ensure(tables_of(pipeline).ledger, said)
     if isinstance(pipeline, Map):
         return
     lake.ensure(answer_contract(pipeline))

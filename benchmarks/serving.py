@@ -31,8 +31,9 @@ from tailrace.lake.catalog.lake import Lake  # noqa: E402
 from tailrace.lake.catalog.run import Run  # noqa: E402
 from tailrace.lake.catalog.table_protocol import FileChange  # noqa: E402
 from tailrace.lake.commit.runs_table import _row  # noqa: E402
-from tailrace.lake.schema.contracts import answer_contract, ledger_contract, runs_contract  # noqa: E402
+from tailrace.lake.schema.contracts import runs_contract  # noqa: E402
 from tailrace.lake.schema.owned_tables import contracts  # noqa: E402
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract  # noqa: E402
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant  # noqa: E402
 from tailrace.settings import Settings  # noqa: E402
 

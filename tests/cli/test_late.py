@@ -20,9 +20,9 @@ from tailrace.cli.terminal.formats import parsed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import LateRange, LateReport, late_report
-from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.owned_tables import contracts
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.base.time import instant, moment
 from tailrace.observe.serving.reading.lake_reader import Reader
 from tailrace.observe.serving.reading.stage_overview import late_state

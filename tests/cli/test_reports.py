@@ -17,7 +17,7 @@ from tailrace.cli.main import app
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.pipeline_status import status
-from tailrace.lake.schema.contracts import answer_contract
+from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.settings import Settings
 from tests.support import small_lake
 

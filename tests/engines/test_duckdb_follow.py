@@ -18,7 +18,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.generations import GENERATION, MEANING
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import answer_contract, ledger_contract
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.model.base.time import instant
 from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.samples import examples

@@ -23,7 +23,7 @@ from tailrace.lake.change.generations import generation_of, scratch
 from tailrace.lake.change.restoration import restore
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import late_report
-from tailrace.lake.schema.contracts import computation_contract
+from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.conditions import Match
 from tailrace.model.base.time import END_OF_TIME, instant

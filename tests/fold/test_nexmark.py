@@ -19,7 +19,8 @@ from benchmarks.ours import deploy
 from tailrace.backfill.pipeline_backfill import backfill_stages
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import LATE, REJECTED, answer_contract
+from tailrace.lake.schema.contracts import LATE, REJECTED
+from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.step.step import Record

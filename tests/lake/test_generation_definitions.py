@@ -28,7 +28,7 @@ from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import MEANING, aligned
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import ledger_contract
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning

@@ -13,8 +13,8 @@ from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import head_of
 from tailrace.lake.catalog.table_protocol import BEGINS
 from tailrace.lake.change.generations import GENERATION, Contents, beside, generation_of, go_over, left
-from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.settings import Settings
 from tests.support.small_lake import HOURLY, LEDGER, append, make
 

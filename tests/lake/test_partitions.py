@@ -20,15 +20,10 @@ from tailrace.lake.catalog import data_files
 from tailrace.lake.catalog.data_files import partitions
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.schema.contracts import (
-    Column,
-    Contract,
-    answer_contract,
-    ledger_contract,
-    log_contract,
-    map_contract,
-)
+from tailrace.lake.schema.contracts import Column, Contract, log_contract
 from tailrace.lake.schema.filters import after, equal, every, since, up_to
+from tailrace.lake.schema.map_tables import map_contract
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.lake.upkeep.rewriting import files_of, write_together
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.settings import Settings

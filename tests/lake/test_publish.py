@@ -17,8 +17,9 @@ from tailrace.lake.catalog.sqlite import changing
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import ledger_contract, log_contract
+from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.samples import examples
 from tailrace.settings import Settings
 from tests.support.catalogs import LAKES, LOCAL, Servers

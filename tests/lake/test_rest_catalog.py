@@ -27,8 +27,8 @@ from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.transactions import committing
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.pins import pinned
-from tailrace.lake.schema.contracts import ledger_contract
 from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError, UnansweredError
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.samples import examples
 from tailrace.settings import Settings
 from tests.support.catalogs import Servers

@@ -37,8 +37,9 @@ from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.read.late_records import late_report
-from tailrace.lake.schema.contracts import Contract, answer_contract, ledger_contract, log_contract
+from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.lake_errors import FormerShapeError
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant

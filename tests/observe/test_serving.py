@@ -21,8 +21,8 @@ from tailrace import DISCARDING, Count, Global, Map, Pipeline, Sessions, minutes
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.key_history import history
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.owned_tables import contracts
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.observe.serving.guard import Access, OpenToAllError
 from tailrace.observe.serving.reading.event_grid import event_grid, extent

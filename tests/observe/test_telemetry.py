@@ -21,7 +21,7 @@ from tailrace.ingest.sources import Files, Kafka
 from tailrace.lake.catalog.events import Followed, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import part_types
+from tailrace.lake.schema.pipeline_tables import part_types
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.progress import Partition, Progress

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from tailrace.backfill.pipeline_backfill import backfill
 from tailrace.lake.change.migration import evolve_table
 from tailrace.lake.schema.contract_diff import changes
-from tailrace.lake.schema.contracts import Column, Contract, answer_contract, ledger_contract, log_contract
+from tailrace.lake.schema.contracts import Column, Contract, log_contract
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.model.base.time import BEGINNING
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit

@@ -9,8 +9,8 @@ from typing import Any
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Mean, Pipeline, hours
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.owned_tables import contracts
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
 

@@ -16,7 +16,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.read.set_aside import with_set_aside
-from tailrace.lake.schema.contracts import computation_contract
+from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.computation import Computation

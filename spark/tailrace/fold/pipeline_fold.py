@@ -24,9 +24,10 @@ from tailrace.lake.change.widening import widen
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.set_aside import WHY, rejecting, set_aside, suits, with_set_aside
-from tailrace.lake.schema.contracts import answer_contract, ledger_of
+from tailrace.lake.read.set_aside import WHY, set_aside, suits, with_set_aside
 from tailrace.lake.schema.lake_errors import LentError, OtherDefinitionError
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import line_of
@@ -151,7 +152,7 @@ class LedgerFold:
     def _set_aside(self, reasons: dict[Place, str]) -> None:
         """Have records rejected from here on: the side is opened anew on a definition that does so."""
         all_ = set_aside(self.lake, self.definition) | reasons
-        self.definition, self._set_aside_so_far = rejecting(self.definition, all_), len(all_)
+        self.definition, self._set_aside_so_far = self.definition.with_set_aside(all_), len(all_)
         self.side.close()
         self.side = self.sides.first(self.definition)
         self.state = self._restored()
@@ -209,7 +210,7 @@ class LedgerFold:
 
     def _begun(self, definition: Ranged) -> None:
         """Make the ledger where there is none, and enter its generation among the runs."""
-        ledger = ledger_of(definition)
+        ledger = tables_of(definition).ledger
         if not self.lake.has(ledger.table):
             run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
             first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": definition.fingerprint}

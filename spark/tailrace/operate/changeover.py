@@ -43,8 +43,8 @@ from tailrace.lake.change.generations import (
 from tailrace.lake.commit.epoch_properties import ONWARD, last_epoch
 from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrowed, under_borrowed_lease
 from tailrace.lake.commit.runs_table import BACK, Runs
-from tailrace.lake.schema.contracts import answer_contract, ledger_contract
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME

@@ -214,7 +214,7 @@ class _Table:
         return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
 
     def _orphans(self) -> int:
-        if self.table.pipeline is not None and scratch(self.lake, self.table.pipeline.name):
+        if self.table.stage is not None and scratch(self.lake, self.table.stage.name):
             # A generation is being built in a folder of the table, and no snapshot of the table names its files yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans

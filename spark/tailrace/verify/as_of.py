@@ -11,8 +11,9 @@ import pyarrow as pa
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract, answer_contract, key_columns, shape_of
+from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract, shape_of
 from tailrace.lake.schema.filters import at_most, equal, every
+from tailrace.lake.schema.pipeline_tables import answer_contract, key_columns
 from tailrace.lake.schema.shapes import arrow_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline

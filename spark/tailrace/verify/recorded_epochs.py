@@ -19,8 +19,9 @@ from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.read.set_aside import with_set_aside
-from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION, ledger_contract
+from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION
 from tailrace.lake.schema.filters import EVERYTHING, Filter, above, at_most, equal, every
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError

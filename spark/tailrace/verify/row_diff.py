@@ -12,7 +12,8 @@ from typing import Any
 
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import PANE, PARTIAL, ledger_contract, part_types, predecessor_shape
+from tailrace.lake.schema.contracts import PANE, PARTIAL
+from tailrace.lake.schema.pipeline_tables import ledger_contract, part_types, predecessor_shape
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed, names

@@ -15,7 +15,7 @@ from typing import Any
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import RowGathering, Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import ledger_contract
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.terms import Relation, all_of
 from tailrace.verify.kept_tables import check_new, kept_in

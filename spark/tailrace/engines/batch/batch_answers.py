@@ -12,7 +12,7 @@ from tailrace.engines.python.assigned import BOUNDS, placer
 from tailrace.engines.python.finished_windows import answerer, assigner, refuser
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import key_columns
+from tailrace.lake.schema.pipeline_tables import key_columns
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import SIGN

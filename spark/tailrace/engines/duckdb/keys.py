@@ -32,7 +32,8 @@ from tailrace.engines.python.keys import KeyStep
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION, computation_contract, shape_of
+from tailrace.lake.schema.computation_tables import computation_contract
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION, shape_of
 from tailrace.lake.schema.filters import among
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.lake.schema.table_names import ledger_name

@@ -20,7 +20,7 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.join_side import JoinSide, Streamed
 from tailrace.engines.row_side import RowState, SteppedRows
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import join_contract
+from tailrace.lake.schema.join_tables import join_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import Join

@@ -31,8 +31,9 @@ from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import ledger_contract, shape_of
+from tailrace.lake.schema.contracts import shape_of
 from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline

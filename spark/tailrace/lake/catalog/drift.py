@@ -9,11 +9,12 @@ from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contract_diff import ContractChange, Effect, Kind, changes
-from tailrace.lake.schema.contracts import Contract, answer_contract, ledger_contract
+from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import FormerShapeError, OtherDefinitionError
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Definition, Windowless
-from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
+from tailrace.model.definition.definition import Definition
+from tailrace.model.definition.pipeline import UNANSWERED
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,9 @@ def drift(lake: Lake, contract: Contract) -> Drift:
 
 
 def kept_by(lake: Lake, definition: Definition) -> list[Contract]:
-    """Return the contracts of a pipeline's tables that are there and have columns for what its accumulators hold."""
-    if not isinstance(definition, Pipeline):
-        return []
-    return [one for one in (ledger_contract(definition), answer_contract(definition)) if lake.has(one.table)]
+    """Return the contracts of the tables that are there and have columns for the contents of accumulators."""
+    own = tables_of(definition)
+    return [] if own.answers is None else [one for one in (own.ledger, own.answers) if lake.has(one.table)]
 
 
 def lacking(contract: Contract, table: Table) -> list[ContractChange]:
@@ -57,14 +57,14 @@ _HELD = ("fired", "pending", "predecessors", "answer")
 """The columns of a ledger that have a field for each part of an accumulator, or for each result."""
 
 
-def check_definition(lake: Lake, pipeline: Definition) -> None:
+def check_definition(lake: Lake, definition: Definition) -> None:
     """Raise an error where a definition's tables are of another meaning, or of a former shape.
 
     It is `OtherDefinitionError` of the one, and of the other `FormerShapeError`: they lack columns that accumulators
     need (`lake.change.widening`). Who reads no accumulator checks the meaning alone (`check_meaning`).
     """
-    check_meaning(lake, pipeline)
-    for contract in kept_by(lake, pipeline):
+    check_meaning(lake, definition)
+    for contract in kept_by(lake, definition):
         if missing := lacking(contract, lake.table(contract.table)):
             raise FormerShapeError(
                 f"{contract.table} has no column {', '.join(one.name for one in missing)}: it was made by an earlier "
@@ -72,19 +72,19 @@ def check_definition(lake: Lake, pipeline: Definition) -> None:
             )
 
 
-def check_meaning(lake: Lake, pipeline: Definition) -> None:
+def check_meaning(lake: Lake, definition: Definition) -> None:
     """Raise `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
 
     The meaning of a later stage includes the meanings of the stages before it.
     """
-    table = ledger_name(pipeline.name)
+    table = ledger_name(definition.name)
     if lake.has(table):
         found = lake.head(table).properties.get("fingerprint")
-        if found != pipeline.fingerprint:
+        if found != definition.fingerprint:
             mend = "give the changed definition another name, or undo the change"
-            if not isinstance(pipeline, Windowless):
+            if definition.windowed:
                 mend = f"see what the change means with `tailrace plan` and make it so with `tailrace apply`, {mend}"
             raise OtherDefinitionError(
                 f"{table} holds the results of a definition with another meaning (fingerprint {found}, this one has "
-                f"{pipeline.fingerprint}): {mend}"
+                f"{definition.fingerprint}): {mend}"
             )

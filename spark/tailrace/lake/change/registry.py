@@ -12,27 +12,17 @@ import uuid
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.trimming import Trimming
-from tailrace.lake.schema.contracts import Column, Contract
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.lake.schema.computation_tables import registry_contract
+from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.model.definition.chain import chain
 from tailrace.model.definition.computation import Computation
-
-
-def registry_contract(name: str) -> Contract:
-    """Declare the table of a registry's claims: each id with its event time once. Append only."""
-    columns = {
-        "id": Column("string", "what is claimed, as text", required=True),
-        "event_time": Column("timestamp", "when it happened: the same id at another time is another", required=True),
-        "claimant": Column("string", "whose it is: the namespace and the computation", required=True),
-        "epoch": Column("bigint", "the claimant's epoch that claimed it", required=True),
-    }
-    doc = f"what counts once of all that is produced with registry {name}, and whose it is"
-    return Contract(name, doc, columns, partition_by=("day(event_time)",), key=("id", "event_time"))
+from tailrace.model.definition.definition import Definition
 
 
 def registry_contracts(definition: Definition) -> list[Contract]:
     """Declare the registries of a definition and of the definitions that it reads."""
-    once = (one.once for one in chain(definition) if isinstance(one, Computation))
-    return [registry_contract(one.registry) for one in once if one is not None]
+    return [one for stage in chain(definition) if (one := tables_of(stage).registry) is not None]
 
 
 class Registry:

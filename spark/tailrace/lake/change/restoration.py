@@ -23,11 +23,11 @@ from tailrace.lake.commit.range_replacement import Replaced
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 
 TAG = "restored_"
 """The prefix of the tags of the snapshots that tables went back from, and of the answers to go back to."""
@@ -80,7 +80,7 @@ def restore(
     stages = list({stage.name: stage for one in definitions for stage in chain(one)}.values())
     for stage in stages:
         check_definition(lake, stage)
-        if isinstance(stage, Pipeline):
+        if tables_of(stage).answers is not None:
             settle(lake, stage.name)
     sources = dict.fromkeys(source.name for one in definitions for source in one.sources) if log else {}
     logs = [table for source in sources for table in (source, rejected_name(source))]
@@ -104,12 +104,12 @@ def restore(
 
 
 def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason: str | None) -> Restored:
-    cut = _cut(lake, lease.table, epoch)
-    if isinstance(stage, Computation):
+    cut, own = _cut(lake, lease.table, epoch), tables_of(stage)
+    if own.runs is None:
         return _gone_back(lake, lease, cut, None)
     runs, note = Runs(lake, stage), f"back to epoch {epoch}" + (f": {reason}" if reason else "")
     run = runs.start("restore", BEGINNING, END_OF_TIME, log_epoch=cut.epoch, reason=note)
-    answered = isinstance(stage, Pipeline) and lake.has(stage.name)
+    answered = own.answers is not None and lake.has(stage.name)
     if cut.before > epoch and answered:
         lake.name(stage.name, f"{TAG}{run.generation}", _answers_until(lake, stage.name, cut))
     found = _gone_back(lake, lease, cut, run)

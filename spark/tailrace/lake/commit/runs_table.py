@@ -16,7 +16,7 @@ from tailrace.lake.schema.contracts import runs_contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Definition
 
 HIGHEST = "generation"
 """The property of the table's commits with the highest generation in the table."""
@@ -47,10 +47,10 @@ def gone_back_to(reason: str | None) -> int:
 
 @dataclass(frozen=True)
 class Runs:
-    """The table of runs of a pipeline."""
+    """The table of runs of a definition."""
 
     lake: Tables
-    pipeline: Ranged
+    pipeline: Definition
 
     @property
     def table(self) -> str:

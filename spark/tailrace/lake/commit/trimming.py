@@ -12,9 +12,9 @@ from tailrace.lake.commit.archive import archive
 from tailrace.lake.commit.readers import STAMP, needed_of
 from tailrace.lake.commit.retention import surplus
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.definition import Definition
 
 LEFT = 5
 """Trimming leaves one in so many of the most snapshots that a table may have."""
@@ -56,6 +56,6 @@ class Trimming:
 
 
 def ledger_trimming(lake: Lake, definition: Definition) -> Trimming:
-    """Return the trimming of a definition's ledger, which a pipeline's answers follow."""
-    readers = [(definition.name, STAMP)] if isinstance(definition, Pipeline) else []
-    return Trimming(lake, ledger_name(definition.name), *readers)
+    """Return the trimming of a definition's ledger, which the table of its answers follows, where it has one."""
+    answers = tables_of(definition).answers
+    return Trimming(lake, ledger_name(definition.name), *([] if answers is None else [(answers.table, STAMP)]))

@@ -12,9 +12,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
 from tailrace.lake.catalog.lake import Lake, head_of
-from tailrace.lake.schema.contracts import LATE, PANE, key_columns
+from tailrace.lake.schema.contracts import LATE, PANE
 from tailrace.lake.schema.filters import after, among, equal, every, up_to
 from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.lake.schema.pipeline_tables import key_columns
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.base.types import INTEGERS, decimal_parts

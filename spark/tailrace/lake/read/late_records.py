@@ -18,8 +18,9 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.column_groups import SPAN, VERSION
-from tailrace.lake.schema.contracts import LATE, ledger_contract
+from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import after, equal, every, up_to
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.table_names import runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.join import Join

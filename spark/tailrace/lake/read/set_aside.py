@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit
-from tailrace.lake.schema.column_groups import JOIN_PLACE, SOURCE
 from tailrace.lake.schema.contracts import REJECTED
 from tailrace.lake.schema.filters import begins, equal, every
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.join import Join
-from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.definition.record_steps import Place, Reasons, SetAside, own_steps
+from tailrace.model.definition.definition import Definition
+from tailrace.model.definition.record_steps import Place
 from tailrace.model.logs.derived_logs import Panes
 
 WHY = "set aside: "
@@ -30,28 +26,18 @@ def with_set_aside(lake: Lake, definition: D) -> D:
 
     Of a later stage, the stages before it do.
     """
-    if isinstance(definition, Pipeline) and isinstance(definition.log, Panes):
-        before = with_set_aside(lake, definition.log.of)
-        if before is definition.log.of:
+    if isinstance(definition.log, Panes):
+        earlier = with_set_aside(lake, definition.log.of)
+        if earlier is definition.log.of:
             return definition
-        return replace(definition, log=replace(definition.log, of=before))
+        return cast("D", replace(cast("Any", definition), log=replace(definition.log, of=earlier)))
     found = set_aside(lake, definition)
-    return cast("D", rejecting(definition, found)) if found else definition
+    return definition.with_set_aside(found) if found else definition
 
 
 def suits(definition: Definition) -> bool:
     """Tell whether records can be set aside of a definition: they have places, and none is taken back by another."""
     return not any(log.takes_back for log in definition.log.parts)
-
-
-def rejecting(definition: Definition, reasons: Reasons) -> Definition:
-    """Have a definition reject these records before anything else, in place of those that it rejected so."""
-    if isinstance(definition, Computation | Join):
-        # The class of a computation is its user's: only it knows how to make one.
-        made = copy.copy(definition)
-        object.__setattr__(made, "set_aside", reasons)
-        return made
-    return replace(definition, each=(SetAside(reasons), *own_steps(definition.each)))
 
 
 def set_aside(lake: Lake, definition: Definition) -> dict[Place, str]:
@@ -64,13 +50,8 @@ def set_aside(lake: Lake, definition: Definition) -> dict[Place, str]:
         return {}
     found = dict[Place, str]()
     where = every(equal("kind", REJECTED), begins("reason", WHY))
-    for columns in _places(definition):
+    for columns in tables_of(definition).places:
         names = (*columns, "reason")
         rows = lake.table(ledger).scan(row_filter=where, selected_fields=names).to_arrow().select(names).to_pylist()
         found |= {Place(*list(row.values())[:3]): row["reason"] for row in rows if row[names[0]] is not None}
     return found
-
-
-def _places(definition: Definition) -> list[tuple[str, ...]]:
-    """Name the columns of a ledger that have a rejected record's place: of a join those of each side."""
-    return [*JOIN_PLACE.values()] if isinstance(definition, Join) else [SOURCE]

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import LEDGER
-from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 
 HEADING = "# Printed from the contracts by `tailrace tables sources`: edit those.\n"
 
@@ -42,8 +43,8 @@ def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract
         if read:
             of = (logs[contract.table],) if owner is None else owner.sources
             meta["clock"] = "records" if all(log.arrival_time is not None for log in of) else "wall"
-        if isinstance(owner, Pipeline) and contract.table.endswith(LEDGER):
-            meta |= {"mode": owner.how.value, "key": list(owner.key), "results": list(owner.answer_columns)}
+        if owner is not None and contract.table.endswith(LEDGER):
+            meta |= tables_of(owner).meta
         config: dict[str, Any] = {"meta": meta}
         if read:
             config |= {

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 
-from tailrace.lake.schema.contracts import (
-    Column,
-    Contract,
-    answer_contract,
-    ledger_of,
-    log_contract,
-    rejected_contract,
-    runs_contract,
-)
+from tailrace.lake.schema.computation_tables import computation_tables
+from tailrace.lake.schema.contracts import Column, Contract, DefinitionTables, log_contract, rejected_contract
+from tailrace.lake.schema.join_tables import join_tables
+from tailrace.lake.schema.map_tables import map_tables
+from tailrace.lake.schema.pipeline_tables import pipeline_tables
 from tailrace.lake.schema.table_names import LEDGER, complete_name, ledger_name, rejected_name, signals_name
-from tailrace.model.definition.chain import Definition, Windowless, chain, keeping_answers
+from tailrace.model.definition.chain import chain, keeping_answers
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Definition, KindError
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 
 
+@singledispatch
+def tables_of(definition: Definition) -> DefinitionTables:
+    """Declare the tables that a definition has by its kind, beside the tables of its logs."""
+    raise KindError("declaration of tables", definition)
+
+
+tables_of.register(Pipeline, pipeline_tables)
+tables_of.register(Map, map_tables)
+tables_of.register(Join, join_tables)
+tables_of.register(Computation, computation_tables)
+
+
 def contracts(definition: Definition) -> list[Contract]:
     """Declare every table that a definition and its log own; a definition that reads another has no log of its own."""
-    logs = [log for log in definition.log.parts if log.landed]
+    logs, own = [log for log in definition.log.parts if log.landed], tables_of(definition)
     landed = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
-    if isinstance(definition, Pipeline) and definition.when.signals():
-        landed += map(signals_contract, definition.sources)
-    landed += [complete_contract(log) for log in logs if not log.strategy.follows_records]
-    landed.append(ledger_of(definition))
-    if isinstance(definition, Computation):
-        return landed
-    answers = [] if isinstance(definition, Windowless) else [answer_contract(definition)]
-    return [*landed, *answers, runs_contract(definition)]
+    signals = map(signals_contract, definition.sources) if own.signals else ()
+    complete = [complete_contract(log) for log in logs if not log.strategy.follows_records]
+    made = (own.ledger, own.answers, own.runs)
+    return [*landed, *signals, *complete, *(one for one in made if one is not None)]
 
 
 def signals_contract(log: Log) -> Contract:
@@ -83,12 +91,10 @@ def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda 
     An earlier stage's answers are left out unless they are asked for, or their table is `there` already.
     """
     made: dict[str, Contract] = {}
-    own, wanted = (
-        {stage.name for stage in chain(definition) if isinstance(stage, Pipeline)},
-        keeping_answers([definition]),
-    )
+    wanted = keeping_answers([definition])
     for stage in chain(definition):
         for contract in (*contracts(stage), *archives(stage)):
-            if contract.table not in own or contract.table in wanted or there(contract.table):
+            # The table of a stage's answers has the stage's name.
+            if contract.table != stage.name or contract.table in wanted or there(contract.table):
                 made.setdefault(contract.table, contract)
     return list(made.values())

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.model.base.time import days, duration
-from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import BoundedDisorder
@@ -58,7 +57,7 @@ def reach_of_windows(where: Windowing) -> int | None:
 
 def reach_of_log(log: Log) -> int | None:
     """Return how far the event times of an epoch of a log lie apart, in microseconds; None where nobody can tell."""
-    if isinstance(log, Panes) and isinstance(log.of, Pipeline):
+    if isinstance(log, Panes):
         return reach_of_windows(log.of.where)
     if isinstance(log, Productions):
         return _farthest(reach_of_log(part) for part in log.of.log.parts)

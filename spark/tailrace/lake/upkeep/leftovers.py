@@ -19,10 +19,9 @@ from tailrace.lake.catalog.lake import MAIN, Head, Lake, head_of, lineage, ref_o
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.lease import LENDER, TOKEN
 from tailrace.lake.commit.pins import pinned_at
-from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.metadata.commit_times import EARLIEST
 from tailrace.lake.schema.table_names import RESTING
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.definition import Definition
 
 _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
@@ -34,8 +33,8 @@ _ALONE = re.compile(r"(?:follow|claim)_\w+")
 def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timedelta) -> list[str]:
     """List the branches and tags of a loaded table that nobody uses any more.
 
-    `runs` are the pipeline's runs by their id, `now` is in milliseconds, and `after` is the age from which on a pin, a
-    run or a branch that main left behind counts as dead.
+    `runs` are the definition's runs by their id, and `now` is in milliseconds. From age `after` on, a pin, a run and a
+    branch that main left behind count as dead.
     """
     before = now - after // timedelta(milliseconds=1)
     head = head_of(table)
@@ -69,19 +68,13 @@ def _superseded(table: Table, branch: str) -> float:
     return at.timestamp_ms if at else float("inf")
 
 
-def leftover_tables(lake: Lake, pipeline: Pipeline, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
-    """List those of the given tables that replays and streams of a pipeline left behind when they died.
+def leftover_tables(lake: Lake, definition: Definition, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
+    """List which of some tables replays and streams of a definition left behind when they died.
 
     A stream that runs, but has not changed its resting windows for so long, restores them from the ledger.
     """
     before = now - after // timedelta(milliseconds=1)
-    name = re.compile(rf"{pipeline.name}__(?:replay|{RESTING}|replay_{RESTING})_[0-9a-f]{{8}}")
+    name = re.compile(rf"{definition.name}__(?:replay|{RESTING}|replay_{RESTING})_[0-9a-f]{{8}}")
     return [
         one for one in tables if name.fullmatch(one) and EARLIEST <= lake.table(one).metadata.last_updated_ms < before
     ]
-
-
-def runs_of(lake: Lake, pipeline: Pipeline) -> dict[str, Run]:
-    """Return the runs of a pipeline by their id, as their latest rows have them."""
-    runs = Runs(lake, pipeline)
-    return {one.run: one for one in runs.all()} if lake.has(runs.table) else {}

@@ -14,16 +14,16 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import MAIN, Lake, ref_of
-from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.readers import STAMP, needed_of
 from tailrace.lake.commit.retention import Going, expired
+from tailrace.lake.commit.runs_table import runs_named
 from tailrace.lake.schema.contracts import Contract
-from tailrace.lake.schema.owned_tables import archives, complete_contract, contracts, signals_contract
-from tailrace.lake.schema.table_names import ledger_name, rejected_name
-from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables, runs_of
+from tailrace.lake.schema.owned_tables import archives, complete_contract, contracts, signals_contract, tables_of
+from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
+from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
 from tailrace.lake.upkeep.rewriting import partition_of
-from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 
 TOGETHER = 5
 """The number of small files in a partition, or of delete files in a table, from which on they are written together."""
@@ -45,14 +45,14 @@ Reader = tuple[str, str]
 
 @dataclass(frozen=True)
 class UpkeepTable:
-    """A table that is maintained.
+    """A table that is maintained. `stage` is the definition that it is of; None of a table of a log.
 
     `readers` are the tables whose last commits say up to which snapshot they have read this one, each with the name of
     the property that says so; `archived` says that this table's commits are wanted when their snapshots have expired.
     """
 
     contract: Contract
-    pipeline: Pipeline | None = None
+    stage: Definition | None = None
     readers: tuple[Reader, ...] = ()
     archived: bool = False
 
@@ -118,16 +118,16 @@ def upkeep_tables(lake: Lake, definition: Definition) -> list[UpkeepTable]:
 
 
 def _upkeep_table(stage: Definition, contract: Contract) -> UpkeepTable:
-    name, pipeline = stage.name, stage if isinstance(stage, Pipeline) else None
-    if contract.table == ledger_name(name):
-        return UpkeepTable(contract, pipeline, ((name, STAMP),) if pipeline else (), archived=True)
+    if contract.table == ledger_name(stage.name):
+        followed = tables_of(stage).answers is not None
+        return UpkeepTable(contract, stage, ((stage.name, STAMP),) if followed else (), archived=True)
     logs = [log.name for log in stage.sources]
     if any(contract.table in (log, rejected_name(log)) for log in logs):
         return UpkeepTable(contract, archived=True)
     for log in logs:
         if (seen := _SEEN.get(contract.table.removeprefix(log))) is not None:
             return UpkeepTable(contract, readers=((log, seen),))
-    return UpkeepTable(contract, pipeline)
+    return UpkeepTable(contract, stage)
 
 
 def planned(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:
@@ -137,15 +137,16 @@ def planned(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:
     """
     lake.table(ledger_name(definition.name))
     names = lake.tables
-    stages = [stage for stage in chain(definition) if isinstance(stage, Pipeline)]
     after = lake.settings.keep_leftovers
-    leftovers = (one for stage in stages for one in leftover_tables(lake, stage, names, now, after))
+    leftovers = (one for stage in chain(definition) for one in leftover_tables(lake, stage, names, now, after))
     return UpkeepPlan(tuple(need(lake, one, now) for one in upkeep_tables(lake, definition)), tuple(sorted(leftovers)))
 
 
 def need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     """Find the maintenance that one table needs; `now` is in milliseconds."""
-    runs: dict[str, Run] = runs_of(lake, table.pipeline) if table.pipeline else {}
+    runs = {}
+    if table.stage is not None and lake.has(runs_name(table.stage.name)):
+        runs = {one.run: one for one in runs_named(lake, table.stage.name)}
     # The readers' places are read before the table: readers only go forward meanwhile.
     needed = needed_snapshots(lake, table)
     loaded = lake.table(table.name)

@@ -7,6 +7,7 @@ class and by its entries.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tailrace.model.base.errors import TailraceError
@@ -15,6 +16,7 @@ from tailrace.model.logs.derived_logs import Panes, Productions
 if TYPE_CHECKING:
     from typing import Self
 
+    from tailrace.model.definition.record_steps import Reasons
     from tailrace.model.logs.log import Log
 
 
@@ -62,6 +64,13 @@ class Definition:
     def before(self) -> tuple[Any, ...]:
         """The definitions whose panes or productions this one reads; none where it reads logs of sources alone."""
         return tuple(log.of for log in self.log.parts if isinstance(log, Panes | Productions))
+
+    def with_set_aside(self, reasons: Reasons) -> Self:
+        """Return the definition that rejects these records before anything else, and no others that were set aside."""
+        # The class may be a user's, and only the user knows how to make one.
+        made = copy.copy(self)
+        object.__setattr__(made, "set_aside", reasons)
+        return made
 
 
 class Ranged(Definition):

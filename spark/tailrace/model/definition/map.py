@@ -7,10 +7,10 @@ output comes in the record's own epoch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from tailrace.model.base.conditions import Condition
 from tailrace.model.base.errors import DefinitionError
@@ -21,7 +21,9 @@ from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.record_steps import (
     ElementWise,
     Prepared,
+    Reasons,
     Record,
+    SetAside,
     columns_after,
     meets,
     own_steps,
@@ -85,6 +87,9 @@ class Map(Windowless):
         """Take a record of the log through the steps, and leave out the results that do not meet `keep`."""
         made, reasons = taken_through(self.each, record, self.log.columns)
         return Prepared([one for one in made if meets(self.keep, one, self.columns)], reasons)
+
+    def with_set_aside(self, reasons: Reasons) -> Self:
+        return replace(self, each=(SetAside(reasons), *own_steps(self.each)))
 
     @property
     def meaning(self) -> dict[str, Any]:

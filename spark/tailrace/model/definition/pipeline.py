@@ -8,11 +8,11 @@ a whole: a definition that makes no sense is refused with every fault at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition
@@ -25,7 +25,16 @@ from tailrace.model.combiners.retraction import taking_back
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.fingerprint import FOLLOWS, digest, of_log
 from tailrace.model.definition.map import Map
-from tailrace.model.definition.record_steps import ElementWise, Prepared, columns_after, meets, own_steps, taken_through
+from tailrace.model.definition.record_steps import (
+    ElementWise,
+    Prepared,
+    Reasons,
+    SetAside,
+    columns_after,
+    meets,
+    own_steps,
+    taken_through,
+)
 from tailrace.model.definition.source_text import written
 from tailrace.model.definition.validation import pipeline_faults
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
@@ -295,6 +304,9 @@ class Pipeline(Ranged):
     def type_of(self, combiner: Combiner) -> str | None:
         """Find the type of the column that a combiner reads; None if it reads none."""
         return None if combiner.column is None else self.columns[combiner.column]
+
+    def with_set_aside(self, reasons: Reasons) -> Self:
+        return replace(self, each=(SetAside(reasons), *own_steps(self.each)))
 
     @property
     def meaning(self) -> dict[str, Any]:

@@ -24,7 +24,9 @@ import tailrace
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.events import Noted
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import Contract, Shape, answer_contract, ledger_of, log_contract, rejected_contract
+from tailrace.lake.schema.contracts import Contract, Shape, log_contract, rejected_contract
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
@@ -141,9 +143,9 @@ class Lineage:
     def _written(self, stage: Definition) -> list[Contract]:
         """Return the contracts of the stage's own tables that a run of the stage writes."""
         if not isinstance(stage, Pipeline):
-            return [ledger_of(stage)]
+            return [tables_of(stage).ledger]
         answered = self.subject.answered(Lake(self.subject.settings))
-        return [ledger_of(stage), *([answer_contract(stage)] if stage in answered else [])]
+        return [tables_of(stage).ledger, *([answer_contract(stage)] if stage in answered else [])]
 
     def _emit(
         self, state: str, run: str, job: str, processing: str, facets: dict[str, RunFacet],

@@ -18,7 +18,7 @@ from tailrace.fold.fold import EpochResult
 from tailrace.lake.catalog.events import UNREAD, FolderLooked, Followed, NearName, Noted, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.contracts import ledger_contract
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Ranged

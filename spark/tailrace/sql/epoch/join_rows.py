@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tailrace.lake.schema.column_groups import JOIN_PLACE
-from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED, join_contract, spark_type
+from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED, spark_type
+from tailrace.lake.schema.join_tables import join_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.join import Join

@@ -7,7 +7,8 @@ has something to do, and what its timers hold. Of a key at rest nothing else is 
 from __future__ import annotations
 
 from tailrace.lake.schema.column_groups import SOURCE
-from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, computation_contract, spark_type
+from tailrace.lake.schema.computation_tables import computation_contract
+from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, spark_type
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import EVENT, PROCESSING
 from tailrace.model.logs.log import PANE_TIME

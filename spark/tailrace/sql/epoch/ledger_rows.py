@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import (
-    LATE,
-    PANE,
-    PARTIAL,
-    REJECTED,
-    key_columns,
-    ledger_contract,
-    predecessor_shape,
-    spark_type,
-)
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED, spark_type
+from tailrace.lake.schema.pipeline_tables import key_columns, ledger_contract, predecessor_shape
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import partial, reduce
 
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import predecessor_shape, spark_type
+from tailrace.lake.schema.contracts import spark_type
+from tailrace.lake.schema.pipeline_tables import predecessor_shape
 from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tailrace.lake.schema.contracts import OPEN, PANE, PRODUCTION, ledger_contract, spark_type
+from tailrace.lake.schema.contracts import OPEN, PANE, PRODUCTION, spark_type
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch import part_columns
 from tailrace.sql.query_shapes import filled

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.lake.schema.contracts import PRODUCTION, REJECTED, map_contract, spark_type
+from tailrace.lake.schema.contracts import PRODUCTION, REJECTED, spark_type
+from tailrace.lake.schema.map_tables import map_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.model.logs.log import PANE_TIME

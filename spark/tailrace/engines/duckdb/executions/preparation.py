@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.python.each_calls import caller
-from tailrace.lake.schema.contracts import ledger_of, shape_of
+from tailrace.lake.schema.contracts import shape_of
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Ranged
@@ -48,7 +49,7 @@ class Stepping:
 
     def __init__(self, connection: Connection, definition: Ranged, steps: Steps | None = None) -> None:
         self.connection, self.definition, self._steps = connection, definition, steps or self._own_steps
-        self.schema: pa.Schema = iceberg_schema(ledger_of(definition)).as_arrow()
+        self.schema: pa.Schema = iceberg_schema(tables_of(definition).ledger).as_arrow()
         self._own = f"tailrace_{definition.name}_{uuid.uuid4().hex[:8]}"
         self._names = {"bundle": Relation(f"{self._own}_bundle")}
 

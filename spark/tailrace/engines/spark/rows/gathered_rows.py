@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from tailrace.engines.spark.executions.execution import Stepped
 from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import ledger_contract
+from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.terms import Relation
 

@@ -20,8 +20,8 @@ from tailrace.lake.read.wanted_records import (
     find_in_logs,
     place_text,
 )
-from tailrace.lake.schema.contracts import key_columns, ledger_contract
 from tailrace.lake.schema.filters import Filter
+from tailrace.lake.schema.pipeline_tables import key_columns, ledger_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
