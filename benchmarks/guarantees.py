@@ -270,7 +270,7 @@ def beside(task: Task) -> Outcome:
 def backfills(lake: Path) -> None:
     """Backfill the intervals that are closed, each on its own, and say how long all of it took."""
     from benchmarks.data import WINDOW
-    from tailrace.backfill.pipeline_backfill import backfill
+    from tailrace.backfill.backfill import backfill
     from tailrace.model.base.time import instant
 
     started = time.perf_counter()

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from benchmarks.compare import SCHEMA
 from benchmarks.data import BEGIN, COLUMNS, DISORDER, WARM, WINDOW, Views
 from benchmarks.measure import Outcome, Task, cpu_seconds, serve
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.spark.session import open_session

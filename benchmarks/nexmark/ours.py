@@ -18,7 +18,7 @@ from benchmarks.ours import deploy, run_stream
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.map import Map
 from tailrace.model.base.time import END_OF_TIME, instant
-from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.engines.spark.session import open_session
 
 WARM = 2

@@ -39,7 +39,7 @@ from tailrace import (
     hours,
     minutes,
 )
-from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
+from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.choose import Engine
 from tailrace.lake.catalog.lake import Lake

@@ -27,7 +27,7 @@ from tailrace import (
     Sum,
     minutes,
 )
-from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.engines.spark import cluster
 from tailrace.engines.spark.workers import worker_queries
 from tailrace.lake.catalog.lake import Lake

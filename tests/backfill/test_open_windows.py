@@ -21,7 +21,7 @@ from tailrace import (
     Sum,
     minutes,
 )
-from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
+from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.engines.batch import run_engine
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.spark import cluster

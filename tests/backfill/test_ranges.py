@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import OwnWindows
-from tailrace.backfill import range_records, shared_answers
-from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
-from tailrace.backfill.shared_answers import Shared
+from tailrace.backfill import range_answers
+from tailrace.backfill.backfill import backfill, backfill_stages
+from tailrace.backfill.range_answers import RangeAnswers
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.transactions import committing
@@ -58,7 +58,7 @@ def streamed(spark: SparkSession, settings: Settings, folder: Path, pipeline: Pi
     return lake
 
 
-def answered(shared: Shared, stage: Pipeline, first: int, last: int, epoch: int = 99) -> Answers:
+def answered(shared: RangeAnswers, stage: Pipeline, first: int, last: int, epoch: int = 99) -> Answers:
     rows = shared.session.rows(shared.answers(stage, epoch, first, last))
     return {
         (tuple(row[name] for name in stage.key), Window(row["window_start"], row["window_end"])): {
@@ -95,7 +95,8 @@ def test_V5_a_range_has_the_answers_that_all_of_the_log_gives_its_windows(
     assert longest > 5 * pipeline.stages[0].where.reach, "the data has sessions that begin long before they end"
     for _ in range(3):
         first, last = sorted(instant(START) + chance.randrange(-60, 500) * SECOND for _ in range(2))
-        with closing(open_(plain, lake)) as session, closing(Shared(session, pipeline, first, last + 1)) as shared:
+        with closing(open_(plain, lake)) as session:
+            shared = RangeAnswers(session, pipeline, first, last + 1)
             for stage in pipeline.stages:
                 within = {at: found for at, found in whole[stage.name].items() if first <= at[1].timestamp <= last}
                 assert answered(shared, stage, first, last + 1) == within, (first, last)
@@ -115,7 +116,8 @@ def test_V5_fixed_windows_of_a_range_have_all_of_their_records_as_of_any_epoch_a
         first, last = (instant(START) + chance.randrange(-600, 600) * SECOND + chance.randrange(3) for _ in range(2))
         first, last = min(first, last), max(first, last) + chance.choice([1, 10**10])
         by_then = batch(FIXED, RECORDS[: 100 * (epoch + 1)])
-        with closing(open_(plain, lake)) as session, closing(Shared(session, FIXED, first, last)) as shared:
+        with closing(open_(plain, lake)) as session:
+            shared = RangeAnswers(session, FIXED, first, last)
             within = {at: found for at, found in by_then.items() if first <= at[1].timestamp < last}
             assert answered(shared, FIXED, first, last, epoch) == within, (epoch, first, last)
 
@@ -142,14 +144,14 @@ def test_bounds_hold_for_every_row_of_files_and_are_not_known_where_a_row_has_no
 def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, records = list[int](), range_records.records
+    asked, records = list[int](), range_answers.range_records
 
     def seen(answering: Any, first: int, last: int, epoch: int) -> str:
         asked.append(last)
         return records(answering, first, last, epoch)
 
     lake = streamed(plain, settings, tmp_path / "landing", VISITS)
-    monkeypatch.setattr(shared_answers, "records", seen)
+    monkeypatch.setattr(range_answers, "range_records", seen)
     closed = VISITS.closed_until(lake.head("visits__ledger").number("watermark"))
     runs = backfill(lake, VISITS, instant(START), dry_run=True)
     assert len(runs) == 2, "closed windows and open ones"
@@ -159,7 +161,7 @@ def test_a_run_of_closed_windows_reads_the_log_no_further_than_they_reach(
 def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stage(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, records = list[Pipeline](), range_records.records
+    asked, records = list[Pipeline](), range_answers.range_records
 
     def counted(answering: Any, *bounds: int) -> str:
         asked.append(answering.pipeline)
@@ -167,7 +169,7 @@ def test_what_a_stage_answers_is_computed_once_for_its_own_run_and_the_next_stag
 
     streamed(plain, settings, tmp_path / "landing", BILLS)
     lake = Lake(settings.model_copy(update={"engine": "spark"}))
-    monkeypatch.setattr(shared_answers, "records", counted)
+    monkeypatch.setattr(range_answers, "range_records", counted)
     until = min(stage.closed_until(lake.head(f"{stage.name}__ledger").number("watermark")) for stage in BILLS.stages)
     found = backfill_stages(lake, BILLS, instant(START) - 10**10, until)
     assert [stage.name for stage, _ in found] == ["visits", "bills"]

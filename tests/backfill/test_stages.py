@@ -27,7 +27,8 @@ from tailrace import (
     Sum,
     minutes,
 )
-from tailrace.backfill.pipeline_backfill import BackfillError, backfill, backfill_stages
+from tailrace.backfill.backfill import backfill, backfill_stages
+from tailrace.backfill.result import BackfillError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.context import Context

@@ -19,10 +19,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-import tailrace.backfill.pipeline_backfill as spark_backfill
+import tailrace.backfill.backfill as spark_backfill
 import tailrace.stream.landing_stream as spark_stream
 import tailrace.verify.pipeline_audit as spark_audit
-from tailrace.backfill.pipeline_backfill import Backfilled, BackfillError
+from tailrace.backfill.result import Backfilled, BackfillError
 from tailrace.cli.commands.run import stream
 from tailrace.cli.main import app
 from tailrace.cli.runtime.command_list import COMMANDS

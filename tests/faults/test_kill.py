@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.cli.runtime.definitions import load_ranged
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING

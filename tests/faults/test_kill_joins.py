@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Join, Pipeline
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.plan.loader import load, load_ranged

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import AfterWatermark, Collect, Count, Fixed, Log, Pipeline, hours
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb import session
 from tailrace.engines.duckdb.database.connection import EngineError, connect

@@ -31,7 +31,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake

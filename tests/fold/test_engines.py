@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Every, Fixed, Log, Pipeline, Sessions, Sum, seconds
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import Bounds
 from tailrace.engines.protocol import Side
 from tailrace.engines.spark.driver_side import DriverSide

@@ -28,7 +28,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.fold.fold_group import FoldGroup

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Map, Match, Pipeline, Sum, seconds
-from tailrace.backfill.pipeline_backfill import backfill, backfill_stages
+from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.fold.fold_engines import Sides
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from benchmarks.nexmark.answers import Events, differences
 from benchmarks.nexmark.queries import COLUMNS, Query, Row, beside, query
 from benchmarks.ours import deploy
-from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import LATE, REJECTED

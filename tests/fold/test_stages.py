@@ -30,7 +30,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake, lineage, properties_of
 from tailrace.lake.read.late_records import late_report

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Log, Pipeline, SparkColumns, SparkFrame, Sum, minutes
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.spark.executions.preparation import StepError
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake

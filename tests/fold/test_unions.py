@@ -31,7 +31,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.restoration import restore
 from tailrace.model.base.time import BEGINNING, END_OF_TIME

@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.ingest.framed import schema_registry
 from tailrace.ingest.framed.protobuf_bodies import compiled
 from tailrace.ingest.framed.schema_registry import RegisteredSchema

@@ -35,7 +35,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.cli import main
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake

@@ -41,7 +41,7 @@ from tailrace import (
     hours,
     minutes,
 )
-from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.names import RESERVED, RESERVED_KEYS
 from tailrace.model.base.time import BEGINNING

@@ -28,7 +28,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.spark.executions import per_key
 from tailrace.engines.spark.executions.per_key import PerKey
 from tailrace.engines.spark.executions.resting_state import split_state

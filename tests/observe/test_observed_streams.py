@@ -17,7 +17,8 @@ from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, R
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, days, hours, minutes
-from tailrace.backfill.pipeline_backfill import Backfilled, backfill
+from tailrace.backfill.backfill import backfill
+from tailrace.backfill.result import Backfilled
 from tailrace.cli.terminal.console import Output
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.ingest.sources import Files

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tailrace import ACCUMULATING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, hours
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.cli.main import app
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.stream_progress import StreamProgress

@@ -11,7 +11,7 @@ from hypothesis import assume, given, seed
 from hypothesis import strategies as st
 
 from tailrace import Count, Global
-from tailrace.backfill.pipeline_backfill import backfill_stages
+from tailrace.backfill.backfill import backfill_stages
 from tailrace.lake.change.generations import refused
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING

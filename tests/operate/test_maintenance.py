@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.ingest.landing import Landing
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import MAIN, Lake

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.change.migration import evolve_table
 from tailrace.lake.schema.contract_diff import changes
 from tailrace.lake.schema.contracts import Column, Contract, log_contract

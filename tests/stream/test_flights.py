@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.cli.runtime.definitions import load
 from tailrace.generate.flights import landing_cuts, write_files
 from tailrace.generate.flights import load as load_flights

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, Col, Count, Derive, Fixed, Log, Map, Max, OwnWindows, Pipeline, Sum, hours
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.pipeline_status import pipeline_status
 from tailrace.model.base.time import END_OF_TIME, instant

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.lake.catalog.lake import Lake

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Pipeline, Sum, minutes
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.table_protocol import MAIN
 from tailrace.lake.change.restoration import RestoreError, restore
 from tailrace.lake.commit.runs_table import Runs

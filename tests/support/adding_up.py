@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace import Computation, Join, Pipeline
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import Definition

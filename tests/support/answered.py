@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.chain import Definition, Ranged, chain
 from tailrace.model.definition.join import Join

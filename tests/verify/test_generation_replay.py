@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Pipeline, minutes
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING
 from tailrace.operate.changeover import apply

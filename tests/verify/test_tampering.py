@@ -36,7 +36,7 @@ from tailrace import (
     minutes,
     seconds,
 )
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.commit.epoch_properties import clock_properties
 from tailrace.lake.digests.commit_digest import DIGEST

@@ -9,12 +9,10 @@ partials in its own generation. The stream then reads its state anew from the le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tailrace.backfill.differences import OpenWindowsCorrected, correcting
-from tailrace.backfill.range_records import records
-from tailrace.backfill.range_run import WindowsRun
-from tailrace.backfill.result import BackfillError, Found, as_of
+from tailrace.backfill.range_answers import range_records
+from tailrace.backfill.range_run import Found, RangeRun, as_of
+from tailrace.backfill.result import BackfillError
 from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.batch.held_answers import held
@@ -22,7 +20,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.commit.branch import Branch
+from tailrace.lake.commit.answers_merge import Follows
 from tailrace.lake.commit.epoch_properties import ONWARD
 from tailrace.lake.commit.range_replacement import EndedRun, Replacing
 from tailrace.lake.schema.contracts import PARTIAL
@@ -49,45 +47,50 @@ def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
             )
 
 
-class Handover(WindowsRun):
+class Handover(RangeRun[Pipeline]):
     """The run of the windows that a stream can still reach."""
 
-    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int, closed: int) -> None:
-        super().__init__(session, pipeline, first, last)
+    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int, pinned: Head) -> None:
+        super().__init__(session, pipeline, first, last, pinned)
         self.answering = answering(session, pipeline)
-        self.ledger = ledger_name(pipeline.name)
         check_followers(self.lake, pipeline, last)
         # Windows that merge are corrected with those that they overlap, which may be beside the range.
+        closed = pipeline.closed_until(pinned.number("watermark"))
         self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)
 
-    def _head(self) -> Head:
+    def head(self) -> Head:
+        """Return the head of the ledger now, which goes on with the stream."""
         return self.lake.head(self.ledger)
 
-    def _tried(self, run: Run, head: Head) -> Found:
-        return self._computed(self._correcting(run, head), head)
-
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
+    def replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
+        """Replace the range on the stream's lease."""
         return replacing.open(run)
 
-    def compute(self, run: Run, pinned: Head) -> Found:
-        return self._computed(self._correcting(run, pinned))
+    def try_out(self, run: Run, head: Head) -> Found:
+        return self._found(self._correcting(as_of(run, head)), head.snapshot)
 
-    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        self.session.write(self._correcting(run, pinned).rows(found.different), branch, properties)
+    def differences(self, run: Run, pinned: Head) -> Found:
+        # On the stream's lease the newest state is the pinned one.
+        return self._found(self._correcting(as_of(run, pinned)), None)
 
-    def published(self, found: Found, snapshot: int) -> None:
-        self.follower.follow()
+    def rows(self, found: Found, written: BackfillVersion) -> Query:
+        return self._correcting(written).rows(found.different)
 
-    def _correcting(self, run: Run, pinned: Head) -> OpenWindowsCorrected:
-        return correcting(self.session, self.pipeline, as_of(run, pinned))
+    def followed(self, owner: str) -> Follows:
+        return self.session.follower(self.definition, owner)
 
-    def _computed(self, correction: OpenWindowsCorrected, head: Head | None = None) -> Found:
-        written, reached = correction.written, in_range(*self.reached)
+    def _correcting(self, written: BackfillVersion) -> OpenWindowsCorrected:
+        return correcting(self.session, self.definition, written)
+
+    def _found(self, correction: OpenWindowsCorrected, snapshot: int | None) -> Found:
+        pipeline, written, reached = self.definition, correction.written, in_range(*self.reached)
         computed = self.answering.batch(self._placed(written.epoch), reached)
-        state = self.session.materialized(Query(f"SELECT * FROM ({self._state(written, head)}) WHERE {reached}"))
-        answers = current(self.pipeline, held(self.session, self.pipeline))
+        ledger = self.session.table(self.ledger, equal("kind", PARTIAL), snapshot)
+        open_ = Rows(pipeline).within_reach(ledger, written.watermark)
+        state = self.session.materialized(Query(f"SELECT * FROM ({open_}) WHERE {reached}"))
+        answers = current(pipeline, held(self.session, pipeline))
         # A window whose records have all been taken back has a state, but no answer that could be.
-        without = "" if self.pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
+        without = "" if pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
         counted = self.session.counted(
             correction.corrected(computed, state, answers, reached, in_range(self.first, self.last)),
             {
@@ -105,12 +108,8 @@ class Handover(WindowsRun):
         Of a later stage they are the answers that it has read of the stage before it, and that stand: what a backfill
         corrected of those since, the stage reads with its next epoch.
         """
-        if self.pipeline.earlier is None:
-            return self.answering.placed(records(self.answering, *self.reached, epoch))
-        since = events_in(self.pipeline, self.reached[0])
-        return self.answering.placed(log_records.records(self.session, self.pipeline.log, epoch, since))
-
-    def _state(self, written: BackfillVersion, head: Head | None) -> Query:
-        """Write the SQL of the open windows in the ledger, as of its head's snapshot or, without a head, the newest."""
-        ledger = self.session.table(self.ledger, equal("kind", PARTIAL), None if head is None else head.snapshot)
-        return Rows(self.pipeline).within_reach(ledger, written.watermark)
+        pipeline = self.definition
+        if pipeline.earlier is None:
+            return self.answering.placed(range_records(self.answering, *self.reached, epoch))
+        since = events_in(pipeline, self.reached[0])
+        return self.answering.placed(log_records.records(self.session, pipeline.log, epoch, since))

@@ -7,84 +7,71 @@ given may be taken back, a range ends where the stream has done with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from functools import cached_property
 
-from tailrace.backfill.range_run import RowsRun, folded_head
-from tailrace.backfill.result import Backfilled, BackfillError, Found, as_of
+from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, RowsRun, folded_head
+from tailrace.backfill.result import BackfillError
 from tailrace.engines.batch import log_records
-from tailrace.engines.batch.run_engine import session_for
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.run_inputs import SeenRuns
 from tailrace.lake.schema.filters import Filter
-from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.joined_sides import SIDES
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
+from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Query, Relation, bracketed
 
 
-def backfill_join(
-    lake: Lake,
-    join: Join,
-    first: int,
-    last: int,
-    seen: Mapping[str, SeenRuns],
-    *,
-    reason: str | None = None,
-    dry_run: bool = False,
-    begun: Callable[[Session], None] = lambda session: None,
-    must: bool = True,
-) -> list[Backfilled]:
-    """Recompute the pairs that happened in `[first, last)`, in microseconds, as one run, which has seen these runs.
+class JoinBackfill(RangeBackfill[Join]):
+    """The backfill of a join, up to where its stream has done with the range."""
 
-    Where all of the range is still open to the stream there is no run, or with `must` a `BackfillError`, which is
-    raised where no stream has run yet, too.
-    """
-    pinned = folded_head(lake, join)
-    end = min(last, join.open_from(pinned.number("watermark", BEGINNING)))
-    if first >= end:
-        if not must:
+    @cached_property
+    def pinned(self) -> Head:
+        """The head of the ledger as of which the backfill begins."""
+        return folded_head(self.lake, self.definition)
+
+    @property
+    def end(self) -> int:
+        """Where the range ends that the stream has done with."""
+        return min(self.last, self.definition.open_from(self.pinned.number("watermark", BEGINNING)))
+
+    def check(self) -> None:
+        super().check()
+        if self.asked and self.first >= self.end:
+            raise BackfillError(
+                f"from {text(self.end)} on records of {self.definition.name} may still get a partner or be corrected, "
+                "which the stream sees to: pass an earlier --from, or wait"
+            )
+
+    def reads(self) -> list[tuple[str, Filter]]:
+        if self.first >= self.end:
             return []
-        raise BackfillError(
-            f"from {text(end)} on records of {join.name} may still get a partner or be corrected, which the stream "
-            "sees to: pass an earlier --from, or wait"
-        )
-    with session_for(lake, join, "backfill", read(lake, join, first, end)) as session:
-        begun(session)
-        return [JoinRun(session, join, first, end, pinned).run(reason, dry_run, seen)]
+        join, epoch = self.definition, self.pinned.number("epoch")
+        return log_records.read(self.lake, join.log, epoch, *_reached(join, self.first, self.end))
+
+    def runs(self, session: Session) -> list[tuple[Join, list[RangeRun[Join]]]]:
+        if self.first >= self.end:
+            return [(self.definition, [])]
+        return [(self.definition, [JoinRun(session, self.definition, self.first, self.end, self.pinned)])]
 
 
-def read(lake: Lake, join: Join, first: int, last: int) -> list[tuple[str, Filter]]:
-    """Return the tables that a range reads, each with the filter of the files that hold its records."""
-    epoch = lake.head(ledger_name(join.name)).number("epoch")
-    return log_records.read(lake, join.log, epoch, *_reached(join, first, last))
-
-
-class JoinRun(RowsRun):
+class JoinRun(RowsRun[Join]):
     """The run of a join over a range of event time."""
 
-    def __init__(self, session: Session, join: Join, first: int, last: int, pinned: Head) -> None:
-        super().__init__(session, join, first, last, pinned)
-        self.join = join
-
-    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        self.session.write(join_output.corrected(self.join, found.different, as_of(run, pinned)), branch, properties)
-
-    def _computed(self, epoch: int) -> Found:
-        session, join = self.session, self.join
+    def differences(self, run: Run, pinned: Head) -> Found:
+        session, join, epoch, within = self.session, self.definition, pinned.number("epoch"), self.within()
         records = log_records.records(session, join.log, epoch, *_reached(join, self.first, self.last))
         entries = {side: _entries(session, join, records, side) for side in SIDES}
         found = join_output.output(join, join_rows.finished(join, entries, self.pinned.number("watermark", BEGINNING)))
-        within = self._within()
         computed = Query(f"SELECT * FROM ({found}) WHERE {within}")
-        held = join_output.current(join, session.table(self.ledger, self._in_ledger()), within, until=epoch)
-        return self._counted(join_output.differences(join, computed, Query(f"SELECT * EXCEPT (epoch) FROM ({held})")))
+        held = join_output.current(join, session.table(self.ledger, self.in_ledger()), within, until=epoch)
+        return self.counted(join_output.differences(join, computed, Query(f"SELECT * EXCEPT (epoch) FROM ({held})")))
+
+    def rows(self, found: Found, written: BackfillVersion) -> Query:
+        return join_output.corrected(self.definition, found.different, written)
 
 
 def _entries(session: Session, join: Join, records: Relation, side: str) -> Relation:

@@ -1,152 +1,196 @@
-"""The skeleton of a run over a range: a dry run, or a run that is entered in the runs table, computed and published.
+"""A run over a range of one definition: what it computes and writes, from its entry in the table of runs to its end.
 
-A run that fails is noted as failed.
+`RangeBackfill` is the part of a kind of definition: the tables that a range reads, and the runs that it takes. A run
+that fails is noted as failed.
 """
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from tailrace.backfill.result import Backfilled, BackfillError, Found, draft, ended
+from pyiceberg.manifest import DataFile
+
+from tailrace.backfill.result import Backfilled, BackfillError
 from tailrace.engines.batch import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.change.widening import widen
 from tailrace.lake.commit.answers_merge import Follows, Unfollowed
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.range_replacement import COUNTS, EndedRun, Replacing
-from tailrace.lake.commit.run_inputs import SeenRuns, as_text
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Ranged, Windowless
-from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PANE_TIME
-from tailrace.sql.terms import ALWAYS, Condition, Query
+from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation
+
+D = TypeVar("D", bound=Ranged)
+W = TypeVar("W", bound=Windowless)
 
 
-class RangeRun(ABC):
-    """A run of one stage over `[first, last)`, on the session's engine; it implements what `Replacing` calls."""
+@dataclass(frozen=True)
+class Found:
+    """The differences that a run would write: a relation of its windows, each with its `change`, and counts by kind.
 
-    def __init__(self, session: Session, definition: Ranged, first: int, last: int) -> None:
+    Besides the counts that runs have, `held` counts the windows of the range that have an answer. Rows that are written
+    already are in `files`, which no table lists yet; there is no relation of them.
+    """
+
+    changes: Relation | None
+    counts: Mapping[str, int]
+    files: tuple[DataFile, ...] = ()
+
+    @property
+    def different(self) -> Relation:
+        """The windows that differ, as a query in brackets."""
+        assert self.changes is not None, "the rows of the differences are written already"
+        return Relation(f"(SELECT * FROM {self.changes} WHERE change <> 'same')")
+
+
+class RangeRun(ABC, Generic[D]):
+    """A run of one stage over `[first, last)`, on the session's engine; it implements what `Replacing` calls.
+
+    The run reads the log as of `pinned`, a head of the ledger. No stream can reach the range any more, unless a
+    subclass says otherwise, so the run takes no lease (rule X4).
+    """
+
+    def __init__(self, session: Session, definition: D, first: int, last: int, pinned: Head) -> None:
         self.session, self.lake, self.definition = session, session.lake, definition
-        self.first, self.last = first, last
+        self.first, self.last, self.pinned = first, last, pinned
+        self.ledger = ledger_name(definition.name)
 
-    def run(self, reason: str | None, dry_run: bool, seen: Mapping[str, SeenRuns]) -> Backfilled:
-        """Do the run, or with `dry_run` compute what it would change.
-
-        `seen` are the runs of what the stage reads that the run is sure to see.
-        """
-        started, by, head = time.perf_counter(), self.session.choice, self._head()
+    def run(self, reason: str | None, dry_run: bool, inputs: str | None) -> Backfilled:
+        """Do the run, or with `dry_run` compute its changes; `inputs` says which other runs it sees (`RunInputs`)."""
+        started, by, head = time.perf_counter(), self.session.choice, self.head()
         epoch = head.number("epoch")
         if dry_run:
-            planned = draft(self.definition, self.first, self.last, epoch)
-            return ended(EndedRun(planned, self._tried(planned, head).counts), started, by)
-        runs, inputs = Runs(self.lake, self.definition), as_text(seen)
+            # A dry run is not entered in the table of runs.
+            planned = Run("", "backfill", "dry_run", 0, self.first, self.last, self.definition.fingerprint, epoch)
+            return _ended(EndedRun(planned, self.try_out(planned, head).counts), started, self.session)
+        runs = Runs(self.lake, self.definition)
         run = runs.start(
             "backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by), inputs=inputs
         )
-        self.follower = self._followed(f"backfill_{run.run}")
+        self.follower = self.followed(f"backfill_{run.run}")
         try:
-            return ended(self._replaced(Replacing(self.lake, runs, self), run), started, by)
+            return _ended(self.replaced(Replacing(self.lake, runs, self), run), started, self.session)
         except Exception as error:
             runs.failed(run, error)
             raise
         finally:
             self.follower.close()
 
+    def head(self) -> Head:
+        """Return the head of the ledger as of which the run begins to read."""
+        return self.pinned
+
+    def replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
+        """Replace the range, by the protocol for windows that are closed to the stream."""
+        return replacing.closed(run)
+
+    def try_out(self, run: Run, head: Head) -> Found:
+        """Compute the differences as of a head, for a dry run."""
+        return self.differences(run, head)
+
+    def compute(self, run: Run, pinned: Head) -> Found:
+        return self.differences(run, pinned)
+
+    @abstractmethod
+    def differences(self, run: Run, pinned: Head) -> Found:
+        """Compute the differences between the log and the ledger, as of the pinned commit's epoch."""
+
+    @abstractmethod
+    def rows(self, found: Found, written: BackfillVersion) -> Query:
+        """Write the SQL of the ledger rows of the differences."""
+
+    @abstractmethod
+    def followed(self, owner: str) -> Follows:
+        """Return the follower that brings the answers up to date with the ledger."""
+
+    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
+        self.session.write(self.rows(found, as_of(run, pinned)), branch, properties)
+
     def follow(self) -> int:
         return self.follower.follow()
+
+    def published(self, found: Found, snapshot: int) -> None:
+        self.follower.follow()
 
     def forget(self, found: Found) -> None:
         if found.changes is not None:
             self.session.free(found.changes)
 
-    @abstractmethod
-    def compute(self, run: Run, pinned: Head) -> Found:
-        """Compute the differences between the log and the ledger, as of the pinned commit's epoch."""
 
-    @abstractmethod
-    def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        """Append the ledger rows of the differences to the branch."""
-
-    @abstractmethod
-    def published(self, found: Found, snapshot: int) -> None:
-        """Bring the answers up to date with the published snapshot."""
-
-    @abstractmethod
-    def _followed(self, owner: str) -> Follows:
-        """Return the follower that brings the answers up to date with the ledger."""
-
-    @abstractmethod
-    def _head(self) -> Head:
-        """Return the head of the ledger as of which this run reads."""
-
-    @abstractmethod
-    def _tried(self, run: Run, head: Head) -> Found:
-        """Compute the differences for a dry run."""
-
-    @abstractmethod
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
-        """Replace the range, by the protocol for closed or for open windows."""
-
-
-class ClosedRun(RangeRun):
-    """A run of a range that no stream can reach any more, as of one head of the ledger: it takes no lease (rule X4)."""
-
-    pinned: Head
-
-    def _head(self) -> Head:
-        return self.pinned
-
-    def _tried(self, run: Run, head: Head) -> Found:
-        return self._computed(head.number("epoch"))
-
-    def _replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
-        return replacing.closed(run)
-
-    def compute(self, run: Run, pinned: Head) -> Found:
-        return self._computed(pinned.number("epoch"))
-
-    @abstractmethod
-    def _computed(self, epoch: int) -> Found:
-        """Compute the differences between the log up to an epoch and the ledger."""
-
-
-class RowsRun(ClosedRun):
+class RowsRun(RangeRun[W]):
     """A run of a definition without windows, whose rows stand in its ledger alone."""
 
-    def __init__(self, session: Session, definition: Windowless, first: int, last: int, pinned: Head) -> None:
-        super().__init__(session, definition, first, last)
-        self.pinned, self.ledger = pinned, ledger_name(definition.name)
+    def followed(self, owner: str) -> Follows:
+        return Unfollowed(self.lake, self.definition.name)
 
     def published(self, found: Found, snapshot: int) -> None:
         """Do nothing: there is no table of answers that follows the ledger."""
 
-    def _followed(self, owner: str) -> Follows:
-        return Unfollowed(self.lake, self.definition.name)
-
-    def _in_ledger(self) -> Filter:
+    def in_ledger(self) -> Filter:
         """Return the filter of the ledger's files that hold rows of the range."""
         bounds = [] if self.first <= BEGINNING else [since(PANE_TIME, self.first)]
         bounds += [] if self.last >= END_OF_TIME else [before(PANE_TIME, self.last)]
         return every(equal("kind", PRODUCTION), *bounds)
 
-    def _within(self) -> Condition:
+    def within(self) -> Condition:
         """Write the condition on the event times of the range."""
         terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.stamp(self.first)}"]
         terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.stamp(self.last)}"]
         return Condition(" AND ".join(terms)) if terms else ALWAYS
 
-    def _counted(self, differences: Query) -> Found:
+    def counted(self, differences: Query) -> Found:
         kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
         counted = self.session.counted(differences, {name: Condition(f"change {kind}") for name, kind in kinds.items()})
         return Found(counted.relation, counted.counts)
+
+
+class RangeBackfill(ABC, Generic[D]):
+    """The backfill of `[first, last)` of one definition in one session, with the `stages` that it computes together.
+
+    `asked` says that the definition was asked for by name, and is not only read by another. `alone` leaves out the
+    stages before it.
+    """
+
+    def __init__(
+        self, definition: D, lake: Lake, first: int, last: int, *, asked: bool = True, alone: bool = False
+    ) -> None:
+        self.definition, self.lake, self.first, self.last = definition, lake, first, last
+        self.asked, self.alone = asked, alone
+        self.stages: Sequence[Any] = (definition,) if alone else definition.stages
+
+    def check(self) -> None:
+        """Check that the range can be computed, before anything is changed, and widen the tables where they need it.
+
+        Raises `BackfillError` where it cannot, and `OtherDefinitionError` where the tables are another definition's.
+        """
+        if self.first >= self.last:
+            raise BackfillError(
+                f"the range from {text(self.first)} to {text(self.last)} is empty: pass a --to later than --from"
+            )
+        for stage in self.stages:
+            widen(self.lake, stage)
+
+    @abstractmethod
+    def reads(self) -> list[tuple[str, Filter]]:
+        """Name the tables that the range reads, each with the filter of the files that hold its records."""
+
+    @abstractmethod
+    def runs(self, session: Session) -> Sequence[tuple[D, Sequence[RangeRun[D]]]]:
+        """Return the runs that the range takes of each stage, in order: checked, but none of them begun."""
 
 
 def folded_head(lake: Lake, definition: Ranged) -> Head:
@@ -157,12 +201,15 @@ def folded_head(lake: Lake, definition: Ranged) -> Head:
     return head
 
 
-class WindowsRun(RangeRun):
-    """A run of a pipeline's windows, whose answers follow the ledger."""
+def as_of(run: Run, pinned: Head) -> BackfillVersion:
+    """Return the version of the rows that a run writes after it read the log as of a ledger's head."""
+    return BackfillVersion(
+        run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time"))
+    )
 
-    def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
-        super().__init__(session, pipeline, first, last)
-        self.pipeline = pipeline
 
-    def _followed(self, owner: str) -> Follows:
-        return self.session.follower(self.pipeline, owner)
+def _ended(done: EndedRun, started: float, session: Session) -> Backfilled:
+    """Sum up a run that began at `started`, in seconds of `time.perf_counter`."""
+    counts = {name: done.counts[name] for name in COUNTS}
+    took = time.perf_counter() - started
+    return Backfilled(done.run, **counts, seconds=took, engine=session.choice, gave_way=done.above)

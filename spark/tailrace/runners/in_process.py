@@ -33,7 +33,7 @@ def loaded(job: BackfillJob) -> Ranged:
 def fits(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
     """Tell whether DuckDB runs a job of a definition, so that no Spark is needed."""
     # Imported here, for parsing a DAG needs none of these modules.
-    from tailrace.backfill.pipeline_backfill import engine_for
+    from tailrace.backfill.backfill import engine_for
     from tailrace.engines.choose import Engine
     from tailrace.lake.catalog.lake import Lake
 
@@ -56,7 +56,7 @@ def backfilled(
     """
     ranged = tuple(one for one in chain(definition) if isinstance(one, Ranged))
     with observing(Subject("backfill", settings, ranged), tell) as observed:
-        from tailrace.backfill.pipeline_backfill import backfill_stages
+        from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
 
         tell(f"{'comparing' if job.dry_run else 'computing'} {definition.name}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tailrace.backfill.pipeline_backfill import backfill
+from tailrace.backfill.backfill import backfill
 from tailrace.backfill.result import Backfilled
 from tailrace.cli.demo.reads import Answers, Fired, Reads, Span
 from tailrace.cli.demo.story import Story

@@ -18,7 +18,6 @@ from tailrace.lake.commit.range_replacement import Replaced
 from tailrace.lake.commit.runs_table import gone_back_to, runs_named
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.computation import Computation
 
 
 @dataclass(frozen=True)
@@ -60,17 +59,28 @@ def from_text(text: str | None) -> dict[str, SeenRuns] | None:
     return {name: SeenRuns(last, frozenset(less)) for name, (last, *less) in json.loads(text).items()}
 
 
-def seen_by_now(lake: Lake, definition: Definition) -> dict[str, SeenRuns]:
-    """Find the runs of everything that a definition reads, directly or not, which a run that starts now will see."""
-    found = dict[str, SeenRuns]()
-    for one in chain(definition)[:-1]:
-        if isinstance(one, Computation):
-            continue
-        runs = _runs(lake, one.name)
-        done = {run.run for run in _published(lake, one.name, runs)}
-        open_ = {run.generation for run in runs if run.status == "started" and run.run not in done}
-        found[one.name] = SeenRuns(max((run.generation for run in runs), default=0), frozenset(open_))
-    return found
+class RunInputs:
+    """The runs that each run of a backfill has seen of what it reads: earlier ones, and those of the same backfill."""
+
+    def __init__(self, lake: Lake, definition: Definition) -> None:
+        self._seen: dict[str, SeenRuns] = {}
+        for one in chain(definition)[:-1]:
+            if not one.recomputable:
+                continue
+            runs = _runs(lake, one.name)
+            done = {run.run for run in _published(lake, one.name, runs)}
+            open_ = {run.generation for run in runs if run.status == "started" and run.run not in done}
+            self._seen[one.name] = SeenRuns(max((run.generation for run in runs), default=0), frozenset(open_))
+
+    def of(self, stage: Definition) -> str | None:
+        """Write the runs that a run of this stage sees, for the table of runs."""
+        read = [one.name for one in chain(stage)[:-1]]
+        return as_text({name: self._seen[name] for name in read if name in self._seen})
+
+    def add(self, stage: Definition, runs: Iterable[Run]) -> None:
+        """Add the runs that the backfill has made of a stage, of which later stages see the committed ones."""
+        committed = [run.generation for run in runs if run.status == "committed"]
+        self._seen[stage.name] = self._seen.get(stage.name, SeenRuns()).and_of(committed)
 
 
 def standing_runs(lake: Lake, name: str) -> list[Run]:

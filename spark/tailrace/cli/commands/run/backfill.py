@@ -68,7 +68,7 @@ def backfill(
     ranged = tuple(one for one in chain(pipeline) if isinstance(one, Ranged))
     subject = Subject("backfill", settings, ranged)
     with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
-        from tailrace.backfill.pipeline_backfill import backfill_stages
+        from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import stages_behind
 

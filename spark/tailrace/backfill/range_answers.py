@@ -6,18 +6,19 @@ stage reaches as far back as the stage before it, and further by its own windows
 
 from __future__ import annotations
 
-from tailrace.backfill.range_records import records
+from tailrace.engines.batch import log_records
 from tailrace.engines.batch.batch_answers import Answering, answering
 from tailrace.engines.session_protocol import Session
+from tailrace.model.base.time import instant
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.results.answers import in_range, whole
-from tailrace.sql.terms import ALWAYS, Query, Relation, all_of
+from tailrace.sql.results.answers import events_from, events_until, in_range, whole
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of
 
 
-class Shared:
+class RangeAnswers:
     """The answers of the stages up to `pipeline` over the range `[first, last)` of window timestamps, in microseconds.
 
-    The answers of a stage are kept until `close`, if a later stage reads them.
+    The answers of a stage that a later stage reads are kept for as long as the session is open.
     """
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
@@ -42,15 +43,10 @@ class Shared:
             return one.brought(rows, within)
         return Query(f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}")
 
-    def close(self) -> None:
-        """Free the kept answers."""
-        while self._relations:
-            self.session.free(self._relations.popitem()[1])
-
     def _read(self, stage: Answering, epoch: int, first: int, last: int) -> Relation:
         """Write the query, in brackets, of a stage's records, as far as a range of the last stage needs them."""
         if stage.earlier is None:
-            return records(self.ends, first, last, epoch)
+            return range_records(self.ends, first, last, epoch)
         return stage.changed(all_of(self._all(stage.earlier, epoch)))
 
     def _all(self, stage: Answering, epoch: int) -> Relation:
@@ -60,3 +56,37 @@ class Shared:
             rows = self._read(stage, epoch, self.first, self.last)
             self._relations[at] = self.session.materialized(stage.brought(rows))
         return self._relations[at]
+
+
+def range_records(answering: Answering, first: int, last: int, epoch: int) -> Relation:
+    """Write the query, in brackets, of the log's records up to an epoch that windows of `[first, last)` may hold.
+
+    The range is of window timestamps, in microseconds (rule V5).
+    """
+    pipeline = answering.pipeline
+    log = pipeline.stages[0].log
+    since, until = events_from(pipeline, first), events_until(pipeline, last)
+    if pipeline.where.merges and since is not None:
+        since = _reached_back(answering, first, epoch)
+    return log_records.records(answering.session, log, epoch, since, until)
+
+
+def _reached_back(answering: Answering, first: int, epoch: int) -> int:
+    """Find an event time, in microseconds, before which no session that ends after `first` begins.
+
+    The span that is searched doubles until no such session begins within a gap of the span's start. The span ends a gap
+    after `first`: a session that goes on beyond it has a window in the span that ends after `first`, too.
+    """
+    pipeline = answering.pipeline
+    log, where = pipeline.log, pipeline.where
+    gap = where.reach
+    earliest, back = instant(log.earliest), 4 * gap
+    since = first
+    while since > earliest:
+        since = max(earliest, first - back)
+        span = log_records.records(answering.session, pipeline.stages[0].log, epoch, since, first + gap)
+        edge = Condition(f"window_end > {first}L AND window_start < {since + gap}L")
+        if not answering.session.rows(Query(f"{answering.batch(answering.assigned(span), edge)} LIMIT 1")):
+            break
+        back *= 2
+    return since

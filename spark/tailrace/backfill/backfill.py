@@ -1,0 +1,156 @@
+"""A backfill: one step over everything that the log holds for a range, replacing the range by a minimal diff (V4).
+
+What is computed in one session is a group: a map, a join, or a pipeline with its stages. The kind of the group says
+what a range of it reads and which runs it takes (`backfill_of`). A run pins the log at the ledger's epoch, computes the
+windows whose timestamp lies in the range or the rows whose event time does (V5), and writes what differs from what
+stands (`range_run`). Its rows go into the ledger in a generation of their own, beside a running stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, singledispatch
+from typing import Any, TypeAlias
+
+from tailrace.backfill.join_backfill import JoinBackfill
+from tailrace.backfill.map_backfill import MapBackfill
+from tailrace.backfill.pipeline_backfill import PipelineBackfill
+from tailrace.backfill.range_run import RangeBackfill
+from tailrace.backfill.result import Backfilled
+from tailrace.engines.batch.run_engine import choice_for, here_first, session_for
+from tailrace.engines.choose import Engine, EngineChoice
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.run_inputs import RunInputs
+from tailrace.lake.read.set_aside import with_set_aside
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.definition import KindError
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+
+OfStages: TypeAlias = Sequence[tuple[Ranged, list[Backfilled]]]
+"""The results of the runs of each stage, in the order of the stages."""
+
+
+@singledispatch
+def backfill_of(definition: object, lake: Lake, first: int, last: int, **how: bool) -> RangeBackfill[Any]:
+    """Return what a backfill of a range does for a definition; `how` is as `RangeBackfill` has it."""
+    raise KindError("backfill", definition)
+
+
+backfill_of.register(Pipeline, PipelineBackfill)
+backfill_of.register(Map, MapBackfill)
+backfill_of.register(Join, JoinBackfill)
+
+
+def backfill(
+    lake: Lake,
+    definition: Ranged,
+    first: int,
+    last: int = END_OF_TIME,
+    *,
+    reason: str | None = None,
+    dry_run: bool = False,
+) -> list[Backfilled]:
+    """Recompute the range `[first, last)` of one stage alone, of window timestamps or event times in microseconds.
+
+    The closed windows of the range are one run, and the windows that a stream can still reach are another; a run with
+    no window is left out. A dry run says what would change and changes nothing. Raises `BackfillError` for a range that
+    is empty or cannot be computed, and `OtherDefinitionError` where the tables are another definition's.
+    """
+    backfill_of(definition, lake, first, last, alone=True).check()
+    compute = partial(
+        _computed, definition, first, last, RunInputs(lake, definition), reason=reason, dry_run=dry_run, alone=True
+    )
+    ((_, runs),) = here_first(lake, compute)
+    return runs
+
+
+def backfill_stages(
+    lake: Lake,
+    definition: Ranged,
+    first: int,
+    last: int = END_OF_TIME,
+    *,
+    reason: str | None = None,
+    dry_run: bool = False,
+    begun: Callable[[Session], None] = lambda session: None,
+    spark: bool = True,
+) -> OfStages:
+    """Backfill a definition after everything that it reads, in order: pipelines, joins and maps.
+
+    The answers of a pipeline's stages are computed once, from the log; what reads a join or a map is computed from the
+    rows that stand of it. If one stage cannot be backfilled, none is changed. A stage of a pipeline has the range from
+    where the windows of the next one begin that belong to its own range. So each stage is made of what the stage before
+    it says after the run. Open windows of a later stage are computed of what the stage has read; what is corrected of
+    the stage before while that is open, they get with the stream's next epoch (X4). Windows that lack a correction
+    because they belong to no part of the range are found by `corrections.stages_behind`. A computation is left alone.
+
+    `begun` is called with each session before anything is computed in it. Where DuckDB runs out of room Spark takes
+    over; without `spark` the caller gets a `RoomError` instead.
+    """
+    groups = _groups(definition)
+    for group in groups:
+        backfill_of(group, lake, first, last, asked=group is definition).check()
+    inputs, done = RunInputs(lake, definition), dict[str, tuple[Ranged, list[Backfilled]]]()
+    for group in groups:
+        compute = partial(
+            _computed, group, first, last, inputs,
+            reason=reason, dry_run=dry_run, begun=begun, asked=group is definition,
+        )  # fmt: skip
+        for stage, runs in here_first(lake, compute) if spark else compute(lake):
+            # A stage that is one of two readers' is there twice: the second time nothing of it is left to change.
+            done.setdefault(stage.name, (stage, []))[1].extend(runs)
+    return list(done.values())
+
+
+def engine_for(lake: Lake, definition: Ranged, first: int, last: int) -> EngineChoice:
+    """Choose the engine for a range, as `backfill_stages` does; Spark where any of the stages is computed by it.
+
+    Raises the errors of `backfill_stages` for the range and the tables.
+    """
+    groups = [backfill_of(group, lake, first, last, asked=group is definition) for group in _groups(definition)]
+    for group in groups:
+        group.check()
+    chosen = [choice_for(lake, group.definition, group.reads())[0] for group in groups]
+    return next((one for one in chosen if one.engine is not Engine.DUCKDB), chosen[-1])
+
+
+def _groups(definition: Ranged) -> list[Ranged]:
+    """List what is backfilled in one session each, in order: joins, maps, and the last of the stages of a pipeline."""
+    found: list[Any] = []
+
+    def visit(one: Definition) -> None:
+        for direct in one.stages[0].before:
+            visit(direct)
+        if one.recomputable and one not in found:
+            found.append(one)
+
+    visit(definition)
+    return found
+
+
+def _computed(
+    group: Ranged,
+    first: int,
+    last: int,
+    inputs: RunInputs,
+    lake: Lake,
+    *,
+    reason: str | None,
+    dry_run: bool,
+    begun: Callable[[Session], None] = lambda session: None,
+    **how: bool,
+) -> OfStages:
+    """Open the engine that fits a group's records, and do its runs; `inputs` learns of them."""
+    part = backfill_of(with_set_aside(lake, group), lake, first, last, **how)
+    done = list[tuple[Ranged, list[Backfilled]]]()
+    with session_for(lake, part.definition, "backfill", part.reads()) as session:
+        begun(session)
+        for stage, runs in part.runs(session):
+            ended = [one.run(reason, dry_run, inputs.of(stage)) for one in runs]
+            inputs.add(stage, (one.run for one in ended))
+            done.append((stage, ended))
+    return done
