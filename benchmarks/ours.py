@@ -26,7 +26,7 @@ from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.combiners.basic import Count, Sum
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.chain import Definition, Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.model.triggers.combinators import AfterCount, Repeat
@@ -73,7 +73,12 @@ def definition(name: str, log: str = "views") -> Pipeline:
 
 
 def run_stream(
-    spark: SparkSession, lake: Lake, pipeline: Pipeline | Map, views: Views, per_epoch: int | None, behind: int = BEHIND
+    spark: SparkSession,
+    lake: Lake,
+    pipeline: Definition,
+    views: Views,
+    per_epoch: int | None,
+    behind: int = BEHIND,
 ) -> Streamed:
     """Drain a folder into a pipeline's tables, in epochs of `per_epoch` files, None for all of them in one."""
     streamed = Streamed()
@@ -107,8 +112,9 @@ def warmed(task: Task) -> Lake:
     return Lake(task.settings)
 
 
-def deploy(lake: Lake, pipeline: Pipeline | Map) -> None:
+def deploy(lake: Lake, pipeline: Definition) -> None:
     """Tables of a definition that stands at the log's last epoch with the input at its end, and has no answers yet."""
+    assert isinstance(pipeline, Ranged)
     run = Runs(lake, pipeline).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
     landed = lake.head(pipeline.sources[0].name)
     said = {
@@ -119,7 +125,7 @@ def deploy(lake: Lake, pipeline: Pipeline | Map) -> None:
         "fingerprint": pipeline.fingerprint,
     }
     lake.ensure(tables_of(pipeline).ledger, said)
-    if isinstance(pipeline, Map):
+    if not isinstance(pipeline, Pipeline):
         return
     lake.ensure(answer_contract(pipeline))
     # A stream has stamped table `p` with the snapshot of the ledger.

@@ -16,7 +16,7 @@ from benchmarks.measure import Outcome, Task, cpu_seconds, serve
 from benchmarks.nexmark.queries import TIMES, Query, beside, query
 from benchmarks.ours import deploy, run_stream
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.chain import chain
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.engines.spark.session import open_session
@@ -34,7 +34,7 @@ def leave(spark: SparkSession, task: Task, marks: Mapping[str, str]) -> None:
 
 def _write(spark: SparkSession, task: Task, one: Query, mark: str) -> None:
     """Write what a query answers, and when its windows end, if it has any."""
-    ends = [] if isinstance(one.definition, Map) else ["window_end"]
+    ends = ["window_end"] if one.definition.windowed else []
     rows = spark.sql(one.read(mark, *ends))
     named = [F.col(ours).alias(theirs) for theirs, ours in one.columns] + [F.col(name).alias("ends") for name in ends]
     if one.times:
@@ -73,7 +73,7 @@ def batch(task: Task) -> Outcome:
         for repeat in range(-WARM, task.repeats):
             mark = f"_{task.number}_{repeat + WARM}"
             definition = beside(one.definition, mark)
-            for stage in definition.stages:
+            for stage in chain(definition):
                 deploy(lake, stage)
             started, before = time.perf_counter(), cpu_seconds()
             backfill_stages(lake, definition, instant(BEGIN) - 10**8, END_OF_TIME)

@@ -1,31 +1,20 @@
 """Each bid with its auction, of those of category 10."""
 
-from nexmark_auctions import ITEM
-from nexmark_log import AT_ONCE, AUCTION, BID, nexmark
+from nexmark_auctions import ABOUT
+from nexmark_log import AUCTION, BID, nexmark
 
-from tailrace import RETRACTING, Collect, Count, Global, Match, Pack, Pairs, Pipeline
+from tailrace import Global, Join, Map, Match
 
-ABOUT = ("item_name", "description", "initial_bid", "reserve", "expires", "seller", "category")
-OPENED = {name: name for name in ABOUT} | {"auction_date_time": "date_time", "auction_extra": "extra"}
-BIDS = {name: name for name in ("auction", "bidder", "price", "channel", "url")}
-BIDS |= {"bid_date_time": "date_time", "bid_extra": "extra"}
-sides = Pipeline(
-    name="q20_sides",
-    log=nexmark,
-    each=[ITEM, Pack("opened", OPENED, AUCTION & Match("category", "==", 10)), Pack("bid", BIDS, BID)],
-    keep=AUCTION | BID,
-    key="item",
-    what={"auctions": Collect("opened"), "bids": Collect("bid")},
-    where=Global(),
-    when=AT_ONCE,
-    how=RETRACTING,
-)
-q20 = Pipeline(
+ten = Match("category", "==", 10)
+auctions = Map(name="q20_auctions", log=nexmark, keep=AUCTION & ten, what=("id", *ABOUT, "date_time", "extra"))
+BIDS = ("bidder", "price", "channel", "url")
+bids = Map(name="q20_bids", log=nexmark, keep=BID, what=("auction", *BIDS, "date_time", "extra"))
+q20 = Join(
     name="q20",
-    log=sides.panes,
-    each=Pairs("auctions", "bids"),
-    key=(*BIDS, *OPENED),
-    what={"n": Count()},
+    left=bids.produced,
+    right=auctions.produced,
+    on={"auction": "id"},
     where=Global(),
-    when=AT_ONCE,
+    left_columns={name: name for name in BIDS} | {"bid_date_time": "date_time", "bid_extra": "extra"},
+    right_columns={name: name for name in ABOUT} | {"auction_date_time": "date_time", "auction_extra": "extra"},
 )

@@ -1,31 +1,18 @@
 """Who sells something of category 10, of those who live in Oregon, Idaho or California."""
 
-from nexmark_log import AT_ONCE, AUCTION, PERSON, nexmark
+from nexmark_log import AUCTION, PERSON, nexmark
 
-from tailrace import RETRACTING, Col, Collect, Count, Derive, Global, If, Match, Pack, Pairs, Pipeline
+from tailrace import Global, Join, Map, Match
 
 STATES = Match("state", "==", "or") | Match("state", "==", "id") | Match("state", "==", "ca")
-sellers = Pipeline(
-    name="q3_sellers",
-    log=nexmark,
-    each=[
-        Derive({"who": If(PERSON, Col("id"), Col("seller"))}),
-        Pack("person", ("name", "city", "state"), PERSON & STATES),
-        Pack("opened", {"item": "id"}, AUCTION & Match("category", "==", 10)),
-    ],
-    keep=PERSON | AUCTION,
-    key="who",
-    what={"people": Collect("person"), "items": Collect("opened")},
-    where=Global(),
-    when=AT_ONCE,
-    how=RETRACTING,
-)
-q3 = Pipeline(
+sellers = Map(name="q3_sellers", log=nexmark, keep=PERSON & STATES, what=("id", "name", "city", "state"))
+items = Map(name="q3_items", log=nexmark, keep=AUCTION & Match("category", "==", 10), what=("id", "seller"))
+q3 = Join(
     name="q3",
-    log=sellers.panes,
-    each=Pairs("people", "items"),
-    key=("name", "city", "state", "item"),
-    what={"n": Count()},
+    left=sellers.produced,
+    right=items.produced,
+    on={"id": "seller"},
     where=Global(),
-    when=AT_ONCE,
+    left_columns=("name", "city", "state"),
+    right_columns={"item": "id"},
 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nexmark_auctions import IN_TIME, PAIRED, TIMED, auctions_and_bids
+from nexmark_auctions import IN_TIME, TIMED, offers
 from nexmark_log import AT_ONCE
 
 from tailrace import RETRACTING, Collect, Each, Global, Mean, Pack, Pipeline, Unpack
@@ -21,7 +21,7 @@ def frames(seller: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 GLOBALLY = {"where": Global(), "when": AT_ONCE}
 lowest = Pipeline(
-    name="q6_lowest", log=auctions_and_bids.panes, each=[PAIRED, TIMED, Pack("offer", ("price", "bid_at"))],
+    name="q6_lowest", log=offers.produced, each=[TIMED, Pack("offer", ("price", "bid_at"))],
     keep=IN_TIME, key=("id", "seller"), what={"offers": Collect("offer")}, how=RETRACTING, **GLOBALLY,
 )  # fmt: skip
 sellers = Pipeline(

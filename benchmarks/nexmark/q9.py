@@ -1,15 +1,15 @@
 """Each auction with the bid that wins it: the highest made in time, of equal ones the first."""
 
-from nexmark_auctions import IN_TIME, OPENED, PAIRED, TIMED, auctions_and_bids
+from nexmark_auctions import IN_TIME, OPENED, TIMED, offers
 from nexmark_log import AT_ONCE
 
 from tailrace import RETRACTING, Col, Collect, Count, Derive, Global, Pack, Pipeline, Unpack
 
 LESS = Derive({"less": Col("price") * -1})
-offers = Pipeline(
+ranked = Pipeline(
     name="q9_offers",
-    log=auctions_and_bids.panes,
-    each=[PAIRED, TIMED, LESS, Pack("offer", ("less", "bid_at", "bidder", "price"))],
+    log=offers.produced,
+    each=[TIMED, LESS, Pack("offer", ("less", "bid_at", "bidder", "price"))],
     keep=IN_TIME,
     key=OPENED,
     what={"offers": Collect("offer")},
@@ -19,7 +19,7 @@ offers = Pipeline(
 )
 q9 = Pipeline(
     name="q9",
-    log=offers.panes,
+    log=ranked.panes,
     each=Unpack("offers", first=1),
     key=(*OPENED, "bidder", "price", "bid_at"),
     what={"n": Count()},

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tailrace.model.windows.panes import Answers
-from tailrace.model.logs.derived_logs import Panes
+from tailrace.model.logs.derived_logs import Panes, Productions
 from tailrace.model.logs.log import Log
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
@@ -23,7 +23,8 @@ TIMES = "n"
 """The result that says how often a row is there, of pipelines that give rows and not totals."""
 
 Row = tuple[Any, ...]
-R = TypeVar("R", bound=Pipeline | Map)
+Asked: TypeAlias = Pipeline | Map | Join
+R = TypeVar("R", bound=Asked)
 
 _RANKS = [f"{rank}_{what}" for what in ("bids", "bidders", "auctions") for rank in ("total", "rank1", "rank2", "rank3")]
 _BID = ("auction", "bidder", "price", "date_time")
@@ -76,7 +77,7 @@ class Query:
     """A query: its definition, and its answer's columns as (the benchmark's name, ours)."""
 
     name: str
-    definition: Pipeline | Map
+    definition: Asked
     columns: tuple[tuple[str, str], ...]
 
     def rows(self, answers: Answers) -> Iterator[Row]:
@@ -88,20 +89,20 @@ class Query:
 
     @property
     def pipeline(self) -> Pipeline:
-        """Its definition, where that is no map."""
+        """Its definition, where that has windows."""
         assert isinstance(self.definition, Pipeline)
         return self.definition
 
     @property
     def times(self) -> bool:
         """Whether a row of its answer says how often it is there."""
-        return TIMES in self.definition.what
+        return TIMES in self.definition.results
 
     def read(self, mark: str, *more: str) -> str:
         """The query of its answer's table, of a definition whose name ends in `mark`; with more columns."""
         times = [TIMES] if self.times else []
         items = ", ".join(dict.fromkeys([*(ours for _, ours in self.columns), *times, *more]))
-        if isinstance(self.definition, Map):
+        if not self.definition.windowed:
             return f"SELECT {items} FROM {self.name}{mark}__ledger WHERE kind = 'production' AND NOT retraction"
         return f"SELECT {items} FROM {self.definition.name}{mark}"
 
@@ -110,7 +111,7 @@ class Query:
         return self.definition.key if isinstance(self.definition, Pipeline) else ()
 
     def flattened(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-        """The same of the rows of its table, or of what a map gives."""
+        """The same of the rows of its table, or of those that a map or a join gives."""
         for row in rows:
             found = tuple(_plain(theirs, row[ours]) for theirs, ours in self.columns)
             yield from [found] * row.get(TIMES, 1)
@@ -122,19 +123,25 @@ def query(name: str) -> Query:
     columns = [column.partition("=") for column in COLUMNS[name]]
     named = tuple((theirs, ours or theirs) for theirs, _, ours in columns)
     definition = load_ranged(str(HERE / f"{name}.py"))
-    assert not isinstance(definition, Join)
+    assert isinstance(definition, Asked)
     return Query(name, definition, named)
 
 
 def beside(definition: R, mark: str, *, log: bool = False) -> R:
-    """The same definition under other names, which end in `mark`: all its stages', and with `log` the log's, too."""
-    read = definition.log
-    source: Log
-    if isinstance(read, Panes):
-        source = beside(read.of, mark, log=log).panes
-    else:
-        source = replace(definition.log, name=definition.log.name + mark) if log else definition.log
-    return replace(definition, name=definition.name + mark, log=source)
+    """The same definition under other names, which end in `mark`: all that it reads, too, and with `log` the log's."""
+    name = definition.name + mark
+    if isinstance(definition, Join):
+        left, right = (_beside(one, mark, log=log) for one in (definition.left, definition.right))
+        return replace(definition, name=name, left=left, right=right)
+    return replace(definition, name=name, log=_beside(definition.log, mark, log=log))
+
+
+def _beside(read: Log, mark: str, *, log: bool) -> Log:
+    if isinstance(read, Panes | Productions):
+        other = beside(read.of, mark, log=log)
+        made: Log = other.panes if isinstance(read, Panes) else other.produced
+        return made
+    return replace(read, name=read.name + mark) if log else read
 
 
 def _plain(name: str, value: Any) -> Any:

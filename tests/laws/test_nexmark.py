@@ -10,12 +10,11 @@ from random import Random
 import pytest
 
 from benchmarks.nexmark.answers import SQL, Events, differences
-from benchmarks.nexmark.queries import COLUMNS, HERE, Query, Row, query
-from tailrace import Count, Fixed, Map, Max, Pipeline, Sessions, Sliding, Sum, seconds
+from benchmarks.nexmark.queries import COLUMNS, HERE, Asked, Query, Row, query
+from tailrace import Count, Fixed, Max, Pipeline, Sessions, Sliding, Sum, seconds
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, moment
-from tailrace.model.step.chain_fold import fold_chain
-from tailrace.model.step.reference import ReferenceRun, fold
+from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.windows.panes import answers
 from tailrace.plan.loader import load
 from tests.support.nexmark import (
@@ -35,21 +34,19 @@ ANY_ORDER = 60.0
 """Seconds out of order that are more than the published events last."""
 
 
-def folded(pipeline: Pipeline, epochs: Epochs) -> ReferenceRun:
+def folded(definition: Asked, epochs: Epochs) -> ChainRun:
     """The fold over epochs, of which no record is left out."""
-    run = fold(pipeline, epochs)
-    assert not run.late
-    assert not run.rejected
-    return run
+    runs = fold_chain(definition, epochs)
+    assert not any(run.late or run.late_sides or run.rejected for run in runs)
+    return runs[-1]
 
 
 def answered(one: Query, epochs: Epochs) -> list[Row]:
     """The rows that a query answers by the reference."""
-    if isinstance(one.definition, Map):
-        [run] = fold_chain(one.definition, epochs)
-        assert not run.rejected
-        return list(one.flattened(row.values for row in run.mapped))
-    return list(one.rows(answers(folded(one.definition, epochs).panes)))
+    run = folded(one.definition, epochs)
+    if one.definition.windowed:
+        return list(one.rows(answers(run.panes)))
+    return list(one.flattened([*(row.values for row in run.mapped), *(row.values for row in run.joined)]))
 
 
 @needs_published
