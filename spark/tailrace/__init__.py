@@ -21,9 +21,9 @@ from tailrace.model.combiners.variance import Variance
 from tailrace.model.definition.computation import Computation, Field
 from tailrace.model.definition.context import EVENT, PROCESSING, Context, Timer
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joins import Near, Pack, Pairs, Unpack
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.once import Once
+from tailrace.model.definition.packed_columns import Pack, Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, Each, SparkColumns, SparkFrame
 from tailrace.model.logs.changes import Changes
@@ -109,14 +109,12 @@ __all__ = [
     "Mean",
     "Min",
     "Missing",
-    "Near",
     "Never",
     "ObservedLag",
     "Once",
     "OwnCombiner",
     "OwnWindows",
     "Pack",
-    "Pairs",
     "Pipeline",
     "Quantile",
     "RecordError",

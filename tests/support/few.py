@@ -22,7 +22,7 @@ from tailrace.model.combiners.first_last import First, Last
 from tailrace.model.combiners.lists import Collect, Distinct, Quantile, TopK
 from tailrace.model.combiners.sketches import ApproxDistinct, ApproxQuantile
 from tailrace.model.combiners.variance import Variance
-from tailrace.model.definition.joins import Pairs
+from tailrace.model.definition.packed_columns import Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, Each
 from tailrace.model.triggers.combinators import (
@@ -205,7 +205,7 @@ _FIXED = replace(
 )
 _LATEST = replace(_SESSIONS, timestamp=LATEST)
 _SIDES = replace(_SESSIONS, key="place", each=tuple(SIDES.values()), what=gathering())
-_PAIRS = Pairs("lefts", "rights", "full")
+_PAIRS = (Unpack("lefts", outer=True), Unpack("rights", outer=True))
 
 FEW_OF_STAGES: dict[str, Pipeline] = {
     "bills_of_sessions_that_grow": _BILLS,
@@ -243,7 +243,7 @@ FEW_OF_STAGES: dict[str, Pipeline] = {
     ),
     "pairs_of_two_sides": _in_fives(
         log=_SIDES.panes,
-        each=(_PAIRS, Derive({"both": If(Missing("left_id"), Value(0), Value(1))})),
+        each=(*_PAIRS, Derive({"both": If(Missing("left_id"), Value(0), Value(1))})),
         what={"pairs": Count(), "both": Sum("both"), "value": Sum("right_value")},
     ),
 }

@@ -17,7 +17,7 @@ from tailrace.model.combiners.basic import AnyTrue, AnyValue, Combiner, Count, M
 from tailrace.model.combiners.lists import Collect, Distinct, Highest, TopK
 from tailrace.model.combiners.sketches import ApproxDistinct
 from tailrace.model.combiners.variance import Variance
-from tailrace.model.definition.joins import KINDS, Near, Pack, Pairs, Unpack
+from tailrace.model.definition.packed_columns import Pack, Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, ElementWise
 from tailrace.model.step.reference import ReferenceRun, batch, fold_stages
@@ -41,7 +41,7 @@ def computed(by: Answering, log: Relation) -> Query:
 def chains(draw: st.DrawFn, *, kept: bool = False) -> Pipeline:
     """A random definition of two or three stages; with `kept`, some of its combiners cannot take a record back."""
     if draw(st.integers(0, 3)) == 0:
-        return draw(joins(kept=kept))
+        return draw(unpackings(kept=kept))
     first = draw(_first())
     if first.where.merges or first.where.longest is not None:
         first = replace(first, timestamp=draw(st.sampled_from([END_OF_WINDOW, END_OF_WINDOW, EARLIEST, LATEST])))
@@ -49,18 +49,17 @@ def chains(draw: st.DrawFn, *, kept: bool = False) -> Pipeline:
 
 
 @st.composite
-def joins(draw: st.DrawFn, *, kept: bool = False) -> Pipeline:
-    """A random definition whose first stage gathers two sides, and whose second one pairs or unpacks them."""
-    first, near = draw(_first()), draw(st.none() | NEAR)
-    where = first.where if near is None else near.windows
-    first = replace(first, each=tuple(SIDES.values()), what=gathering(), where=where)
-    if near is None and draw(st.integers(0, 3)) == 0:
+def unpackings(draw: st.DrawFn, *, kept: bool = False) -> Pipeline:
+    """A random definition whose first stage gathers two sides, and whose second one unpacks one of them, or both."""
+    first = replace(draw(_first()), each=tuple(SIDES.values()), what=gathering())
+    outer = draw(st.booleans())
+    if draw(st.integers(0, 2)) == 0:
         if draw(st.booleans()):
             highest = Highest("left", by=draw(st.sampled_from(["left_value", "left_at"])))
             first = replace(first, what=gathering() | {"lefts": highest})
         place = draw(st.sampled_from([None, "place_in_list"]))
-        return draw(_stages(first, kept, Unpack("lefts", draw(st.sampled_from([None, 1, 2])), place)))
-    return draw(_stages(first, kept, Pairs("lefts", "rights", draw(st.sampled_from(KINDS)), near)))
+        return draw(_stages(first, kept, Unpack("lefts", draw(st.sampled_from([None, 1, 2])), place, outer)))
+    return draw(_stages(first, kept, Unpack("lefts", outer=outer), Unpack("rights", outer=draw(st.booleans()))))
 
 
 @st.composite
@@ -83,10 +82,6 @@ SIDES = {
 }
 """Two sides of the records of `LOG`; a record may be on both of them, or on none."""
 
-NEAR = st.builds(
-    Near, st.just("left_at"), st.just("right_at"), st.integers(0, 2).map(seconds), st.integers(1, 3).map(seconds)
-)
-
 
 def gathering() -> dict[str, Combiner]:
     """Both sides, as a stage that gathers them has them."""
@@ -94,8 +89,8 @@ def gathering() -> dict[str, Combiner]:
 
 
 @st.composite
-def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, joins: tuple[ElementWise, ...]) -> Pipeline:
-    steps = list(joins)
+def _later(draw: st.DrawFn, earlier: Pipeline, name: str, kept: bool, before: tuple[ElementWise, ...]) -> Pipeline:
+    steps = list(before)
     if draw(st.booleans()):
         length = (Col("window_end") - Col("window_start")) // seconds(1)
         steps.append(Derive({f"{name}_length": length, f"{name}_known": If(Missing("window_end"), Value(0), Value(1))}))

@@ -41,7 +41,7 @@ class Gathering(Combiner):
 class Collect(Gathering):
     """All of a column's values, in order; the accumulator grows with them.
 
-    A packed column (`tailrace.model.definition.joins.Pack`) is ordered by the columns in it, the first one first.
+    A packed column (`Pack`) is ordered by the columns in it, the first one first.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = Collect("price").parts("bigint")

@@ -15,7 +15,6 @@ from tailrace.model.combiners.basic import Combiner, Count
 from tailrace.model.combiners.first_last import ByTime
 from tailrace.model.combiners.lists import Collect, Highest
 from tailrace.model.combiners.own import OwnWindows
-from tailrace.model.definition.joins import Pairs
 from tailrace.model.definition.record_steps import Derive, Each, ElementWise, element_faults
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, taken_back
@@ -279,10 +278,6 @@ def _stage_faults(pipeline: DeclaredPipeline, earlier: DeclaredPipeline) -> Iter
         yield Fault(
             "log", f"{earlier.name}, {earlier.how.value}", "a stage that takes back what it said before", remedy
         )
-    for place, one in enumerate(pipeline.each):
-        if isinstance(one, Pairs) and one.near is not None and one.near.windows != earlier.where:
-            expected = f"{written(one.near.windows)} in {earlier.name}, else pairs would be missing or double"
-            yield Fault(f"each[{place}].near", written(earlier.where), expected, "write where=near.windows there")
     endless = earlier.where.longest is None and not earlier.where.merges
     if endless and not pipeline.where.merges and pipeline.where.longest is not None:
         expected = "one window for all, as the earlier stage has"

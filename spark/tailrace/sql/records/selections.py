@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.joins import Pack, Pairs, Unpack
+from tailrace.model.definition.packed_columns import Pack, Unpack
 from tailrace.model.definition.record_steps import (
     Derive,
     ElementWise,
@@ -17,7 +17,7 @@ from tailrace.model.definition.record_steps import (
     SparkColumns,
     SparkFrame,
 )
-from tailrace.sql.records.join_sides import packed, paired, unpacked
+from tailrace.sql.records.packed_columns import nothing_unpacked, packed, unpacked
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted
 
 FAILED = "_failed"
@@ -66,16 +66,11 @@ def step_query(
         return Query(f"SELECT *, {', '.join(items)} FROM {source}")
     if isinstance(step, Pack):
         return Query(f"SELECT *, {packed(step, types)} FROM {source}")
-    if isinstance(step, Pairs | Unpack):
-        made, gone = (
-            (unpacked(step, types), (step.name,))
-            if isinstance(step, Unpack)
-            else (paired(step, types), (step.left, step.right))
-        )
+    if isinstance(step, Unpack):
+        made = unpacked(step, types)
         if failing:
-            fields = (f"{quoted(name)}:{type}" for name, type in step.columns(types).items() if name not in types)
-            made = f"IF({FAILED} IS NULL, {made}, ARRAY(CAST(NULL AS struct<{','.join(fields)}>)))"
-        shared = [quoted(name) for name in columns if name not in gone]
+            made = f"IF({FAILED} IS NULL, {made}, {nothing_unpacked(step, types)})"
+        shared = [quoted(name) for name in columns if name != step.name]
         return Query(f"SELECT {', '.join(shared)}, INLINE({made}) FROM {source}")
     return None
 
@@ -142,7 +137,7 @@ def rejected(prepared: Relation) -> Query:
 
 def is_common(step: ElementWise) -> bool:
     """Tell whether a step is written in the common SQL, which any engine reads."""
-    return isinstance(step, Derive | Pack | Pairs | SetAside | Unpack)
+    return isinstance(step, Derive | Pack | SetAside | Unpack)
 
 
 def keeps_each(step: ElementWise) -> bool:

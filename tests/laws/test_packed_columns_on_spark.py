@@ -1,4 +1,4 @@
-"""Joins say on Spark what the reference says of them, each kind of them (L1)."""
+"""Lists that are unpacked say on Spark what the reference says of them, by themselves and in pairs (L1)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 from tailrace.model.step.reference import fold_stages
 from tailrace.sql.records.ways import reasons
 from tests.support.native import in_parts, run_stages, said_by_reference
-from tests.support.stages import joins
+from tests.support.stages import unpackings
 from tests.support.strategies import epochs
 
 
 @in_parts(1, deeper=12, of=6)
-def test_joins_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
-    pipeline = data.draw(joins())
+def test_unpacked_lists_say_the_same_natively(plain: SparkSession, data: st.DataObject) -> None:
+    pipeline = data.draw(unpackings())
     assert not any(map(reasons, pipeline.stages))
     made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
     assume(sum(len(bundle) for bundle, _ in made) >= 6)

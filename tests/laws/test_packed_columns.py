@@ -1,10 +1,9 @@
-"""Joins of a key's and a window's two sides are those of two nested loops over the records."""
+"""Two lists that are unpacked one after the other are two nested loops over the records that were collected."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from hypothesis import event, given
@@ -15,14 +14,14 @@ from tailrace.model.base.expressions import Col
 from tailrace.model.base.time import instant, seconds
 from tailrace.model.combiners.basic import Count, Max
 from tailrace.model.combiners.lists import Collect, Highest
-from tailrace.model.definition.joins import KINDS, Kind, Near, Pairs, Unpack
+from tailrace.model.definition.packed_columns import Unpack
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Derive, ElementWise
 from tailrace.model.step.reference import batch
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed, Global, Sliding
-from tests.support.stages import NEAR, SIDES, gathering
+from tests.support.stages import SIDES, gathering
 from tests.support.strategies import LOG, bundles, examples
 
 
@@ -36,37 +35,29 @@ def on(side: str, record: Record) -> bool:
 
 
 @examples(300)
-@given(data=st.data(), records=bundles(12), kind=st.sampled_from(KINDS), near=st.none() | NEAR)
-def test_a_join_is_two_nested_loops_over_the_records(
-    data: st.DataObject, records: list[Record], kind: Kind, near: Near | None
+@given(data=st.data(), records=bundles(12), outer=st.tuples(st.booleans(), st.booleans()))
+def test_two_lists_unpacked_are_two_nested_loops_over_the_records(
+    data: st.DataObject, records: list[Record], outer: tuple[bool, bool]
 ) -> None:
     records = numbered(records)
-    size = data.draw(st.integers(1, 6).map(seconds))
+    where = Fixed(data.draw(st.integers(1, 6).map(seconds)))
     pipeline = Pipeline(
-        name="first", log=LOG, key="place", each=tuple(SIDES.values()), what=gathering(),
-        where=Fixed(size) if near is None else near.windows, how=RETRACTING,
+        name="first", log=LOG, key="place", each=tuple(SIDES.values()), what=gathering(), where=where, how=RETRACTING,
     )  # fmt: skip
+    steps = [Unpack("lefts", outer=outer[0]), Unpack("rights", outer=outer[1])]
     paired = Pipeline(
-        name="paired", log=pipeline.panes, each=Pairs("lefts", "rights", kind, near), key=("left_id", "right_id"),
-        what={"n": Count()}, where=Global(),
-    )  # fmt: skip
+        name="paired", log=pipeline.panes, each=steps, key=("left_id", "right_id"), what={"n": Count()}, where=Global()
+    )
     found = Counter({key: values["n"] for (key, _), values in batch(paired, records).items()})
 
-    def joined(a: Record, b: Record) -> bool:
-        if a["place"] != b["place"]:
-            return False
-        if near is not None:
-            apart: timedelta = b["at"] - a["at"]
-            return -near.before <= apart <= near.after
-        return Fixed(size).assign(instant(a["at"])) == Fixed(size).assign(instant(b["at"]))
+    def group(record: Record) -> tuple[Any, ...]:
+        return record["place"], *where.assign(instant(record["at"]))
 
-    lefts, rights = ([one for one in records if on(side, one)] for side in SIDES)
-    expected = Counter((a["id"], b["id"]) for a in lefts for b in rights if joined(a, b))
-    if kind in ("left", "full"):
-        expected += Counter((a["id"], None) for a in lefts if not any(joined(a, b) for b in rights))
-    if kind in ("right", "full"):
-        expected += Counter((None, b["id"]) for b in rights if not any(joined(a, b) for a in lefts))
-    event(f"{kind}, {'some' if expected else 'no'} records")
+    expected = Counter[tuple[Any, ...]]()
+    for one in {group(record) for record in records}:
+        lefts, rights = ([r["id"] for r in records if group(r) == one and on(side, r)] for side in SIDES)
+        expected += Counter((a, b) for a in lefts or [None] * outer[0] for b in rights or [None] * outer[1])
+    event(f"{outer}, {'some' if expected else 'no'} records")
     assert found == expected
 
 

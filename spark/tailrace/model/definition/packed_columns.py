@@ -1,0 +1,127 @@
+"""Steps that pack columns of a record into one (`Pack`), and make records of a list of packed columns (`Unpack`).
+
+A stage packs columns and collects them (`Collect`, `Highest`); the next stage unpacks the lists. As the earlier stage's
+answers are corrected, so are the records: an element that is no longer in the list is taken back. Two lists that are
+unpacked one after the other give a record for each pair of their elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.conditions import Condition, condition_faults
+from tailrace.model.base.errors import Fault, unknown_column
+from tailrace.model.base.names import name_faults
+from tailrace.model.base.types import element_type, is_type, struct_fields
+from tailrace.model.definition.record_steps import ElementWise, Record, new_column_faults
+
+
+@dataclass(frozen=True)
+class Pack(ElementWise):
+    """Some columns of a record packed into one more column, which is null in records that do not meet `keep`.
+
+    `of` names the columns, or maps each packed name to its column.
+
+    >>> from tailrace.model.base.conditions import Match
+    >>> click = Pack("click", of={"clicked": "ad"}, keep=Match("kind", "==", "click"))
+    >>> types = {"kind": "string", "ad": "bigint"}
+    >>> click.columns(types)["click"]
+    'struct<clicked:bigint>'
+    >>> [one["click"] for kind in ("click", "view") for one in click.records({"kind": kind, "ad": 7}, types)]
+    [{'clicked': 7}, None]
+    """
+
+    name: str
+    of: Mapping[str, str] | tuple[str, ...]
+    keep: Condition | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.of, Mapping):
+            object.__setattr__(self, "of", MappingProxyType(dict(self.of)))
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The column of each packed name."""
+        return dict(self.of) if isinstance(self.of, Mapping) else {name: name for name in self.of}
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        fields = ",".join(f"{name}:{types[column]}" for name, column in self.fields.items())
+        return {**types, self.name: f"struct<{fields}>"}
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
+        packed = {name: record.get(column) for name, column in self.fields.items()}
+        columns = {name: record.get(name) for name in types}
+        yield {**record, self.name: packed if self.keep is None or self.keep.holds(Scalars(), columns, types) else None}
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        yield from new_column_faults(f"{path}.name", self.name, types)
+        columns: object = self.of
+        if not isinstance(columns, Mapping | tuple) or not columns or len(self.fields) < len(columns):
+            yield Fault(f"{path}.of", columns, "columns, each once", 'write for example of=("ad", "clicked_at")')
+            return
+        for name, column in self.fields.items():
+            yield from name_faults(f"{path}.of[{name!r}]", name)
+            if column not in types:
+                yield unknown_column(f"{path}.of[{name!r}]", column, types)
+            elif not is_type(types[column]):
+                yield Fault(f"{path}.of[{name!r}]", f"{column}: {types[column]}", "a plain column", "leave it out")
+        if self.keep is not None:
+            yield from condition_faults(f"{path}.keep", self.keep, types)
+
+
+@dataclass(frozen=True)
+class Unpack(ElementWise):
+    """A record of each element of a collected list, with the columns that were packed; the list itself is left out.
+
+    `first` takes at most so many elements from the beginning of the list, which `Collect` orders by the packed columns,
+    the first one first. `place` names a column that numbers the elements from 1. With `outer` an empty list gives one
+    record, with null in the packed columns and the place.
+
+    >>> types = {"bids": "array<struct<price:bigint,bidder:string>>"}
+    >>> dearest = Unpack("bids", first=1, place="rank")
+    >>> list(dearest.records({"bids": [{"price": 5, "bidder": "a"}, {"price": 7, "bidder": "b"}]}, types))
+    [{'price': 5, 'bidder': 'a', 'rank': 1}]
+    >>> list(Unpack("bids", outer=True).records({"bids": []}, types))
+    [{'price': None, 'bidder': None}]
+    """
+
+    name: str
+    first: int | None = None
+    place: str | None = None
+    outer: bool = False
+
+    def fields(self, types: Mapping[str, str]) -> dict[str, str]:
+        """Find the packed columns and their types; none for a column that is no list of packed columns."""
+        return struct_fields(element_type(types.get(self.name, "")) or "") or {}
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        placed = {} if self.place is None else {self.place: "bigint"}
+        return {name: type for name, type in types.items() if name != self.name} | self.fields(types) | placed
+
+    def records(self, record: Record, types: Mapping[str, str]) -> Iterator[Record]:
+        shared = {name: value for name, value in record.items() if name != self.name}
+        elements = record[self.name][: self.first]
+        if self.outer and not elements:
+            yield dict.fromkeys(self.columns(types)) | shared
+        for place, one in enumerate(elements, start=1):
+            yield {**shared, **one} if self.place is None else {**shared, **one, self.place: place}
+
+    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
+        fields, first = self.fields(types), self.first
+        if not fields:
+            declared = f"{self.name}: {types[self.name]}" if self.name in types else self.name
+            expected = "a list of packed columns, of the stage that is read"
+            yield Fault(f"{path}.name", declared, expected, 'collect it there: what={"clicks": Collect("click")}')
+        for one in fields:
+            if one in types:
+                expected = "a column that no other has the name of"
+                yield Fault(f"{path}.name", one, expected, "give it another name where it is packed")
+        if first is not None and (not isinstance(first, int) or isinstance(first, bool) or first < 1):
+            yield Fault(f"{path}.first", first, "a whole number of at least 1", "leave it out for all of them")
+        if not isinstance(self.outer, bool):
+            yield Fault(f"{path}.outer", self.outer, "True or False", "leave it out, and an empty list gives nothing")
+        if self.place is not None:
+            yield from new_column_faults(f"{path}.place", self.place, {**types, **fields})
