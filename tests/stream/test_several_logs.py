@@ -41,7 +41,7 @@ from tailrace.settings import Settings
 from tailrace.stream import lost_sources
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.stream.unreachable_sources import unreachable
+from tailrace.stream.log_sources import unreachable
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import deep

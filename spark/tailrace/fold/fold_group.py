@@ -1,7 +1,7 @@
-"""Hold the folds of one process, each after the one that it reads, and fold the log's epochs with them.
+"""Hold the folds of one process, each after the folds that it reads, and fold the log's epochs with them.
 
-A process that takes the lease of one ledger takes that fold alone: a stream drops the fold and its readers, and goes on
-with landing and with the other folds. So definitions are added, changed and taken away beside a stream that runs on.
+Another process may take the lease of one ledger: the stream then drops this fold and its readers, and goes on with
+landing and with the other folds. So definitions are added, changed and taken away beside a running stream.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class StreamError(TailraceError, RuntimeError):
 class FoldGroup(Sequence[Fold]):
     """The running folds of definitions, in the order in which an epoch takes them.
 
-    `logs` are those that sources fill and that the definitions read; an epoch is one cut over all of them. `landing` is
-    the first log's lease, of a stream that lands them. With `alone`, the definitions that these read are left to other
-    processes, and their ledgers are read. A fold whose lease is lost to a process that folds from the log
-    is dropped alone; where the lease is lost to another stream, the process is fenced off as a whole.
+    `logs` are the logs that sources fill and the definitions read; an epoch is one cut over all of them. `landing` is
+    the lease of the first log, for a stream that lands the logs. With `alone`, other processes fold the definitions
+    that these read, and their ledgers are read here. A fold whose lease is lost to a process that folds from the log
+    is dropped alone; where the lease is lost to another stream, the whole process is fenced off.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class FoldGroup(Sequence[Fold]):
         return ComputationFold(self.lake, stage, self.sides, again=again, landing=self.landing_lease)
 
     def _standing(self) -> Iterator[Fold]:
-        """Iterate over the folds, but for those that are dropped meanwhile."""
+        """Iterate over the folds; a fold that is dropped meanwhile is passed over."""
         return (fold for fold in self if self._by_name.get(fold.definition.name) is fold)
 
     def landing(self, landed: Mapping[str, PassedEpoch]) -> LandingEpoch:
@@ -144,7 +144,7 @@ class FoldGroup(Sequence[Fold]):
             self._drop(fold, lost)
 
     def stage(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
-        """Step an epoch in each fold, each after those that it reads; return the results by name, but of lost folds."""
+        """Step an epoch in each fold, after the folds that it reads; return the results by name, without lost folds."""
         found = {}
         for fold in self._standing():
             with self._dropping(fold):
@@ -217,10 +217,10 @@ class FoldGroup(Sequence[Fold]):
                 one.close()
 
     def leap(self, last: int) -> None:
-        """Fold what the log has up to `last` and a ledger lacks in one step, with the clock of `last`.
+        """Fold all epochs up to `last` that a ledger lacks in one step, with the clock of `last`.
 
-        Any cut into epochs gives the same answers in the end (rule L1), but other panes on the way, so this is for
-        ledgers that are built beside and that nobody reads yet. The folds read logs, and ledgers of others.
+        Any cut into epochs ends with the same answers (rule L1), but has other panes on the way. So this is for ledgers
+        that are built beside others and that nobody reads yet.
         """
         recordings = Recordings(self.lake)
         for fold in self:

@@ -1,6 +1,6 @@
 """A thread beside the stream's own that does tasks in the order in which they came.
 
-A task that fails is the last one: later tasks build on what it did, so they are never begun.
+A task that fails is the last one: later tasks build on its result, so they are never begun.
 """
 
 from __future__ import annotations

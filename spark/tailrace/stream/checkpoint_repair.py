@@ -1,4 +1,4 @@
-"""Take a stream's checkpoint, and rebuild it where it does not go on from the logs: they say what was read (X2)."""
+"""Take a stream's checkpoint, and rebuild it where it disagrees with the logs, which say how far was read (X2)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tailrace.model.logs.log import Log
 def take_checkpoint(
     spark: SparkSession, landings: Mapping[str, Landing], sources: Mapping[str, Source]
 ) -> tuple[Checkpoint, str | None]:
-    """Take the checkpoint of the writer of these logs, rebuilt from their last commits where it had a flaw.
+    """Take over the checkpoint of these logs' former writer; rebuild it from the logs' last commits if it has a flaw.
 
-    Returns the flaw, too; None where there was none. Raises `StreamError` where a commit does not say what was read.
+    Returns the checkpoint and the flaw, None without one. Raises `StreamError` where a commit has no position.
     """
     first = next(iter(landings.values()))
     folder = checkpoint_folder(first.lake, first.log_definition)
@@ -38,9 +38,9 @@ def take_checkpoint(
 def renew_checkpoint(
     spark: SparkSession, checkpoint: Checkpoint, landings: Mapping[str, Landing], sources: Mapping[str, Source]
 ) -> None:
-    """Write a stream's checkpoint anew for a query that reads just the sources of these logs, as far as they were read.
+    """Rewrite a stream's checkpoint for a query that reads only the sources of these logs, from where each log ends.
 
-    The query before has stopped. Rejected records of an epoch that a log never got are taken back.
+    Call it once the former query has stopped. Rejected records of an epoch that a log never got are taken back.
     """
     checkpoint.sources, position = len(landings), _position(landings)
     if position is None:
@@ -52,11 +52,11 @@ def renew_checkpoint(
 
 
 def _position(landings: Mapping[str, Landing]) -> ReadPosition | None:
-    """Return how far the sources of logs were read, by the logs' last commits; None before the first epoch."""
+    """Return the position up to which the sources were read, by the logs' last commits; None before the first epoch."""
     begun = [landing for landing in landings.values() if landing.epoch >= 0]
     if not begun:
         return None
-    # The logs may have been landed apart from one another before, or not as far as one another.
+    # Streams of their own may have landed the logs before, or a stream may have died between two of them.
     latest = max(begun, key=lambda landing: int(_read(landing)["batch"]))
     offsets = tuple(_read(landing)["offset"] if landing.epoch >= 0 else NOT_READ for landing in landings.values())
     return ReadPosition(_read(latest)["query"], int(_read(latest)["batch"]), offsets)
@@ -82,17 +82,17 @@ def _read(landing: Landing) -> Mapping[str, str]:
 
 
 def checkpoint_folder(lake: Lake, log: Log) -> str:
-    """Return the folder of the checkpoints of streams whose first log this is; a path, or an address of S3.
+    """Return the folder of the checkpoints of streams whose first log is `log`: a path, or an address of S3.
 
-    Each writer has a folder of its own inside.
+    Each writer has a subfolder.
     """
     return lake.settings.checkpoint(lake.settings.namespace, log.name)
 
 
 def _files_read(spark: SparkSession, landing: Landing) -> dict[str, int]:
-    """Find Spark's names of the files whose records are in the log, or were rejected, and when each was written.
+    """Find Spark's names of the files whose records are in the log or were rejected, each with its time of writing.
 
-    In milliseconds; 0 where a record's arrival is not its file's.
+    Times are in milliseconds; 0 where a record's arrival is not the time of its file.
     """
     log = landing.log_definition
     tables = (landing.lake.spark_name(table) for table in (log.name, rejected_name(log.name)))

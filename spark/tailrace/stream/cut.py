@@ -29,9 +29,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, least
 from tailrace.stream.folder_looks import FolderLooks
-from tailrace.stream.intake import Bundle, Intake
-from tailrace.stream.source_identity import SourceIdentities
-from tailrace.stream.unreachable_sources import LogSourceError, unreachable
+from tailrace.stream.intake import Bundle, Intake, Portion
+from tailrace.stream.log_sources import LogSourceError, SourceIdentities, unreachable
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,14 @@ class Cut:
 
 
 class Cutter:
-    """The reader and writer of all logs of a stream: `sources` are theirs, by the logs' names.
+    """The reader and writer of all logs of a stream, with their `sources` by the logs' names.
 
-    Leases are taken in the order of the names, and the first one's says whose the others are (rule X1).
+    Leases are taken in the order of the names. The owner of the first one owns the others, too (rule X1).
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, logs: Mapping[str, Log], sources: Mapping[str, Source]) -> None:
         self.spark, self.lake, self.sources = spark, lake, sources
-        # Before any lease is taken, as a stream that runs is not to stop for one that cannot read its source.
+        # Before any lease is taken: a stream that cannot read its source must not stop a running one.
         self._framed = {name: framed_reader(log, sources[name], lake.settings) for name, log in logs.items()}
         self.identities = SourceIdentities(spark, lake, sources)
         self.looks = FolderLooks(logs, sources, lake.tell)
@@ -100,7 +99,7 @@ class Cutter:
         self.active = tuple(self.landings)
 
     def open(self, sides: Sides, *, signals: bool) -> None:
-        """Open the readers of the sources, once the leases are taken; again, they go on from what the logs say."""
+        """Open the readers of the sources, once the leases are taken; opened again, they go on where the logs end."""
         shared = len(self.landings) > 1
         self.intakes = {
             name: Intake(
@@ -124,7 +123,7 @@ class Cutter:
 
     @property
     def first(self) -> Landing:
-        """The landing of the first log, whose lease is that of the stream."""
+        """The landing of the first log, whose lease decides who has the stream."""
         return next(iter(self.landings.values()))
 
     @property
@@ -160,8 +159,8 @@ class Cutter:
     ) -> Cut:
         """Make the epoch of a micro-batch.
 
-        `offsets` says of each log how far its source was read, and `files` has those of each source of files, of which
-        those that symbolic links lead to are passed over.
+        `offsets` has the position up to which each log's source was read, `files` the files of each source of files.
+        Files to which symbolic links lead are passed over.
         """
         folders = {name: source.folder for name, source in self.sources.items() if isinstance(source, Files)}
         own = {name: without_links(folders[name], found) for name, found in files.items()}
@@ -180,7 +179,7 @@ class Cutter:
                 read = dict(zip(READ, (query, str(number), offsets[name]), strict=True))
                 read |= self.identities.properties(name) | self.looks.properties(name)
                 try:
-                    bundles[name] = intake.bundle(rows_of, own.get(name, ()), read, self.epoch + 1)
+                    bundles[name] = intake.bundle(Portion(self.epoch + 1, read, rows_of, own.get(name, ())))
                     self.identities.check(name)
                 except _UNREADABLE as error:
                     if not several:
@@ -230,7 +229,7 @@ class Cutter:
                 intake.landing.publish()
 
     def _read(self, landing: Landing) -> dict[str, str]:
-        """Say again how far a log's source was read."""
+        """Return the properties of a log's last commit that say how far its source was read."""
         properties = landing.log.head.properties
         read = {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
         return read | {name: properties[name] for name in (TOPIC, FOLDER) if name in properties}

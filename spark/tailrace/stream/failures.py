@@ -20,13 +20,13 @@ from tailrace.model.base.errors import TailraceError
 
 
 def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, Source]) -> TailraceError:
-    """Turn an error of Spark or DuckDB into the stream's own; `leases` are those of the logs that the stream lands."""
+    """Turn an error of Spark or DuckDB into the stream's own; `leases` are the leases of the landed logs."""
     try:
         # A stream that was fenced off may find its checkpoint gone before it has an epoch.
         for lease in leases:
             lease.check()
     except (FencedError, CatalogError) as cause:
-        # A catalog that does not answer now is what the engine failed at, and says it better.
+        # The engine failed because the catalog does not answer, and the catalog's error says so more plainly.
         return cause
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
@@ -40,7 +40,7 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
 
 
 def reads_source(error: BaseException, sources: Iterable[Source]) -> bool:
-    """Tell whether an error is that of reading a file of one of these sources."""
+    """Tell whether an error came of reading a file of one of these sources."""
     failure = read_failure(error)
     folders = [_local(source.folder) for source in sources if isinstance(source, Files)]
     return failure is not None and any(_local(failure.file).startswith(folder) for folder in folders)
@@ -51,7 +51,7 @@ def _local(name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Write what an error came of, and which file could not be read: Spark wraps it in others that say nothing."""
+    """Write the cause of an error and the file that could not be read; Spark wraps it in errors without words."""
     if failure := read_failure(error):
         return f"{failure.file} cannot be read: {failure.reason}"
     if not isinstance(error, Py4JJavaError):

@@ -1,7 +1,7 @@
-"""Look through the landing folders of a stream, beside it, for files that it does not read, and say so (rule X6).
+"""Look through a stream's landing folders, beside the stream, for files that it does not read, and name them (X6).
 
-A look lists a folder and reads Spark's log of files once more, so it is made seldom: as a stream starts, and then so
-that it takes a hundredth of the time at most.
+A look lists a folder and reads Spark's log of files again, so looks are few: one as the stream starts, and then as many
+as take a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.lake.commit.epoch_properties import FOLDER
 from tailrace.model.logs.log import Log
 
 _APART = 30.0
-"""The least seconds between two looks at folders of this machine."""
+"""The minimum of seconds between two looks at folders of this machine."""
 
 _APART_IN_S3 = 600.0
 _SHARE = 100
@@ -31,9 +31,9 @@ _SHARE = 100
 
 
 class FolderLooks:
-    """The looks at the folders of a stream, in a thread beside it; `tell` gets each that finds something new.
+    """The looks at the folders of a stream, in a thread beside it; `tell` gets each look that finds something new.
 
-    What is found is in the commits of the logs, too, until another look finds otherwise.
+    The logs' commits have the numbers of the latest look, too.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class FolderLooks:
         self._thread: Thread | None = None
 
     def begin(self, checkpoint: Checkpoint, active: Sequence[str]) -> None:
-        """Look at the folders of the active logs, whose order is that of the query's sources, until the stream ends."""
+        """Look at the folders of the active logs, in the order of the query's sources, until the stream ends."""
         self._checkpoint = checkpoint
         self._places = {name: place for place, name in enumerate(active) if name in self._folders}
         if self._folders and self._thread is None:
@@ -72,7 +72,7 @@ class FolderLooks:
             self._thread.join()
 
     def properties(self, log: str) -> dict[str, str]:
-        """Return what a commit of a log says of its folder: the numbers that are not zero."""
+        """Return the property with the numbers of unread files for a log's commit; none where all are zero."""
         found = self._found.get(log)
         return {} if found is None or not found.counts else {FOLDER: json.dumps(found.counts)}
 
@@ -81,14 +81,14 @@ class FolderLooks:
             while not self._ended.is_set():
                 since, apart = time.monotonic(), _APART
                 for name, place in self._places.items():
-                    # What cannot be listed or read is the query's to say.
+                    # The query fails at a folder that cannot be listed or read, and says why.
                     with suppress(OSError, pa.ArrowException, CheckpointError, Py4JError, Py4JJavaError):
                         self._look(name, place)
                     apart = max(apart, _APART_IN_S3 if "://" in self._folders[name].removeprefix("file://") else 0.0)
                 self._looked.set()
                 self._ended.wait(max(apart, _SHARE * (time.monotonic() - since)))
         finally:
-            # Whatever became of the looks, a stream that drains its source waits for no more of them.
+            # A stream that drains its source waits for this, even where the looks failed.
             self._looked.set()
 
     def _look(self, name: str, place: int) -> None:

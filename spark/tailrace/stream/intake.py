@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -61,10 +61,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Portion:
+    """The portion of a source that an epoch takes: the messages of a topic, or files.
+
+    `read` is how far the source was read, as the log's commit says it.
+    """
+
+    epoch: int
+    read: Mapping[str, str]
+    messages: DataFrame | None = None
+    files: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Bundle:
     """An epoch's records before they are in the log, its clock, and the properties of the log's commit.
 
-    `records` are those that fit, as the folds take them; `stamped` are all of them, as the landing writes them. Both
+    The folds take `records`, which fit the log; the landing writes `stamped`, which has the rejected records, too. Both
     are Arrow tables where DuckDB takes the epoch; else `frame` is Spark's, which holds them until they are folded.
     `progress` is the log's progress after the epoch, `duplicates` the number of records that came again and were
     dropped, `files` the number of files that the records came from, and `blank` counts their blank lines.
@@ -93,9 +106,9 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of the control tables: signals, until when partitions (None: the log) are complete, in microseconds.
+    """The entries of the control tables: signals, and the times up to which partitions are complete, in microseconds.
 
-    `properties` record in the log's commit that the entries were taken.
+    A partition of None is the whole log. `properties` record in the log's commit that the entries were taken.
     """
 
     signals: tuple[str, ...]
@@ -105,10 +118,10 @@ class Entries:
 
 @dataclass(frozen=True)
 class News:
-    """The state of a log that no record came to: its progress, and the entries of the control tables.
+    """The state of a log for which no record came: its progress, and the entries of the control tables.
 
-    `reason` says whether it calls for an epoch: the watermark moves on, a signal came, or a log that others wait for
-    goes idle.
+    `reason` says whether the log calls for an epoch: its watermark moves on, a signal came, or the log goes idle while
+    others wait for it.
     """
 
     progress: Progress
@@ -117,10 +130,10 @@ class News:
 
 
 class Intake:
-    """The reader of a source's micro-batches, which keeps the log's progress.
+    """The reader of a log's source, which keeps the log's progress.
 
-    `shared` says that the stream lands other logs besides, whose readers may wait for this one: a folder without a file
-    counts as a partition then, which goes idle. `framed` reads messages that name schemas in a registry.
+    `shared` says that the stream lands other logs, too, whose readers may wait for this one: a folder without a file
+    then counts as a partition, which goes idle. `framed` reads messages that name schemas in a registry.
     """
 
     def __init__(
@@ -143,27 +156,16 @@ class Intake:
         self._nothing: pa.Table | None = None
         self._database = sides.database.cursor()
         self._workers = self._by_workers()
-        self._files: Sequence[str] = ()
+        self._latest, self._before = Portion(-1, {}), self.progress
         self._unreadable: dict[str, str] = {}
-        self._make: Callable[[], Bundle] | None = None
 
-    def bundle(self, batch: DataFrame, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
-        """Make an epoch of a micro-batch; `read` is what its commit is to say of how far the source was read.
-
-        `files` are those of a source of files, and `batch` has the messages of a topic. Files that cannot be read are
-        rejected as a whole (X7).
-        """
-        self._files, self._unreadable, progress = files, {}, self.progress
+    def bundle(self, portion: Portion) -> Bundle:
+        """Make an epoch of a portion of the source. Files that cannot be read are rejected as a whole (X7)."""
+        self._latest, self._before, self._unreadable = portion, self.progress, {}
         if isinstance(self.source, Files):
-            self._near.of_files(self.source.format, files)
-        elif self.framed is None or self.framed.registry is None:
-            self._near.of_messages(batch)
-
-        def make() -> Bundle:
-            self.progress, self._blank = progress, BlankLines()
-            return self._bundled(batch, files, read, epoch)
-
-        self._make = make
+            self._near.of_files(self.source.format, portion.files)
+        elif portion.messages is not None and (self.framed is None or self.framed.registry is None):
+            self._near.of_messages(portion.messages)
         made = self._made()
         if self.framed is not None:
             self._near.of_records(self.framed.new_fields())
@@ -174,56 +176,62 @@ class Intake:
         return self._made() if self._finds_unreadable(error) else None
 
     def _made(self) -> Bundle:
-        assert self._make is not None
+        """Make the latest epoch, without the files that turn out to be unreadable."""
         while True:
+            self.progress, self._blank = self._before, BlankLines()
             try:
-                return self._make()
+                return self._bundled(self._latest)
             except (Py4JJavaError, PySparkException) as error:
                 if not self._finds_unreadable(error):
                     raise
 
     def _finds_unreadable(self, error: BaseException) -> bool:
-        """Enter the files that made reading fail among those that are rejected; tell whether there are any."""
-        left = [file for file in self._files if file not in self._unreadable]
+        """Add the files that made reading fail to the rejected files; tell whether there are any."""
+        left = [file for file in self._latest.files if file not in self._unreadable]
         if not isinstance(self.source, Files) or not left:
             return False
         # Where a second file fails there may be many: all are looked at, as Spark names one at a time.
         more = bool(self._unreadable)
         found = unreadable_files(self.spark, self.source, self.log, left, error, all_of_them=more)
         self._unreadable |= found
-        # What was remembered of an epoch that is made again is remembered then.
+        # The ids of the epoch's records are remembered as the epoch is made again.
         self._remembered = self._remembered_rows = None
         return bool(found)
 
-    def _bundled(self, batch: DataFrame, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
+    def _bundled(self, portion: Portion) -> Bundle:
+        """Read the portion by the reader that it fits: this process, the executors' Python, or Spark."""
+        files = portion.files
         sized = cache(lambda: sizes(files))
-        given = self.source, sized, read, self.landing.log.head.properties
+        given = self.source, sized, portion.read, self.landing.log.head.properties
         # The ids that are remembered on Spark may be too many for this process.
         tried = self.sides.takes(*given) or (not self.log.id_columns and self.sides.brings(*given))
-        if tried and (rows := self._rows(batch, files, sized, read)) is not None:
-            return self._in_process(rows, files, read, epoch)
+        if tried and (rows := self._rows(portion, sized)) is not None:
+            return self._in_process(portion, rows)
         if isinstance(self.source, Files) and not files:
-            # The epoch is of what other logs have: of this one there is nothing to read.
+            # Only other logs have records in this epoch.
             nothing = self._no_records()
-            return self._bundle(nothing, self._advanced(nothing, files, read), read, epoch)
+            return self._bundle(portion, nothing, self._advanced(portion, nothing))
         workers = None if self._unreadable else self._workers
-        if workers is not None and (landed := workers.land(files, sized, epoch, large=tried)) is not None:
-            return self._landed(landed, files, read, epoch)
-        frame, source = self._frame(batch, files), self.source
+        if workers is not None and (landed := workers.land(files, sized, portion.epoch, large=tried)) is not None:
+            return self._landed(portion, landed)
+        return self._by_spark(portion)
+
+    def _by_spark(self, portion: Portion) -> Bundle:
+        frame, source = self._frame(portion), self.source
         if self.log.id_columns and self._remembered is None:
             self._remembered, self._remembered_rows = self._restored(self.lake), None
         once = isinstance(source, Files) and source.format == "parquet" and self._remembered is None
         records = frame if once else frame.persist()
         try:
-            entries = self._advanced(records, files, read)
+            entries = self._advanced(portion, records)
         except BaseException:
             records.unpersist()
             raise
         if self._remembered is None:
-            return self._bundle(records, entries, read, epoch, files=len(files))
+            return self._bundle(portion, records, entries)
         unique = self._remembered.unique(records)
-        self._remembered.add(unique.ids, epoch, self.progress.now)
-        return self._bundle(unique.frame, entries, read, epoch, unique.duplicates, len(files))
+        self._remembered.add(unique.ids, portion.epoch, self.progress.now)
+        return self._bundle(portion, unique.frame, entries, unique.duplicates)
 
     def _by_workers(self) -> WorkerLanding | None:
         """Open the landing by the executors' Python, where it can read the source as the log declares it."""
@@ -234,65 +242,69 @@ class Intake:
             return None
         return WorkerLanding(self.spark, self.lake, source, log)
 
-    def _landed(self, landed: ByWorkers, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
+    def _landed(self, portion: Portion, landed: ByWorkers) -> Bundle:
         """Make the epoch of records that the executors have written already."""
         self._blank.here += landed.blank
-        clock, properties = self._clock_and_properties(self._advanced_by(landed.seen, files, read), read, epoch, 0)
+        clock, properties = self._clock_and_properties(portion, self._advanced_by(portion, landed.seen))
         return Bundle(
-            clock, properties, landed.records, landed.landed, None, self.progress, files=len(files), blank=self._blank
-        )
+            clock, properties, landed.records, landed.landed, None, self.progress, files=len(portion.files),
+            blank=self._blank,
+        )  # fmt: skip
 
-    def _frame(self, batch: DataFrame, files: Sequence[str]) -> DataFrame:
-        """Read a micro-batch's records by Spark."""
+    def _frame(self, portion: Portion) -> DataFrame:
+        """Read a portion's records by Spark."""
         if isinstance(self.source, Files):
-            return read_files(self.spark, self.source, self.log, files, self._blank, self._unreadable)
+            return read_files(self.spark, self.source, self.log, portion.files, self._blank, self._unreadable)
+        assert portion.messages is not None
         if self.framed is not None:
-            return self.framed.frame(self.spark, batch, self._blank)
-        return read_messages(self.spark, self.log, batch)
+            return self.framed.frame(self.spark, portion.messages, self._blank)
+        return read_messages(self.spark, self.log, portion.messages)
 
-    def _rows(self, batch: DataFrame, files: Sequence[str], sized: Sized, read: Mapping[str, str]) -> pa.Table | None:
-        """Read a micro-batch's records into this process; None where they turn out to be too many for it."""
+    def _rows(self, portion: Portion, sized: Sized) -> pa.Table | None:
+        """Read a portion's records into this process; None where they turn out to be too many for it."""
+        files, messages = portion.files, portion.messages
         room = self.sides.room(files, sized)
         try:
             if isinstance(self.source, Files):
                 return file_rows(self.spark, self.source, self.log, files, self._blank, self._unreadable, room)
+            assert messages is not None
             before = self.landing.log.head.properties.get("offset", "")
-            self._sizes.check(batch, between(before, read["offset"]), room)
+            self._sizes.check(messages, between(before, portion.read["offset"]), room)
         except TooLargeError:
             return None
         if self.framed is not None:
-            found = self.framed.rows(self.spark, batch, self._blank)
+            found = self.framed.rows(self.spark, messages, self._blank)
         else:
-            found = message_rows(self.spark, self.log, batch, room)
+            found = message_rows(self.spark, self.log, messages, room)
         self._sizes.learn(found)
         return found
 
-    def _in_process(self, table: pa.Table, files: Sequence[str], read: Mapping[str, str], epoch: int) -> Bundle:
+    def _in_process(self, portion: Portion, table: pa.Table) -> Bundle:
         """Make the epoch of records that are in this process."""
-        entries = self._advanced(table, files, read)
+        entries = self._advanced(portion, table)
         if not self.log.id_columns:
-            return self._of_rows(table, entries, read, epoch, files=len(files))
+            return self._of_rows(portion, table, entries)
         if self._remembered_rows is None:
             self._remembered_rows, self._remembered = self._restored_rows(), None
-        unique = self._remembered_rows.unique(table, epoch, self.progress.now)
-        return self._of_rows(unique.rows, entries, read, epoch, unique.duplicates, len(files))
+        unique = self._remembered_rows.unique(table, portion.epoch, self.progress.now)
+        return self._of_rows(portion, unique.rows, entries, unique.duplicates)
 
-    def _advanced(self, records: Bundled, files: Sequence[str], read: Mapping[str, str]) -> Entries:
-        """Move the log's progress on by what a bundle has of each partition; return what the control tables say."""
+    def _advanced(self, portion: Portion, records: Bundled) -> Entries:
+        """Move the log's progress on by an epoch's records; return the entries of the control tables."""
         if self.log.strategy.follows_records or self.log.arrival_time is not None:
-            return self._advanced_by(watched(self.spark, self.source, self.log, records, self._database), files, read)
-        return self._advanced_by({}, files, read)
+            return self._advanced_by(portion, watched(self.spark, self.source, self.log, records, self._database))
+        return self._advanced_by(portion, {})
 
-    def _advanced_by(self, seen: Mapping[str, Seen], files: Sequence[str], read: Mapping[str, str]) -> Entries:
-        """Move the log's progress on by these summaries of its partitions; return what the control tables say."""
+    def _advanced_by(self, portion: Portion, seen: Mapping[str, Seen]) -> Entries:
+        """Move the log's progress on by summaries of its partitions; return the entries of the control tables."""
         follows, known, now = self.log.strategy.follows_records, self.log.arrival_time is not None, _wall_clock()
         if known:
             now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
         if not follows:
             seen = {}
         entries = self._entries()
-        there = (*self._there, *partitions(read["offset"]))
-        self.progress = self._after({**seen, **completed(self.log, files)}, now, entries, there)
+        there = (*self._there, *partitions(portion.read["offset"]))
+        self.progress = self._after({**seen, **completed(self.log, portion.files)}, now, entries, there)
         return entries
 
     def _restored_rows(self) -> RememberedRows:
@@ -302,16 +314,13 @@ class Intake:
             declared = as_declared(self.lake, self.log, Relation(f"{rows} WHERE _epoch <= {epoch}"))
             return RememberedRows(self._database, self.log, times, Relation(f"({declared})"))
 
-    def _of_rows(
-        self, table: pa.Table, entries: Entries, read: Mapping[str, str], epoch: int, duplicates: int = 0,
-        files: int = 0,
-    ) -> Bundle:  # fmt: skip
-        stamped = table.append_column("_epoch", pa.repeat(pa.scalar(epoch, pa.int64()), table.num_rows))
+    def _of_rows(self, portion: Portion, table: pa.Table, entries: Entries, duplicates: int = 0) -> Bundle:
+        stamped = table.append_column("_epoch", pa.repeat(pa.scalar(portion.epoch, pa.int64()), table.num_rows))
         errors = stamped["_error"]
         good = stamped if errors.null_count == len(errors) else stamped.filter(pc.is_null(errors))
         return Bundle(
-            *self._clock_and_properties(entries, read, epoch, duplicates),
-            good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, files,
+            *self._clock_and_properties(portion, entries, duplicates),
+            good.drop_columns(["_error", "_raw"]), stamped, None, self.progress, duplicates, len(portion.files),
             self._blank,
         )  # fmt: skip
 
@@ -321,7 +330,7 @@ class Intake:
         return Remembered(self.spark, self.log, times_of(lake, self.log.name), ids)
 
     def news(self) -> News:
-        """Look for what is new without a record; nothing is taken of it yet."""
+        """Look for a reason for an epoch without records; no entry of the control tables is taken yet."""
         entries = self._entries()
         # Where processing time follows the records' arrival, it stands still without records.
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
@@ -331,11 +340,11 @@ class Intake:
         return News(progress, entries, bool(entries.signals) or moved or silent)
 
     def without_records(self, news: News, epoch: int, read: Mapping[str, str]) -> Bundle:
-        """Make an epoch without records; `read` is what the commit repeats of how far the source was read."""
-        self.progress, self._blank, self._files = news.progress, BlankLines(), ()
+        """Make an epoch without records; its commit repeats how far the source was read, which is `read`."""
+        self._latest, self.progress, self._blank = Portion(epoch, read), news.progress, BlankLines()
         if self._nothing is None:
             self._nothing = self._no_records().toArrow()
-        return self._of_rows(self._nothing, news.entries, read, epoch)
+        return self._of_rows(self._latest, self._nothing, news.entries)
 
     def _no_records(self) -> DataFrame:
         if self.framed is not None:
@@ -357,23 +366,22 @@ class Intake:
         complete = entries.complete.get(None, BEGINNING)
         return self.progress.after(self.log.strategy, both, now, there=there, complete=complete)
 
-    def _bundle(
-        self, records: DataFrame, entries: Entries, read: Mapping[str, str], epoch: int, duplicates: int = 0,
-        files: int = 0,
-    ) -> Bundle:  # fmt: skip
+    def _bundle(self, portion: Portion, records: DataFrame, entries: Entries, duplicates: int = 0) -> Bundle:
+        epoch = portion.epoch
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.stamped(records, self._clock_view)
-        # A literal, as the fold reads it of late records only; for every record of the log it would compile anew.
+        # The fold reads the epoch of late records alone, so a literal does; in the log it would be compiled each epoch.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
-        clock, properties = self._clock_and_properties(entries, read, epoch, duplicates)
+        clock, properties = self._clock_and_properties(portion, entries, duplicates)
+        files = len(portion.files)
         return Bundle(clock, properties, good, stamped, records, self.progress, duplicates, files, self._blank)
 
     def _clock_and_properties(
-        self, entries: Entries, read: Mapping[str, str], epoch: int, duplicates: int
+        self, portion: Portion, entries: Entries, duplicates: int = 0
     ) -> tuple[Clock, dict[str, str]]:
         """Return an epoch's clock, and the properties of the log's commit."""
-        clock = Clock(epoch, self.progress.watermark, self.progress.now, entries.signals)
-        properties = {**clock_properties(clock), **read, **entries.properties, PROGRESS: self.progress.text()}
+        clock = Clock(portion.epoch, self.progress.watermark, self.progress.now, entries.signals)
+        properties = {**clock_properties(clock), **portion.read, **entries.properties, PROGRESS: self.progress.text()}
         if self._near.found:
             properties[NEAR] = json.dumps(self._near.found)
         if self.progress.all_idle:

@@ -44,8 +44,8 @@ from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch import Epoch
 from tailrace.stream.epoch_report import EpochReport, Watch
 from tailrace.stream.failures import explained
+from tailrace.stream.log_sources import sources_of
 from tailrace.stream.lost_sources import LostSources
-from tailrace.stream.source_assignment import sources_of
 
 _POLL = 0.2
 """Seconds between two looks for a failure of the folds."""
@@ -61,7 +61,7 @@ PULSE = 1.0
 class Stream:
     """The streaming writer of logs, and of the definitions that read them.
 
-    `source` is that of the log; where the definitions read several, it has the source of each by the log's name.
+    `source` is the source of the log; where the definitions read several logs, it has the sources by the logs' names.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class Stream:
         self._query_id = ""
         self._folding = TaskThread("folding", room=2)
         for stage in (stage for definition in pipelines for stage in chain(definition)):
-            # Before any lease is taken, as a stream that runs is not to stop for a definition that cannot run.
+            # Before any lease is taken: a definition that cannot run must not stop a running stream.
             widen(lake, stage)
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
         self.lost = LostSources(self.cutter)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
-        # A fold that is lost while the log is still ours was taken over by another process.
+        # A fold whose lease is lost while the log's lease is ours was taken over by another process.
         self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
         stages = [fold.definition for fold in self.folds]
         self._signals = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
@@ -105,14 +105,14 @@ class Stream:
     def start(self, *, once: bool = False, every: float = 0.0) -> None:
         """Fold the epochs that the ledgers lack of the logs, then start the query.
 
-        `once` drains what the source has now and ends; else an epoch starts each `every` seconds while there is input.
+        With `once` the stream drains the source and ends; else an epoch starts each `every` seconds while input comes.
         """
         self._once, self._every = once, every
         self.cutter.align()
         for one in self.folds.missed_epochs(self.cutter.epoch):
             self._report(EpochReport.of_missed(one))
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
-            # This manager renames files, which a local disk does at once: it halves the time of an empty micro-batch.
+            # This manager renames files, which a local disk does at once: an empty micro-batch takes half the time.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
         # Spark would look at each file of a large epoch in a task of its own.
         self.spark.conf.set(_LISTING, str(4 * self.spark.sparkContext.defaultParallelism))
@@ -221,7 +221,7 @@ class Stream:
             if self._stopped or self._pausing or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                # A micro-batch that the logs have was landed before a crash, and the catch-up has folded it.
+                # The logs have a micro-batch that was landed before a crash; the catch-up has folded it.
                 if batch_id > self.cutter.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
@@ -273,8 +273,8 @@ class Stream:
         cut = self.cutter.cut(batch, self._query_id, batch_id, offsets, files)
         landed = self._take(cut, phases)
         if not (self._once or self.cutter.full(cut, landed)):
-            # The sources have nothing left, so records that come meanwhile are better taken all at once after this
-            # epoch than in an epoch that is cut now and waits for it.
+            # The sources have nothing left. An epoch that is cut now would wait for this one with few records; cut
+            # after this one, it takes all records that come meanwhile.
             self._folding.settle()
             self._started = time.perf_counter()
 

@@ -1,8 +1,8 @@
 """A stream from the log: it folds the epochs that another process lands, with the recorded clocks.
 
-It takes the leases of its definitions' ledgers alone, and not the log's: so definitions are added beside a stream that
-runs, and taken away again, without a restart (MillWheel, 4.1). It folds what the landing stream would fold, except that
-time alone makes no epoch here: each epoch is one that the log gets.
+It takes the leases of its definitions' ledgers, and not the log's. So definitions are added beside a running stream,
+and taken away again, without a restart (MillWheel, 4.1). It folds as the landing stream would, except that time alone
+makes no epoch here: each epoch comes from the log.
 """
 
 from __future__ import annotations

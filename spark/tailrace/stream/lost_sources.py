@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace.ingest.sources import Source
 from tailrace.lake.catalog.events import SourceBack, SourceLost
 from tailrace.stream.cut import Cutter
-from tailrace.stream.unreachable_sources import LogSourceError, unreachable
+from tailrace.stream.log_sources import LogSourceError, unreachable
 
 
 class LostSources:

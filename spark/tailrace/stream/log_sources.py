@@ -1,8 +1,9 @@
-"""Refuse a source other than the one that a log was read from: its offsets would be taken for those already read.
+"""The sources of a stream's logs: one for each, the one that the log was begun with, and whether it can be reached.
 
-A log begun with a folder goes on with files, a log begun with a topic with that topic. Kafka gives each topic an id of
-its own, which the log's commits say: a topic that was deleted and made again under its name is read only where somebody
-says its id, and then from its beginning.
+The position that a log keeps is one in its own source, so another source is refused: its offsets would be taken for
+offsets that were read already. A log begun with a folder goes on with files, a log begun with a topic with that topic.
+Kafka gives each topic an id of its own, which the log's commits say: a topic that was deleted and made again under its
+name is read only where somebody says its id, and then from its beginning.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.checkpoint import NOT_READ
-from tailrace.ingest.sources import SECURITY, Kafka, Source, SourceError
+from tailrace.ingest.sources import SECURITY, Files, Kafka, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import MAINTAINED, repeated
 from tailrace.lake.commit.epoch_properties import OFFSET, TOPIC
 from tailrace.lake.schema.lake_errors import MovedError
+from tailrace.model.logs.log import Log
 
 PATIENCE = 5
 """Seconds that a broker has to answer a question about a topic."""
@@ -29,14 +32,33 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id that brokers give whose topics have none."""
 
 
+def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) -> dict[str, Source]:
+    """Assign its source to each log. Raises `StreamError` where a log has none, or a source no log."""
+    if not isinstance(given, Mapping):
+        if len(logs) > 1:
+            names = ", ".join(logs)
+            raise StreamError(f"the definitions read {len(logs)} logs, {names}: name the log of each source")
+        return dict.fromkeys(logs, given)
+    faults = [f"log {name} has no source" for name in logs if name not in given]
+    faults += [
+        f"no definition reads log {name}, which {source} is for" for name, source in given.items() if name not in logs
+    ]
+    places = [str(source) for source in given.values()]
+    faults += [f"{place} is given for two logs" for place in sorted({one for one in places if places.count(one) > 1})]
+    if faults:
+        raise StreamError("; ".join(faults))
+    return {name: given[name] for name in logs}
+
+
 class TopicError(SourceError):
-    """A topic is another one than the log read, under the same name."""
+    """A topic was deleted and made again under the name that the log read."""
 
     def __init__(self, log: str, topic: str, before: str, now: str) -> None:
         super().__init__(
             f"topic {topic} was deleted and made again since log {log} read it (its id was {before}, and is {now}): "
-            "what the log has stays, what it had not read of the former topic is gone, and nothing is read of the new "
-            f"one, whose offsets begin anew; to read that from its beginning, start the stream with --new-topic {now}"
+            "the log keeps its records, messages of the former topic that it had not read are gone, and nothing is "
+            "read of the new topic, whose offsets start over; to read it from its beginning, start the stream with "
+            f"--new-topic {now}"
         )
 
 
@@ -127,3 +149,27 @@ def _admin(jvm: Any, topic: Kafka) -> Iterator[Any]:
         yield admin
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+class LogSourceError(SourceError):
+    """A source that could not be read, of a known log."""
+
+    def __init__(self, log: str, source: Source, error: Exception) -> None:
+        said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+        super().__init__(f"log {log} cannot be read from {source}: {str(said).split(chr(10), 1)[0]}")
+        self.log = log
+
+
+def unreachable(spark: SparkSession, source: Source) -> str | None:
+    """Say why a source cannot be reached now; None where it can."""
+    jvm: Any = spark._jvm
+    try:
+        if isinstance(source, Files):
+            path = jvm.org.apache.hadoop.fs.Path(source.folder)
+            there = path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path)
+            return None if there else f"the folder {source.folder} is not there"
+        described(spark, source)
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.toString()).split("\n", 1)[0]
+        return f"{source} cannot be reached: {reason}"
+    return None
