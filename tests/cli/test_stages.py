@@ -72,15 +72,15 @@ def test_explain_tells_each_stage(definition: str) -> None:
     told = json.loads(run("explain", definition, "--json").stdout)
     assert [told["pipeline"], *(one["pipeline"] for one in told["earlier"])] == ["shops_by_sales", "sales_by_shop"]
     stages = {stage["stage"]: stage for stage in told["stages"]}
-    assert stages["take"]["execution"] == "native"
+    assert stages["take"]["execution"] == "duckdb"
     assert stages["prepare"]["says"] == ["kept are records with Match('sales', operator='>=', value=1)"]
-    assert stages["aggregate"]["execution"] == "native"
+    assert stages["aggregate"]["execution"] == "duckdb"
     assert "array<struct<value:bigint,n:bigint>>, the values of both, each with how many there are" in str(stages)
     assert stages["watermark"]["says"][0].startswith(
         "that of sales_by_shop, but no further than the oldest answer of a"
     )
     first = {stage["stage"]: stage for stage in told["earlier"][0]["stages"]}
-    assert (first["prepare"]["execution"], first["aggregate"]["execution"]) == ("python", "native")
+    assert (first["prepare"]["execution"], first["aggregate"]["execution"]) == ("python", "duckdb")
     assert first["ledger"]["kinds"] == ["partial", "pane", "late", "rejected"]
     assert ("answers" in first, "answers" in stages) == (False, True)
     text = run("explain", definition).stdout

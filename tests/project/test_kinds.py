@@ -17,7 +17,6 @@ STILL_ASKING = {
     "airflow/ranges.py",
     "airflow/repair.py",
     "backfill/pipeline_backfill.py",
-    "cli/commands/look/explain.py",
     "cli/commands/look/late.py",
     "cli/commands/look/simulate.py",
     "cli/commands/look/simulated_rows.py",

@@ -1,1 +1,1 @@
-"""The plan of a definition: `plan_stages` has its types, `builder` makes it, `explainer` shows it."""
+"""The plan of a definition: `plans` makes it by the kind's home, of the parts in `stages`; `explainer` shows it."""

@@ -32,8 +32,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.selections import is_common
-from tailrace.sql.records.ways import Way, way
+from tailrace.sql.records.ways import sql_alone
 from tailrace.sql.terms import Query
 
 ROWS_AT_ONCE = 500_000
@@ -45,9 +44,7 @@ LATE_HERE = 1_000_000
 
 def suits_driver(definition: Definition) -> TypeGuard[Pipeline]:
     """Tell whether a definition's windows may be in this process: SQL alone takes its records through an epoch."""
-    if not isinstance(definition, Pipeline) or not all(map(is_common, definition.each)):
-        return False
-    return way(definition) is Way.SQL
+    return isinstance(definition, Pipeline) and sql_alone(definition)
 
 
 class DriverSide(DuckSide):

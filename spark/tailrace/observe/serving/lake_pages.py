@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -21,7 +21,6 @@ from tailrace.lake.read.late_records import proposed
 from tailrace.model.definition.chain import Definition, chain, keeping_answers
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.serving.airflow_links import remedy
 from tailrace.observe.serving.reading import shown_text
@@ -302,29 +301,25 @@ class LakePages:
     def definition(self, request: Request) -> Response:
         """Show what a stage's definition does when it runs, as `tailrace explain` says it."""
         stage = self._stage(request)
-        answered = stage.name in keeping_answers(self.served.definitions.values())
-        text = explained(stage, self.reader, answered=answered)
+        text = explained(stage, self.reader, self.served.definitions.values())
         return self._of_stage("definition.html", request, "definition", text=text)
 
 
-def explained(stage: Definition, reader: Reader, *, answered: bool) -> str:
-    """Write what a stage does when it runs, as text."""
+def explained(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:
+    """Write what a stage does when it runs, as text; `definitions` are those that are deployed with it."""
     from rich.console import Console
 
-    from tailrace.engines.choose import Bounds
-    from tailrace.plan import builder, computation_plan, explainer, join_plan, map_plan
+    from tailrace.lake.read.table_sizes import table_sizes
+    from tailrace.plan.explainer import plan_page
+    from tailrace.plan.plans import plan
 
-    engine = Bounds.of(reader.lake.settings).for_stream(stage)
-    if isinstance(stage, Computation):
-        page = computation_plan.plan_page(stage, engine)
-    elif isinstance(stage, Join):
-        page = join_plan.plan_page(stage, engine)
-    elif isinstance(stage, Map):
-        page = map_plan.plan_page(stage, engine)
-    else:
-        page = explainer.plan_page(stage, builder.build(stage, answers=answered), engine)
+    made = plan(stage, reader.lake.settings, answers=stage.name in keeping_answers(definitions))
+    with reader.session() as session:
+        sizes = table_sizes(session.lake, [table.table for table in made.tables])
     written = StringIO()
-    Console(file=written, width=110, color_system=None, force_terminal=False, highlight=False).print(page)
+    Console(file=written, width=110, color_system=None, force_terminal=False, highlight=False).print(
+        plan_page(made, sizes)
+    )
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
 

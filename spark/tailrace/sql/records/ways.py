@@ -6,7 +6,7 @@ from enum import Enum
 
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.selections import may_fail
+from tailrace.sql.records.selections import is_common, may_fail
 
 
 class Way(Enum):
@@ -24,6 +24,14 @@ def way(pipeline: Pipeline) -> Way:
     if not reasons(pipeline):
         return Way.SQL
     return Way.PYTHON if pipeline.where.merges or _own_combiners(pipeline) else Way.ASSIGNED
+
+
+def sql_alone(pipeline: Pipeline) -> bool:
+    """Tell whether SQL that any engine reads takes a definition's records through its steps and into windows.
+
+    The windows of such a definition may be in this process where Spark's executors add up the records.
+    """
+    return all(map(is_common, pipeline.each)) and way(pipeline) is Way.SQL
 
 
 def may_reject(pipeline: Pipeline) -> bool:

@@ -2,64 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tailrace.cli.runtime.definitions import load_any
-from tailrace.cli.runtime.options import Definition, Json
+from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
+from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output
 from tailrace.settings import Settings
+
+if TYPE_CHECKING:
+    from tailrace.plan.explainer import Sizes
 
 
 def explain(
     definition: Definition,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that runs, too.")] = False,
+    engine: EngineName = None,
     json: Json = False,
 ) -> None:
     """Show what a definition does when it runs: its stages and where each runs, the state it keeps, its tables.
 
-    The SQL texts come from the functions that a stream and a backfill run; JSON has them always. Nothing is started.
+    It is told of the engine that a stream begins on, or of the one that is named. The SQL texts come from the functions
+    that a stream and a backfill run, in the dialect of their engine; JSON has them always. Of tables that are there it
+    says how large they are. Nothing is started.
     """
-    from tailrace.engines.choose import Bounds
-    from tailrace.model.definition.chain import chain, keeping_answers
-    from tailrace.model.definition.computation import Computation
-    from tailrace.model.definition.join import Join
-    from tailrace.model.definition.map import Map
-    from tailrace.plan import builder, computation_plan, explainer, join_plan, map_plan
+    from tailrace.plan.explainer import plan_data, plan_page, sql_page
+    from tailrace.plan.plans import plans
 
-    output, bounds = Output(json), Bounds.of(Settings())
-    stages = chain(load_any(definition))
-    answered = keeping_answers(stages[-1:])
+    output, settings = Output(json), on_engine(Settings(), engine)
+    made = plans([load_any(definition)], settings)
+    sizes = _sizes(output, settings, [table.table for plan in made for table in plan.tables])
     if json:
-        *earlier, last = (
-            computation_plan.data(stage, bounds.for_stream(stage))
-            if isinstance(stage, Computation)
-            else map_plan.data(stage, bounds.for_stream(stage))
-            if isinstance(stage, Map)
-            else join_plan.data(stage, bounds.for_stream(stage))
-            if isinstance(stage, Join)
-            else explainer.data(builder.build(stage, answers=stage.name in answered), bounds.for_stream(stage))
-            for stage in stages
-        )
+        *earlier, last = (plan_data(plan, sizes) for plan in made)
         output.data(last | ({"earlier": earlier} if earlier else {}))
         return
-    for place, stage in enumerate(stages):
-        output.text(*([""] if place else []))
-        if isinstance(stage, Computation):
-            output.text(computation_plan.plan_page(stage, bounds.for_stream(stage)))
-            continue
-        if isinstance(stage, Join):
-            output.text(join_plan.plan_page(stage, bounds.for_stream(stage)))
-            if sql:
-                output.whole("", explainer.sql(join_plan.query(stage)))
-            continue
-        if isinstance(stage, Map):
-            output.text(map_plan.plan_page(stage, bounds.for_stream(stage)))
-            if sql and (query := map_plan.query(stage)) is not None:
-                output.whole("", explainer.sql(query))
-            continue
-        plan = builder.build(stage, answers=stage.name in answered)
-        output.text(explainer.plan_page(stage, plan, bounds.for_stream(stage)))
-        for query in plan.queries if sql else ():
-            output.whole("", explainer.sql(query))
+    for place, plan in enumerate(made):
+        output.text(*([""] if place else []), plan_page(plan, sizes))
+        for query in plan.kind.queries if sql else ():
+            output.whole("", sql_page(query))
+
+
+def _sizes(output: Output, settings: Settings, tables: list[str]) -> Sizes:
+    """Read the sizes of the tables that are there; none where there is no lake, or it cannot be opened."""
+    looking()
+    from tailrace.lake.catalog.lake import Lake
+    from tailrace.lake.read.table_sizes import table_sizes
+    from tailrace.lake.schema.lake_errors import LakeError
+
+    lake = Lake(settings, looks=True)
+    try:
+        return table_sizes(lake, tables) if lake.exists else {}
+    except LakeError as error:
+        output.say(f"the sizes of tables are not known: {error}")
+        return {}

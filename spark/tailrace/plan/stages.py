@@ -1,0 +1,194 @@
+"""The parts of a plan: the stages of an epoch in their order (rule T4), the state between epochs, the SQL texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tailrace.engines.choose import Engine, EngineChoice
+from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.definition.definition import Definition
+from tailrace.model.logs.log import Log, log_names
+from tailrace.sql.terms import Query
+
+
+class Execution(Enum):
+    """Who does the work of a stage."""
+
+    DUCKDB = "duckdb"
+    """DuckDB, in this process: the stage is SQL."""
+    SPARK = "spark"
+    """Spark's executors: the stage is SQL, or a read or a write of theirs."""
+    PYTHON = "python"
+    """Python code that is called for records or keys, in batches of Arrow: in this process, or on the executors."""
+    PROCESS = "process"
+    """This process, which drives Spark where there is one: a read of files, a few numbers, a commit."""
+
+
+class Commit(Enum):
+    """The way in which the rows of an epoch come into the ledger (`lake.commit.branch`)."""
+
+    FILES = "files"
+    """This process writes files, and one commit adds them."""
+    BRANCH = "branch"
+    """Spark appends to a branch of the writer, and main is moved there."""
+    BY_SIZE = "by_size"
+    """Few rows are files of this process, many are appended by Spark."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The beginning of a stream: its engine, whether Spark's driver may have windows, whether answers have a table."""
+
+    choice: EngineChoice
+    windows_in_driver: bool = True
+    answers: bool = True
+
+    @property
+    def here(self) -> bool:
+        """Whether DuckDB takes all of an epoch, in this process."""
+        return self.choice.engine is Engine.DUCKDB
+
+    @property
+    def sql(self) -> Execution:
+        """Who runs SQL over an epoch's records."""
+        return Execution.DUCKDB if self.here else Execution.SPARK
+
+    @property
+    def commit(self) -> Commit:
+        """How rows that the engine has made come into a ledger."""
+        return Commit.FILES if self.here else Commit.BRANCH
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of an epoch: its name, who does it and why, and the lines that say what it does.
+
+    `query` names the SQL text that does it, if one does. `facts` has for programs what the definition decides about
+    the stage; lengths of time are microseconds.
+    """
+
+    name: str
+    execution: Execution
+    says: tuple[str, ...]
+    why: str = ""
+    query: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def stage(name: str, execution: Execution, *says: str, why: str = "", query: str = "", **facts: Any) -> Stage:
+    """Make a stage; lines that are empty are left out."""
+    return Stage(name, execution, tuple(filter(None, says)), why, query, facts)
+
+
+def reader(log: Log, begin: Beginning) -> Execution:
+    """Say who reads a log: of one that sources fill this process reads the files and messages where it can."""
+    return Execution.PROCESS if begin.here and all(part.landed for part in log.parts) else begin.sql
+
+
+def read_stage(log: Log, begin: Beginning) -> Stage:
+    """Make the stage in which an epoch's records are read."""
+    if len(log.parts) > 1:
+        taken = f"{len(log.columns)} columns of the logs {log_names(log.parts)}"
+    else:
+        (part,) = log.parts
+        taken = f"{len(log.columns)} columns of log {part.name}" if part.landed else f"what {log.name} produces"
+    return stage("read", reader(log, begin), f"{taken}; the event time is {log.event_time}")
+
+
+_WRITES = {
+    Commit.FILES: "files of this process, which one commit adds",
+    Commit.BRANCH: "one append by Spark to a branch, to which main is moved",
+    Commit.BY_SIZE: "few rows are files of this process, which one commit adds; many are one append by Spark to a "
+    "branch, to which main is moved",
+}
+
+
+def ledger_stage(definition: Definition, commit: Commit, *kinds: str, query: str = "") -> Stage:
+    """Make the stage in which rows of these kinds enter the ledger in one commit, after the log's (rule X2)."""
+    table = ledger_name(definition.name)
+    by = Execution.PROCESS if commit is Commit.FILES else Execution.SPARK
+    says = f"to {table}: {', '.join(kinds)}, one commit an epoch"
+    return stage("ledger", by, says, why=_WRITES[commit], query=query, table=table, kinds=kinds, commit=commit.value)
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """An SQL text of an epoch: `gives` says what its rows are, `common` is the text in the common dialect."""
+
+    name: str
+    gives: str
+    common: Query
+    by: Execution
+
+    @property
+    def text(self) -> str:
+        """The text in its engine's dialect, as it runs except for the names of views."""
+        if self.by is not Execution.DUCKDB:
+            return self.common
+        # Imported here, as the dialect's translator takes longer to load than all else that a page needs.
+        from tailrace.engines.duckdb.database.dialect import in_duckdb_once
+
+        return in_duckdb_once(self.common)
+
+
+@dataclass(frozen=True)
+class StateColumn:
+    """A column of the state, and what it holds. `bytes` is its size in memory, None if not fixed."""
+
+    name: str
+    type: str
+    holds: str
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """The state between epochs: of what it is kept, where, its columns, and how much and how long."""
+
+    of: str
+    place: str
+    columns: tuple[StateColumn, ...]
+    says: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """The fixed part of one window's or key's state, in bytes; texts come on top."""
+        return sum(column.bytes or 0 for column in self.columns)
+
+
+@dataclass(frozen=True)
+class KindPlan:
+    """The part of a plan that is of one kind of definition. `gives` are the columns that others read."""
+
+    stages: tuple[Stage, ...]
+    queries: tuple[PlannedQuery, ...] = ()
+    state: KeptState | None = None
+    gives: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages of an epoch of a definition in a stream that begins on the chosen engine, and the tables it writes."""
+
+    definition: Definition
+    engine: EngineChoice
+    kind: KindPlan
+    tables: tuple[Contract, ...]
+
+    @property
+    def executions(self) -> set[Execution]:
+        """Who does the stages."""
+        return {one.execution for one in self.kind.stages}
+
+    def stage(self, name: str) -> Stage:
+        """Return the first stage of this name. Raises `StopIteration` where there is none."""
+        return next(one for one in self.kind.stages if one.name == name)
+
+    def query(self, name: str) -> PlannedQuery:
+        """Return the SQL text of this name. Raises `KeyError` where there is none."""
+        return {query.name: query for query in self.kind.queries}[name]
