@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from tailrace.model.base.errors import DefinitionError, TailraceError
-from tailrace.model.definition.chain import Definition, Ranged, Windowless, chain
-from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.chain import Definition, Ranged, chain
 from tailrace.model.definition.pipeline import Pipeline
 
 
@@ -26,28 +26,30 @@ _NAMED = re.compile(r"(?P<path>.+):(?P<name>\w+)", re.DOTALL)
 def load(definition: str) -> Pipeline:
     """Load the pipeline that `FILE` or `FILE:NAME` stands for, as `load_any` finds it.
 
-    Raises `LoadError` where the definition is a computation or a map.
+    Raises `LoadError` where the definition has no windows.
     """
-    loaded = load_ranged(definition)
-    if isinstance(loaded, Windowless):
-        kind = type(loaded).__name__.lower()
-        told = "stream, backfill, audit, replay, explain, status, simulate, trace, sql and tables tell"
-        raise LoadError(
-            f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of a "
-            f"{kind}, the commands {told}"
-        )
-    return loaded
+    loaded = load_any(definition)
+    if not loaded.windowed:
+        raise _no_windows(definition, loaded)
+    return cast("Pipeline", loaded)
 
 
 def load_ranged(definition: str) -> Ranged:
-    """Load the pipeline, map or join that `FILE` or `FILE:NAME` stands for. Raises `LoadError` for a computation."""
+    """Load what `FILE` or `FILE:NAME` stands for. Raises `LoadError` where no range of it can be computed anew."""
     loaded = load_any(definition)
-    if isinstance(loaded, Computation):
-        raise LoadError(
-            f"{definition}: {loaded.name} is a computation, and has no windows: expected a Pipeline; what there is of "
-            "a computation, the commands stream, audit, explain, status, trace and tables tell"
-        )
-    return loaded
+    if not loaded.recomputable:
+        raise _no_windows(definition, loaded)
+    return cast("Ranged", loaded)
+
+
+def _no_windows(definition: str, loaded: Definition) -> LoadError:
+    kind, told = loaded.kind_name, "stream, audit, explain, status, trace and tables"
+    if loaded.recomputable:
+        told = "stream, backfill, audit, replay, explain, status, simulate, trace, sql and tables"
+    return LoadError(
+        f"{definition}: {loaded.name} is a {kind}, and has no windows: expected a Pipeline; what there is of a {kind}, "
+        f"the commands {told} tell"
+    )
 
 
 def load_any(definition: str) -> Definition:

@@ -36,9 +36,9 @@ from tailrace.ingest.landing import Landed
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.widening import widen
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.pipeline import Pipeline
 from tailrace.stream.checkpoint_repair import renew_checkpoint, take_checkpoint
 from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch import Epoch
@@ -93,7 +93,7 @@ class Stream:
         # A fold whose lease is lost while the log's lease is ours was taken over by another process.
         self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
         stages = [fold.definition for fold in self.folds]
-        self._signals = any(stage.when.signals() for stage in stages if isinstance(stage, Pipeline))
+        self._signals = any(tables_of(stage).signals for stage in stages)
         self.cutter.open(self.folds.sides, signals=self._signals)
         self._started = self._ended = self._looked = time.perf_counter()
 

@@ -26,10 +26,8 @@ from tailrace.lake.catalog.events import Noted
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import Contract, Shape, log_contract, rejected_contract
 from tailrace.lake.schema.owned_tables import tables_of
-from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.model.base.time import text
-from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.definition import Definition
 from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
 from tailrace.stream.epoch_report import EpochReport
 
@@ -142,10 +140,10 @@ class Lineage:
 
     def _written(self, stage: Definition) -> list[Contract]:
         """Return the contracts of the stage's own tables that a run of the stage writes."""
-        if not isinstance(stage, Pipeline):
-            return [tables_of(stage).ledger]
-        answered = self.subject.answered(Lake(self.subject.settings))
-        return [tables_of(stage).ledger, *([answer_contract(stage)] if stage in answered else [])]
+        own = tables_of(stage)
+        if own.answers is None or stage.name not in self.subject.answered(Lake(self.subject.settings)):
+            return [own.ledger]
+        return [own.ledger, own.answers]
 
     def _emit(
         self, state: str, run: str, job: str, processing: str, facets: dict[str, RunFacet],

@@ -18,7 +18,6 @@ from tailrace.fold.fold import EpochResult
 from tailrace.lake.catalog.events import UNREAD, FolderLooked, Followed, NearName, Noted, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.chain import Ranged
@@ -201,7 +200,7 @@ class Metrics:
         tables |= {ledger_name(stage.name): "stream" for stage in self.subject.stages}
         answered = self.subject.answered(lake)
         for stage in self.subject.pipelines:
-            name, ledger = stage.name, ledger_contract(stage).table
+            name, ledger = stage.name, ledger_name(stage.name)
             for timing in FIRED:
                 self._add("tailrace_panes_total", 0, log, name, timing)
             for reason in REASONS:
@@ -210,7 +209,7 @@ class Metrics:
                 self._add(f"tailrace_{counter}_total", 0, log, name)
             tables[ledger] = "stream"
             self._ledgers[name] = lake.head(ledger).number("epoch") if lake.has(ledger) else -1
-            if stage in answered:
+            if name in answered:
                 tables[name] = "follow"
                 self._answers[name] = lake.head(name).number("epoch") if lake.has(name) else -1
             self._behind(name)

@@ -14,8 +14,8 @@ from uuid import uuid4
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
-from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.chain import keeping_answers
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
 
@@ -59,14 +59,15 @@ class Subject:
     run: str = field(default_factory=lambda: str(uuid4()))
 
     @property
-    def pipelines(self) -> tuple[Pipeline, ...]:
-        """The stages that have panes; the others are computations."""
-        return tuple(stage for stage in self.stages if isinstance(stage, Pipeline))
+    def pipelines(self) -> tuple[Definition, ...]:
+        """The stages that have windows, and so panes."""
+        return tuple(stage for stage in self.stages if stage.windowed)
 
-    def answered(self, lake: Lake) -> tuple[Pipeline, ...]:
-        """Return the stages that have a table of current answers in a lake, or are about to make one."""
+    def answered(self, lake: Lake) -> frozenset[str]:
+        """Name the stages that have a table of current answers in a lake, or are about to make one."""
         read = {earlier.name for stage in self.stages for earlier in stage.before}
-        return tuple(one for one in self.pipelines if one.name not in read or one.answers or lake.has(one.name))
+        kept = keeping_answers(stage for stage in self.stages if stage.name not in read)
+        return kept | {stage.name for stage in self.pipelines if lake.has(stage.name)}
 
     @property
     def log(self) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 from tailrace.lake.schema.contracts import OPEN, PANE, PRODUCTION
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Definition, KindError
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.log import PANE_TIME, SIGN
+from tailrace.model.logs.log import PANE_TIME, SIGN, Log
 from tailrace.sql.terms import Condition, Query, Relation, Sql, quoted
 
 _OPENED = f"COALESCE(reason = '{OPEN}', false)"
@@ -61,20 +64,35 @@ def standing(pipeline: Pipeline, answers: Query) -> Query:
     return _records(pipeline, Query(f"SELECT *, {at}, 1 AS {SIGN}, epoch AS _epoch FROM ({answers})"))
 
 
-def productions(definition: Computation | Map | Join, rows: Relation) -> Query:
-    """Write the SQL of a reader's records, from ledger rows that a stream wrote: a view or a query in brackets.
+_PLACE = "source_partition AS _source, source_offset AS _offset"
 
-    The records of a map have the places of the records that they were made of.
-    """
-    columns = [quoted(name) for name in definition.produced.columns]
-    if isinstance(definition, Join):
-        where = f"kind = '{PRODUCTION}' AND writer = 'stream'"
-        columns += [f"IF(retraction, -1, 1) AS {SIGN}"] if definition.takes_back else []
-        return Query(f"SELECT {', '.join(columns)}, {pair_place(definition)} FROM {rows} WHERE {where}")
-    own = isinstance(definition, Computation)
-    place = f"{'epoch' if own else 'source_epoch'} AS _epoch, source_partition AS _source, source_offset AS _offset"
-    written = "" if own else " AND writer = 'stream'"
-    return Query(f"SELECT {', '.join(columns)}, {place} FROM {rows} WHERE kind = '{PRODUCTION}'{written}")
+
+@singledispatch
+def productions(definition: Definition, rows: Relation) -> Query:
+    """Write the SQL of a reader's records, from ledger rows that a stream wrote: a view or a query in brackets."""
+    raise KindError("text of productions", definition)
+
+
+@productions.register
+def _of_computation(definition: Computation, rows: Relation) -> Query:
+    return _produced(definition.produced, rows, f"epoch AS _epoch, {_PLACE}")
+
+
+@productions.register
+def _of_map(definition: Map, rows: Relation) -> Query:
+    """The records of a map have the places of the records that they were made of."""
+    return _produced(definition.produced, rows, f"source_epoch AS _epoch, {_PLACE}", "writer = 'stream'")
+
+
+@productions.register
+def _of_join(definition: Join, rows: Relation) -> Query:
+    signed = f"IF(retraction, -1, 1) AS {SIGN}, " if definition.takes_back else ""
+    return _produced(definition.produced, rows, signed + pair_place(definition), "writer = 'stream'")
+
+
+def _produced(log: Log, rows: Relation, place: str, *where: str) -> Query:
+    columns, about = ", ".join(map(quoted, log.columns)), " AND ".join((f"kind = '{PRODUCTION}'", *where))
+    return Query(f"SELECT {columns}, {place} FROM {rows} WHERE {about}")
 
 
 def pair_place(join: Join) -> str:
