@@ -45,8 +45,8 @@ from tailrace.engines.choose import Engine
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
+from tailrace.lake.read.late_join_records import late_join_report
 from tailrace.lake.read.late_records import late_report, proposed
-from tailrace.lake.read.late_sides import late_sides_report
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import DefinitionError
@@ -148,7 +148,7 @@ def bring_up(lake: Lake, definition: Ranged) -> int:
     for rounds in range(8):
         stages = chain(definition)
         lates = [
-            late_sides_report(lake, one) if isinstance(one, Join) else late_report(lake, one)
+            late_join_report(lake, one) if isinstance(one, Join) else late_report(lake, one)
             for one in stages
             if isinstance(one, Pipeline | Join)
         ]
@@ -193,7 +193,7 @@ def test_V4_a_join_or_map_is_computed_before_what_reads_it_though_the_last_stage
     done = backfill_stages(world.lake, OF_PAIRS, BEGINNING)
     assert {stage.name: sum(run.changed for run in runs) for stage, runs in done}["met"] > 0
     assert not stages_behind(world.lake, OF_PAIRS)
-    assert not late_sides_report(world.lake, MET).ranges
+    assert not late_join_report(world.lake, MET).ranges
     world.clean()
 
 

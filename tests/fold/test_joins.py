@@ -34,12 +34,12 @@ from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
+from tailrace.lake.read.late_join_records import late_join_report
 from tailrace.lake.read.late_records import proposed
-from tailrace.lake.read.late_sides import late_sides_report
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.chain import chain
-from tailrace.model.definition.joined_sides import JoinKind
+from tailrace.model.definition.join_input import JoinKind
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.model.step import join_step
 from tailrace.model.step.chain_fold import epochs_read, fold_chain
@@ -112,7 +112,7 @@ def rows(lake: Lake, join: Join, kind: str) -> list[dict[str, Any]]:
 def reference(logs: Logs, join: Join) -> tuple[Counter[Any], Counter[Any]]:
     if len(chain(join)) > 1:
         run = fold_chain(join, [by_log(epoch, parts) for epoch, parts in enumerate(logs.epochs)])[-1]
-        return counted(join, run.joined), Counter(map(lateness, run.late_sides))
+        return counted(join, run.joined), Counter(map(lateness, run.late_for_join))
     state, pairs, late = join_step.JoinState(), list[Joined](), Counter[Any]()
     for records, clock in logs.together(join.log):
         state, made, too_late = join_step.step(join, state, records, clock)
@@ -420,17 +420,17 @@ def test_X6_what_came_too_late_for_a_join_is_told_with_the_range_that_takes_it_i
     logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
     logs.fold(join)
     late = rows(logs.lake, join, "late")
-    found = late_sides_report(logs.lake, join)
+    found = late_join_report(logs.lake, join)
     assert (found.records, found.repaired) == (len(late), 0)
     assert sum(one.records for one in found.ranges) == len(late) > 3
     assert all(any(one.first <= instant(row[PANE_TIME]) < one.last for one in found.ranges) for row in late)
     first, *others = found.ranges
     assert {one.first_epoch for one in found.ranges} <= {row["epoch"] for row in late}
     backfill(logs.lake, join, first.first, first.last)
-    assert late_sides_report(logs.lake, join).ranges == tuple(others)
+    assert late_join_report(logs.lake, join).ranges == tuple(others)
     for begin, end in proposed(found.ready):
         backfill(logs.lake, join, begin, end)
-    assert late_sides_report(logs.lake, join).ranges == ()
+    assert late_join_report(logs.lake, join).ranges == ()
     # What the ranges did not hold was right: all is now as of one batch.
     assert standing(logs.lake, join) == finished(logs, join)
 
@@ -440,7 +440,7 @@ def test_the_page_on_the_lake_shows_a_join_its_rows_and_what_came_too_late(logs:
     for parts in random_epochs(Random(5), 9):
         logs.land(parts)
     logs.fold(join)
-    late = late_sides_report(logs.lake, join)
+    late = late_join_report(logs.lake, join)
     with visited(logs.lake, join) as client:
         stand = sum(standing(logs.lake, join).values())
         grid = Seen(client.get(f"/stages/{join.name}").text)

@@ -122,7 +122,7 @@ def test_L1_the_answers_over_a_join_are_those_of_plain_sql_less_what_was_late_an
             }
         ),
     )
-    late = {one.record.place[1:] for one in runs[0].late_sides}
+    late = {one.record.place[1:] for one in runs[0].late_for_join}
     assert not runs[1].late, "it waits for the clicks whose query may come"
     count = sum(map(len, records.values()))
     if order == "any order":

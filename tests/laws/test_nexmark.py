@@ -37,7 +37,7 @@ ANY_ORDER = 60.0
 def folded(definition: Asked, epochs: Epochs) -> ChainRun:
     """The fold over epochs, of which no record is left out."""
     runs = fold_chain(definition, epochs)
-    assert not any(run.late or run.late_sides or run.rejected for run in runs)
+    assert not any(run.late or run.late_for_join or run.rejected for run in runs)
     return runs[-1]
 
 

@@ -8,7 +8,7 @@ from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.chain import Definition, Ranged, chain
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDES
+from tailrace.model.definition.join_input import SIDES
 from tailrace.model.logs.log import Log
 from tailrace.verify.pipeline_audit import audit
 from tests.support.applications import RECORDS, Answers, Application

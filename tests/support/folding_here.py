@@ -67,7 +67,7 @@ class Folded:
         """The epoch as the computation reads it, of that of each log."""
         log = self.computation.log
         if isinstance(log, Union):
-            return self.sides.together(log, {side: landed[one.name] for side, one in log.sides.items()})
+            return self.sides.together(log, {side: landed[one.name] for side, one in log.members.items()})
         return landed[log.name]
 
     def epoch(self, records: Sequence[Mapping[str, Any]], clock: Clock) -> None:

@@ -89,7 +89,7 @@ class Logs:
 
     def together(self, union: Union = ADS) -> Iterable[tuple[list[dict[str, Any]], Clock]]:
         """The epochs as the reference has them: the union's records, at the watermark of both logs."""
-        named = {log.name: side for side, log in union.sides.items()}
+        named = {log.name: member for member, log in union.members.items()}
         latest, reached = dict.fromkeys(("views", "clicks"), Part()), BEGINNING
         for epoch, parts in enumerate(self.epochs):
             records: list[dict[str, Any]] = []

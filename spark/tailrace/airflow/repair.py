@@ -45,15 +45,15 @@ class ProposeOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
+        from tailrace.lake.read.late_join_records import late_join_report
         from tailrace.lake.read.late_records import late_report, proposed
-        from tailrace.lake.read.late_sides import late_sides_report
         from tailrace.settings import Settings
 
         did = {"pipeline": self.pipeline.name}
         with telling(context, did):
             lake = Lake(Settings())
             reports = [
-                late_sides_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
+                late_join_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
                 for stage in chain(self.pipeline)
                 if isinstance(stage, Pipeline | Join)
             ]

@@ -18,7 +18,7 @@ from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.schema.filters import Filter
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDES
+from tailrace.model.definition.join_input import SIDES
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output
 from tailrace.sql.results.backfill_rows import BackfillVersion

@@ -16,7 +16,7 @@ from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import equal
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDES
+from tailrace.model.definition.join_input import SIDES
 from tailrace.model.logs.log import Log
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.terms import Query, Relation, bracketed

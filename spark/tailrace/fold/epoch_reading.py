@@ -47,7 +47,7 @@ class EpochReading(ABC):
     def of(self, log: Log) -> PassedEpoch:
         """Return the epoch of a log; the epoch of a union is put together of its parts."""
         if isinstance(log, Union):
-            return self._sides.together(log, {side: self._part(part) for side, part in log.sides.items()})
+            return self._sides.together(log, {member: self._part(part) for member, part in log.members.items()})
         return self._part(log)
 
     @abstractmethod

@@ -19,7 +19,7 @@ from tailrace.model.base.errors import ClockError, TailraceError, line_of
 from tailrace.model.base.types import is_type
 from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDE
+from tailrace.model.definition.join_input import SIDE
 from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME, PLACE
 

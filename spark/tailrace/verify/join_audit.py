@@ -15,7 +15,7 @@ from tailrace.lake.schema.contracts import LATE, PRODUCTION
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDE, SIDES
+from tailrace.model.definition.join_input import SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results import join_output

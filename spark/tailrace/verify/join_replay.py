@@ -21,7 +21,7 @@ from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import LEFT, RIGHT, SIDE, SIDES
+from tailrace.model.definition.join_input import LEFT, RIGHT, SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.query_shapes import equal_in

@@ -138,8 +138,8 @@ class Recording:
         """Write the query of the records of some epochs."""
         log = self.pipeline.log
         if isinstance(log, Union):
-            sides = {side: bracketed(self._records_of(session, part, epochs)) for side, part in log.sides.items()}
-            text = united(log, sides)
+            read = {member: bracketed(self._records_of(session, part, epochs)) for member, part in log.members.items()}
+            text = united(log, read)
         else:
             text = self._records_of(session, log, epochs)
         return Query(f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L")

@@ -132,8 +132,8 @@ def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
 
 def _relation(session: Session, log: Log, epoch: int, first: int | None, last: int | None) -> Relation:
     if isinstance(log, Union):
-        sides = {side: _relation(session, part, epoch, first, last) for side, part in log.sides.items()}
-        return bracketed(united(log, sides))
+        read = {member: _relation(session, part, epoch, first, last) for member, part in log.members.items()}
+        return bracketed(united(log, read))
     if isinstance(log, Arrivals):
         times = arrival_times(session.lake, log.of.name)
         return arrived(session, log, session.log(log.of, brought_within(times, epoch, first, last)), times)
@@ -168,7 +168,7 @@ def streamed(session: Session, log: Log, epoch: int, first: int | None = None) -
 def _streamed(session: Session, log: Log, epoch: int, first: int | None) -> Relation:
     if isinstance(log, Union):
         return bracketed(
-            united(log, {side: _streamed(session, part, epoch, first) for side, part in log.sides.items()})
+            united(log, {member: _streamed(session, part, epoch, first) for member, part in log.members.items()})
         )
     table, where = _table(session.lake, log, epoch, first, None)
     if isinstance(log, Panes):

@@ -24,7 +24,7 @@ from tailrace.lake.schema.join_tables import join_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDES
+from tailrace.model.definition.join_input import SIDES
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.terms import Query, Relation
 

@@ -16,7 +16,7 @@ from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import SIDES
+from tailrace.model.definition.join_input import SIDES
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.terms import Query, Relation, bracketed
 

@@ -151,7 +151,9 @@ class Tracing:
 
     def _read(self, log: Log, passed: Mapping[str, Sequence[Record]]) -> Iterable[Record]:
         if isinstance(log, Union):
-            return [one for side, part in log.sides.items() for one in log.records(side, passed.get(part.name, ()))]
+            return [
+                one for member, part in log.members.items() for one in log.records(member, passed.get(part.name, ()))
+            ]
         if isinstance(log, Arrivals):
             times = self._arrivals[log.of.name]
             return [one for record in passed.get(log.of.name, ())

@@ -1,6 +1,6 @@
 """Name the columns that belong together in ledgers and in tables of answers, in their order."""
 
-from tailrace.model.definition.joined_sides import SIDES
+from tailrace.model.definition.join_input import SIDES
 
 SPAN = ("window_start", "window_end")
 """A window's bounds."""

@@ -49,8 +49,8 @@ def of_log(log: Log) -> dict[str, Any]:
     if isinstance(log, Arrivals):
         return found | {"reads": "arrivals", "of": log.of.name}
     if isinstance(log, Union):
-        sides = [(name, digest(tuple(sorted(of_log(one).items())))) for name, one in sorted(log.sides.items())]
-        return found | {"reads": f"union by {log.tag}", "of": sides}
+        members = [(name, digest(tuple(sorted(of_log(one).items())))) for name, one in sorted(log.members.items())]
+        return found | {"reads": f"union by {log.tag}", "of": members}
     if log.signed:
         found["signed"] = True
     if log.required:

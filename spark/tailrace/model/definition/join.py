@@ -19,8 +19,8 @@ from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
+from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, JoinInput, JoinKind, Unmatched
 from tailrace.model.definition.join_validation import join_faults
-from tailrace.model.definition.joined_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, JoinKind, JoinSides, Unmatched
 from tailrace.model.definition.record_steps import NONE_SET_ASIDE, ElementWise, Reasons
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.derived_logs import Panes, Productions
@@ -107,10 +107,10 @@ class Join(Windowless):
         return MappingProxyType(self.results)
 
     @cached_property
-    def log(self) -> JoinSides:
+    def log(self) -> JoinInput:
         """The two sides as one log."""
         of, take = {LEFT: self.left, RIGHT: self.right}, {side: self.taken(side) for side in SIDES}
-        return JoinSides(name=self.name, of=of, take=take, tag=SIDE)
+        return JoinInput(name=self.name, of=of, take=take, tag=SIDE)
 
     @cached_property
     def keys(self) -> Mapping[str, tuple[str, str]]:

@@ -10,7 +10,7 @@ from tailrace.model.base.errors import Fault, unknown_column
 from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.time import duration, waits
 from tailrace.model.base.types import is_type
-from tailrace.model.definition.joined_sides import JOIN_KINDS, SIDE, SIDES, UNMATCHED, WINDOWINGS
+from tailrace.model.definition.join_input import JOIN_KINDS, SIDE, SIDES, UNMATCHED, WINDOWINGS
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.definition.validation import DeclaredPipeline

@@ -120,8 +120,8 @@ class Union(Log):
         if faults:
             raise DefinitionError(str(self.name), faults)
         columns = {self.tag: "string"}
-        for side, log in self.sides.items():
-            columns |= {name: log.columns[column] for name, column in self.columns_of(side).items()}
+        for member, log in self.members.items():
+            columns |= {name: log.columns[column] for name, column in self.columns_of(member).items()}
         object.__setattr__(self, "columns", MappingProxyType(columns | {PANE_TIME: "timestamp"}))
         object.__setattr__(self, "percentiles", MappingProxyType({}))
         for name, found in (("earliest", min), ("latest", max)):
@@ -132,31 +132,31 @@ class Union(Log):
         return False
 
     @property
-    def sides(self) -> Mapping[str, Log]:
+    def members(self) -> Mapping[str, Log]:
         """The logs by the names that their records have in column `tag`."""
         assert isinstance(self.of, Mapping)
         return self.of
 
     @property
     def parts(self) -> tuple[Log, ...]:
-        return tuple(self.sides.values())
+        return tuple(self.members.values())
 
     @property
     def sources(self) -> tuple[Log, ...]:
         found = {log.name: log for part in self.parts for log in part.sources}
         return tuple(found.values())
 
-    def columns_of(self, side: str) -> Mapping[str, str]:
+    def columns_of(self, member: str) -> Mapping[str, str]:
         """Map the names that a log's columns have in the union to the columns."""
-        return {name: name for name in self.sides[side].columns}
+        return {name: name for name in self.members[member].columns}
 
-    def records(self, side: str, records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    def records(self, member: str, records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """Turn the records of one log into the union's."""
-        log, empty = self.sides[side], dict.fromkeys(self.columns)
+        log, empty = self.members[member], dict.fromkeys(self.columns)
         for record in records:
-            own = {name: record.get(column) for name, column in self.columns_of(side).items()}
+            own = {name: record.get(column) for name, column in self.columns_of(member).items()}
             place = {name: record[name] for name in (*PLACE, SIGN) if name in record}
-            yield {**empty, **own, self.tag: side, PANE_TIME: record[log.event_time], **place}
+            yield {**empty, **own, self.tag: member, PANE_TIME: record[log.event_time], **place}
 
     def _bounds(self, name: str) -> Iterator[datetime]:
         for log in self.sources:
@@ -179,8 +179,8 @@ class Union(Log):
 
     def _faults(self) -> Iterable[Fault]:
         declared: dict[str, tuple[str, str]] = {}
-        for side, log in self.sides.items():
-            path = f"log.of[{side!r}]"
+        for member, log in self.members.items():
+            path = f"log.of[{member!r}]"
             if log.takes_back:
                 yield taken_back(path, log, f"read what {log.name} reads")
             elif isinstance(log, Arrivals):

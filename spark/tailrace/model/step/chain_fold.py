@@ -37,7 +37,7 @@ class Passing:
 @dataclass
 class ChainRun:
     """The result of a fold over epochs for one definition. `late` holds late records of the definition's own kind, and
-    `late_sides` those of a join.
+    `late_for_join` the late records of a join.
 
     `claimed` are the productions that do not count: by the registry of `claims` another computation has claimed their
     id, or the id has been counted before.
@@ -49,7 +49,7 @@ class ChainRun:
     mapped: list[Mapped] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
     late: list[Late | computation_state.LateInput] = field(default_factory=list)
-    late_sides: list[LateKept] = field(default_factory=list)
+    late_for_join: list[LateKept] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     work: list[computation_state.Work] = field(default_factory=list)
     claims: Claims = field(default_factory=Claims)
@@ -129,9 +129,9 @@ def _read(log: Log, passed: Mapping[str, Input]) -> Input:
         return list(log.records(records, now)), replace(clock, watermark=now)
     if not isinstance(log, Union):
         return passed[log.name]
-    each = {side: passed[part.name] for side, part in log.sides.items()}
+    each = {member: passed[part.name] for member, part in log.members.items()}
     clocks = [clock for _, clock in each.values()]
-    records = [record for side, (bundle, _) in each.items() for record in log.records(side, bundle)]
+    records = [record for member, (bundle, _) in each.items() for record in log.records(member, bundle)]
     signals = {name for clock in clocks for name in clock.signals}
     return records, Clock(
         clocks[0].epoch,
@@ -163,9 +163,9 @@ def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], cl
         sent, watermark = [maps.record_of(one) for one in mapped], clock.watermark
     elif isinstance(definition, Join):
         assert isinstance(run.state, JoinState)
-        run.state, joined, late_sides = join_step.step(definition, run.state, records, clock)
+        run.state, joined, late_for_join = join_step.step(definition, run.state, records, clock)
         run.joined += joined
-        run.late_sides += late_sides
+        run.late_for_join += late_for_join
         rejected, watermark = [], definition.onward(clock.watermark)
         sent = [join_step.record_of(one) for one in joined]
     else:

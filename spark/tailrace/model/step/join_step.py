@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE
+from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, sign_of
 from tailrace.model.windows.windows import Window, windows_within_time
 

@@ -17,7 +17,7 @@ from tailrace.lake.schema.join_tables import join_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES
+from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.query_shapes import filled
 from tailrace.sql.records.assignment import NATIVE

@@ -9,15 +9,15 @@ from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.terms import Query, Relation, quoted
 
 
-def united(union: Union, sides: Mapping[str, Relation]) -> Query:
+def united(union: Union, members: Mapping[str, Relation]) -> Query:
     """Write the SQL of a union's records, from a relation of each log's records by the log's name in the union."""
-    return Query(" UNION ALL ".join(_side(union, side, rows) for side, rows in sides.items()))
+    return Query(" UNION ALL ".join(_member(union, name, rows) for name, rows in members.items()))
 
 
-def _side(union: Union, side: str, rows: Relation) -> str:
-    log = union.sides[side]
-    values = {name: quoted(column) for name, column in union.columns_of(side).items()} | {
-        union.tag: f"'{side}'",
+def _member(union: Union, member: str, rows: Relation) -> str:
+    log = union.members[member]
+    values = {name: quoted(column) for name, column in union.columns_of(member).items()} | {
+        union.tag: f"'{member}'",
         PANE_TIME: quoted(log.event_time),
     }
     place = [*PLACE, *([f"{SIGN if log.takes_back else '1'} AS {SIGN}"] if union.takes_back else [])]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tailrace.lake.schema.column_groups import JOIN_PLACE
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.joined_sides import JOIN_WINDOW, SIDES
+from tailrace.model.definition.join_input import JOIN_WINDOW, SIDES
 from tailrace.model.logs.log import PANE_TIME, SIGN
 from tailrace.sql.epoch.join_rows import row_types
 from tailrace.sql.query_shapes import equal_in

@@ -49,12 +49,12 @@ def late(definition: Definition, json: Json = False) -> None:
     looking()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.corrections.stages_behind import stages_behind
+    from tailrace.lake.read.late_join_records import late_join_report
     from tailrace.lake.read.late_records import late_report
-    from tailrace.lake.read.late_sides import late_sides_report
 
     lake = Lake(settings)
     reports = [
-        late_sides_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
+        late_join_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
         for stage in stages
         if lake.has(ledger_name(stage.name))
     ]

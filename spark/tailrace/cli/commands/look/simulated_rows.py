@@ -54,7 +54,7 @@ def _lines(definition: Map | Join, run: ChainRun, sample: sample_records.Sample)
     if len(rows) > _MOST:
         yield f"and {counted(len(rows) - _MOST, 'row')} more: --json has all of them"
     is_map = isinstance(definition, Map)
-    left, number = ("rejected by it", len(run.rejected)) if is_map else ("too late", len(run.late_sides))
+    left, number = ("rejected by it", len(run.rejected)) if is_map else ("too late", len(run.late_for_join))
     found = {"records": sample_told(sample), "gave": counted(len(rows), "row"), left: counted(number, "record")}
     yield facts(found.items())
 
@@ -71,6 +71,7 @@ def _data(definition: Map | Join, run: ChainRun, sample: sample_records.Sample) 
     }
     if isinstance(definition, Join):
         found["late"] = [
-            {"side": one.record.side, "event_time": text(one.record.at), "epoch": one.epoch} for one in run.late_sides
+            {"side": one.record.side, "event_time": text(one.record.at), "epoch": one.epoch}
+            for one in run.late_for_join
         ]
     return found

@@ -17,8 +17,8 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.corrections.stages_behind import StageBehind, stages_behind
 from tailrace.lake.read.computation_status import ComputationStatus, computation_status
+from tailrace.lake.read.late_join_records import late_join_report
 from tailrace.lake.read.late_records import LateReport, late_report
-from tailrace.lake.read.late_sides import late_sides_report
 from tailrace.lake.read.pipeline_status import LogStatus, OpenWindowSpan, PipelineStatus, status
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import LATE
@@ -198,7 +198,7 @@ def late_state(session: Session, stage: Definition) -> LateReport | None:
     except OtherDefinitionError:
         return None
     if isinstance(stage, Join):
-        return late_sides_report(lake, stage)
+        return late_join_report(lake, stage)
     return late_report(lake, stage, partial(_late_groups, session))
 
 

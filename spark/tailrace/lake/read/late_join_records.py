@@ -24,7 +24,7 @@ _LEAST = minutes(1) // minutes(0).resolution
 """Microseconds of event time whose late records are told of together, where a join reaches no further."""
 
 
-def late_sides_report(lake: Lake, join: Join) -> LateReport:
+def late_join_report(lake: Lake, join: Join) -> LateReport:
     """Report the records that came too late for a join, of both sides; a record counts once for each window.
 
     Raises `LakeError` where the join has no ledger, and `OtherDefinitionError` where that is another definition's.

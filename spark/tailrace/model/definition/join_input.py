@@ -1,4 +1,4 @@
-"""The two logs of a join, as one log whose records say which side they are of."""
+"""The input of a join: its two logs as one log, whose records say which side they are of."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ WINDOWINGS = (Fixed, Sliding, Calendar, Global)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinSides(Union):
-    """The two logs of a join as one; `take` maps the names that the join gives to each side's columns."""
+class JoinInput(Union):
+    """The two logs of a join as one; the members are its sides.
+
+    `take` maps the names that the join gives to each side's columns.
+    """
 
     take: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -43,8 +46,8 @@ class JoinSides(Union):
     def trails(self) -> int:
         return max(log.trails for log in self.parts)
 
-    def columns_of(self, side: str) -> Mapping[str, str]:
-        return self.take[side]
+    def columns_of(self, member: str) -> Mapping[str, str]:
+        return self.take[member]
 
     def _given_faults(self) -> Iterable[Fault]:
         return ()
