@@ -144,7 +144,7 @@ class Settings(BaseSettings):
     windows_in_driver: Annotated[int, Field(ge=0)] | None = None
     """The most open windows of a definition that a stream on Spark keeps in its own process, Spark's driver, where
     executors only add up the records. None: as many as TAILRACE_MEMORY holds, 400 bytes each. Executors have the
-    windows where more are open, where code of one's own computes, and from a large epoch on whose records go through
+    windows where more are open, where custom code computes, and from a large epoch on whose records go through
     steps or may be refused by a trigger that is done."""
     windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
     """The most open windows of a definition that Spark keeps in its executors' memory. Where more are open they rest in

@@ -1,4 +1,4 @@
-"""Whatever code of one's own raises, of whatever kind of definition: the stream goes on and everything adds up (X7)."""
+"""Whatever custom code raises, of whatever kind of definition: the stream goes on and everything adds up (X7)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ OVER_JOIN = Pipeline(name="over_join", log=MET.produced, key="ad", each=Each(cou
                      where=Fixed(minutes(1)), what={"all": Sum("some"), "rows": Count()})  # fmt: skip
 OF_MAP = Pipeline(name="of_map", log=MAPPED.produced, key="ad", where=Fixed(minutes(1)), what={"n": Fussiest("twice")})
 KINDS: dict[str, Definition] = {one.name: one for one in (COMBINED, LATER, OF_MAP, OVER_JOIN)}
-"""Code of one's own in each kind of definition: what reads others has a map, a computation or a join before it."""
+"""Custom code in each kind of definition: what reads others has a map, a computation or a join before it."""
 
 
 def goes_on(logs: Logs, fold: Callable[[Definition], None], definition: Definition, seed: int, epochs: int = 6) -> None:

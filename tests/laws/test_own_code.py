@@ -1,4 +1,4 @@
-"""A record that code of one's own cannot put into windows, or combine, is rejected alone, in every execution (X7)."""
+"""A record that custom code cannot put into windows, or combine, is rejected alone, in every execution (X7)."""
 
 from __future__ import annotations
 

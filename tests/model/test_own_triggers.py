@@ -1,4 +1,4 @@
-"""Triggers of a user's own: what can be told of them before they run is told, with the place; sound ones run."""
+"""Custom triggers: what can be told of them before they run is told, with the place; sound ones run."""
 
 from __future__ import annotations
 

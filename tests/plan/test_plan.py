@@ -213,7 +213,7 @@ def test_the_engine_is_an_argument(settings: Settings, windows: Execution, recor
 
 @dataclass(frozen=True)
 class Own(Fixed):
-    """A windowing of one's own, if only by its name."""
+    """A custom windowing, if only by its name."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class OwnSessions(Sessions):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"where": OwnSessions(hours(1))}, "where: OwnSessions is a windowing of one's own"),
+        ({"where": OwnSessions(hours(1))}, "where: OwnSessions is a custom windowing"),
         ({"what": {"ways": ApproxDistinct("price"), "n": Count()}}, "what['ways']: ApproxDistinct combines in Python"),
     ],
 )

@@ -45,7 +45,7 @@ STEPS: tuple[ElementWise, ...] = (
     Each(several, {"part": "int"}),
     Each(checked, {"checked": "int"}),
     Derive({"more": Col("price") * Decimal("1.5")}),
-    # A failure of those with a value beyond 1, which is no code of one's own.
+    # A failure of those with a value beyond 1, which is no custom code.
     Derive({"large": Col("value") * 2**62}),
 )
 

@@ -133,7 +133,7 @@ EVERYTHING: dict[str, Combiner] = {
 
 @dataclass(frozen=True)
 class Told(OwnWindows):
-    """The windows of another kind, as code of one's own tells them: nobody can compile it."""
+    """The windows of another kind, as custom code tells them: nobody can compile it."""
 
     of: Windowing
 

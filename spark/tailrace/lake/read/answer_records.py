@@ -142,7 +142,7 @@ class _Reading:
         if isinstance(of, Arrivals):
             epochs = [epoch for epoch, at in arrival_times(self.lake, log.name).items() if first <= at < last]
             return every(above("_epoch", min(epochs, default=0) - 1), at_most("_epoch", max(epochs, default=-1)))
-        # Windows of a user's own need not hold their records' event times.
+        # Custom windows need not hold their records' event times.
         at = None if isinstance(self.pipeline.where, OwnWindows) else names[log.event_time]
         terms = [since(at, first)] if at is not None and first > BEGINNING else []
         terms += [before(at, last)] if at is not None and last < END_OF_TIME else []

@@ -97,7 +97,7 @@ class Algebra(Protocol):
         """Convert a number of `type`, a bigint or a decimal, to the double that is closest."""
 
     def remainder(self, a: Term, unit: int, type: str) -> Term:
-        """Divide a decimal of `type` by ten to the power `unit` of its last digits; return what is left, signed as a.
+        """Divide a decimal of `type` by ten to the power `unit` of its last digits; return the remainder, signed as a.
 
         It is the number's last `unit` digits.
         """
@@ -201,7 +201,7 @@ def _fit(value: Any, type: str) -> Any:
 
 
 class Scalars:
-    """The algebra on Python values: what the reference execution computes with.
+    """The algebra on Python values, with which the reference execution computes.
 
     >>> o = Scalars()
     >>> o.every() and not o.some()

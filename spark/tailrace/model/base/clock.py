@@ -35,13 +35,13 @@ class Clock:
 
 
 AHEAD = duration(days(1))
-"""By how much a watermark may be ahead of the clock before it is told of: some logs are of what is yet to happen."""
+"""The maximum lead of a watermark over the clock without a warning: some logs are about events yet to happen."""
 
 
 def ahead(watermark: int, now: int | None) -> int:
     """Return by how many microseconds a watermark is ahead of the clock; 0 up to a day, and at an end of time.
 
-    One record of a far year, within its log's bounds, carries a watermark there, and all that follow are late.
+    One record of a far year, within its log's bounds, carries the watermark there, and all later records are late.
 
     >>> ahead(3 * AHEAD, AHEAD) // AHEAD, ahead(AHEAD, AHEAD), ahead(END_OF_TIME, AHEAD)
     (2, 0, 0)

@@ -1,4 +1,4 @@
-"""Conditions on a record's columns, as data: what a punctuation trigger waits for.
+"""Conditions on a record's columns, as data; a punctuation trigger waits for one.
 
 A condition is a term of the algebra, so it means the same in every execution. It is true or false, never unknown: a
 comparison with a missing value does not hold, and its opposite does, so `~Match(c, "==", v)` is not `!=`.

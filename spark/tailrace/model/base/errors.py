@@ -1,6 +1,6 @@
 """The errors that Tailrace raises: one base class, always mixed with the built-in that fits.
 
-A message says what was found, what was expected, and the setting or flag that mends it.
+A message names the value found, the value expected, and the setting or flag that mends it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class TailraceError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake in what a user wrote.
+    """A mistake in a definition or a setting.
 
-    `path` names the place (`when.early.count`), `value` is what stands there, `expected` what could,
-    and `remedy` what to write instead.
+    `path` names the place (`when.early.count`), `value` is the value there, `expected` describes valid values, and
+    `remedy` says what to write instead.
     """
 
     path: str
@@ -65,9 +65,9 @@ class RecordError(TailraceError, ValueError):
 
 
 def failure(error: Exception) -> str:
-    """Write why a record is rejected that makes code of one's own fail; an error of ours says it all by itself.
+    """Write the reason for rejecting a record that makes custom code fail: our own errors by their words alone.
 
-    Whatever the code raises, the reason is a text that a table can hold.
+    The reason is a text that a table can hold, whatever the code raises.
     """
     try:
         words = str(error)
@@ -94,7 +94,7 @@ def line_of(error: Exception) -> str:
 
 
 _RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
-"""The trace of an error of Python, with the line that says what was raised."""
+"""The trace of a Python error, with the line that names the error."""
 
 _MOST = 500
 """The length to which an error's text is cut, in characters."""

@@ -49,7 +49,7 @@ class Expression:
         raise NotImplementedError
 
     def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Tell whether the value is missing because the record lacks what it is computed from."""
+        """Tell whether the value is missing because a column that it is computed from is null."""
         raise NotImplementedError
 
     def bounds(self, types: Mapping[str, str]) -> Bounds:

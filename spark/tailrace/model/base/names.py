@@ -1,4 +1,4 @@
-"""The names that a definition gives its parts: what they may be, and those that the tables use themselves."""
+"""The names that a definition may give its parts, and the names that the tables use themselves."""
 
 from __future__ import annotations
 

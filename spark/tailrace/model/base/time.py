@@ -21,7 +21,7 @@ FIRST_DAY, LAST_DAY = BEGINNING // _DAY, END_OF_TIME // _DAY
 """The first day of the year 1 and the last of the year 9999, in days since 1970."""
 
 BEYOND = "lies outside the years 1 to 9999"
-"""What is said of an instant or a date that no table can hold."""
+"""The reason for rejecting an instant or a date that no table can hold."""
 
 
 def seconds(count: float) -> timedelta:

@@ -13,10 +13,10 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 MAX_PRECISION = 38
 
 WHOLE = f"decimal({MAX_PRECISION},0)"
-"""The type of whole numbers that no number of 64-bit ones can leave when they are added up."""
+"""The type that holds the sum of any number of 64-bit whole numbers."""
 
 ROOM = 10
-"""The digits that a total has beyond those of its values: it holds ten billion of the largest."""
+"""The digits that a total has more than its values: room for ten billion of the largest value."""
 
 
 @lru_cache(maxsize=256)

@@ -41,7 +41,7 @@ def fitting(type: str) -> Callable[[Any], Any]:
 
 
 def _text(given: Any) -> Any:
-    """Return a text, or null. Raises `ValueError` for what is no text, or one that has no bytes: half a character."""
+    """Return a text, or null. Raises `ValueError` for any other value, and for half a character, which has no bytes."""
     if given is None:
         return None
     if not isinstance(given, str):
@@ -67,7 +67,7 @@ def number(value: Any, type: str) -> Any:
     precision, scale = decimal_parts(type) or (None, 0)
     if not exact.is_finite() or exact.adjusted() > _DIGITS.prec // 2:
         raise ValueError
-    # In a context of its own: the usual one rounds to 28 digits.
+    # In another decimal context, as the usual one rounds to 28 digits.
     made = exact.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
     if exact != made:
         raise ValueError
@@ -77,9 +77,9 @@ def number(value: Any, type: str) -> Any:
 
 
 def _double(value: Any) -> float:
-    """Convert a number to the double nearest to it. Raises `ValueError` where that is far from it.
+    """Convert a number to the nearest double. Raises `ValueError` where no double is near.
 
-    That is a whole number that no double is, one too large, and one so small that only zero is near.
+    No double is near a whole number that no double equals, a number too large, and one so small that it becomes zero.
     """
     try:
         made = float(value)
@@ -107,5 +107,5 @@ def zoned(at: datetime) -> datetime:
 
 
 def no_value() -> Any:
-    """Raise `ValueError`, for what is given is no value of the type."""
+    """Raise `ValueError`: the given value is none of the type."""
     raise ValueError

@@ -1,8 +1,8 @@
 """Combiners, which compute the results of a window: accumulators merge in any order (Dataflow Model, 2.2 and 3.3).
 
-A combiner declares its accumulator as named parts, each with the way in which it merges (`Merge`: by adding, by the
-smaller, by the larger and so on); what a record adds to each part; and the result that the parts stand for. All of
-these are data and algebra terms, so that one text serves every execution.
+A combiner declares the named parts of its accumulator, each with the way in which it merges (`Merge`: by adding, by
+the smaller, by the larger and so on), the value that a record adds to each part, and the result of the parts. These are
+data and terms of the algebra, so one text serves every execution.
 
 The parts add up exactly or not at all: a sum of doubles depends on the order of addition, which would break the law
 that stream, backfill and replay give the same rows, so a column to be added up is an integer or a decimal.
@@ -44,9 +44,9 @@ class Merge(Enum):
 class Part:
     """A part of an accumulator: its name, its column type, and how it merges.
 
-    `most` is how many values `Merge.TOP` keeps, `by` the field that `Merge.HIGHEST` goes by. A part that is `kept` as
-    another type has that one in tables, beside a column of its own type for what does not fit (`columns`). A part with
-    a `unit` is of the last digits of numbers, so many of them; part `<name>_high` is of the numbers above these.
+    `Merge.TOP` keeps `most` values; `Merge.HIGHEST` compares field `by`. A part that is `kept` as another type has a
+    column of that type in tables, and a second column, of the part's type, for values that do not fit (`columns`). A
+    part with a `unit` holds the last `unit` digits of numbers; part `<name>_high` holds the digits above.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Part:
     def merged(self, o: Algebra, a: Term, b: Term) -> Term:
         """Merge this part of two accumulators. Associative and commutative, with `zero` for its unit.
 
-        The part of a combiner of one's own calls that combiner instead (`tailrace.model.combiners.own`).
+        The part of a custom combiner calls the combiner instead (`tailrace.model.combiners.own`).
         """
         if self.merge is Merge.ADD:
             return o.add(a, b, self.type)
@@ -143,7 +143,7 @@ class Combiner:
 
 
 UNIT = 28
-"""The digits of numbers that a total of large decimals adds up by themselves: a billion of them have room."""
+"""The digits that a total of large decimals adds up apart: a billion numbers of so many digits have room."""
 
 
 def total_parts(name: str, type: str) -> tuple[Part, ...]:
@@ -160,12 +160,12 @@ def total_parts(name: str, type: str) -> tuple[Part, ...]:
 
 
 def split_parts(name: str, type: str) -> tuple[Part, Part]:
-    """Return the two parts of a total of this type: of the last digits of numbers, and of the numbers above them."""
+    """Return the two parts of a total of this type: one for the last digits of numbers, one for the digits above."""
     return Part(name, type, Merge.ADD, unit=UNIT), Part(f"{name}_high", WHOLE, Merge.ADD)
 
 
 def lifted_total(o: Algebra, number: Term, type: str) -> tuple[Term, ...]:
-    """Return what a number, which is not null, adds to each of the parts of `total_parts`."""
+    """Return the values that a number, which is not null, adds to the parts of `total_parts`."""
     if type == "bigint" or not outgrown(type):
         return (number,)
     return (o.remainder(number, UNIT, sum_type(type)), o.quotient(number, UNIT, sum_type(type)))
@@ -205,8 +205,7 @@ class Count(Combiner):
 class _Total(Combiner):
     """The base of `Sum` and `Mean`: an exact total and the number of values in it.
 
-    The total never overflows: it is of 38 digits where it is of 64-bit numbers, and in two parts where it is of
-    decimals that have nearly as many.
+    The total never overflows: it has 38 digits for 64-bit numbers, and two parts for decimals of nearly 38 digits.
     """
 
     column: str
@@ -344,7 +343,7 @@ class AnyValue(Extreme):
 
 @dataclass(frozen=True)
 class _Truth(Combiner):
-    """The base of `AllTrue` and `AnyTrue`: the number of values, and of those that are true."""
+    """The base of `AllTrue` and `AnyTrue`: the number of values, and of true values."""
 
     column: str
     uncombines: ClassVar[bool] = True

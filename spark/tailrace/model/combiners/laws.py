@@ -1,4 +1,4 @@
-"""A check that a combiner of one's own obeys the laws that its answers rest on: for the tests of whoever writes one."""
+"""Check in a test that a custom combiner obeys the laws on which its answers rest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Windows and combiners of one's own, in plain Python, for users whom the built-in kinds do not serve.
+"""Custom windows and combiners, in plain Python, for users whom the built-in kinds do not serve.
 
 They run in the reference execution and, on Spark, in the `python` execution; never natively, for plain Python cannot
-be compiled to SQL. Triggers of one's own need nothing from here: a `Trigger` is written in the algebra, and runs
+be compiled to SQL. Custom triggers need nothing from here: a `Trigger` is written in the algebra, and runs
 everywhere.
 """
 
@@ -20,7 +20,7 @@ from tailrace.model.windows.windows import Windowing
 
 
 class OwnWindows(Windowing):
-    """The base of windowings of one's own: write `assign`, and `merges`, `reach` and `gathered` where windows merge.
+    """The base of custom windowings: write `assign`, and `merges`, `reach` and `gathered` where windows merge.
 
     Make it a frozen dataclass, so that its options are part of the definition's meaning.
     """
@@ -34,7 +34,7 @@ class OwnWindows(Windowing):
 
 @dataclass(frozen=True)
 class OwnPart(Part):
-    """The single part of the accumulator of a combiner of one's own."""
+    """The single part of the accumulator of a custom combiner."""
 
     combiner: Any = None
 
@@ -50,16 +50,16 @@ _COUNTS = "array<struct<value:bigint,n:bigint>>"
 
 
 FAILED = "_failed"
-"""The end of the name of the part that says why another, of a combiner of one's own, has no value any more."""
+"""The suffix of the name of the part that says why the part of a custom combiner has no value any more."""
 
 Guarded: TypeAlias = "tuple[Any, str | None]"
-"""An accumulator of a combiner of one's own: its state, or null and why there is none."""
+"""An accumulator of a custom combiner: its state, or null and why there is none."""
 
 
 def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
-    """Merge two accumulators by the combiner's own code; one that fails has failed for good, whatever comes after.
+    """Merge two accumulators by the combiner's own code; an accumulator that failed has failed for good.
 
-    Where it depends on the order what fails first, what is said of it does not.
+    The reason does not depend on the order, even where the order decides which merge fails first.
     """
     whys = [why for _, why in (a, b) if why is not None]
     if whys:
@@ -72,7 +72,7 @@ def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
 
 
 def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequence[Term]) -> tuple[Term, ...]:
-    """Merge two accumulators part by part, those of code of one's own with what says why they have failed."""
+    """Merge two accumulators part by part; parts of custom code merge with the parts that say why they failed."""
     merged: list[Term] = []
     for place, part in enumerate(parts):
         if len(merged) > place:
@@ -85,7 +85,7 @@ def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequen
 
 
 _NONE: Any = None
-"""No algebra: code of one's own is given none."""
+"""The algebra that custom code gets: none."""
 
 
 def _of_state(state: Any, type: str) -> Guarded:
@@ -96,7 +96,7 @@ def _of_state(state: Any, type: str) -> Guarded:
 
 
 _NO_VALUE = (ValueError, TypeError, ArithmeticError)
-"""What converting a value to a type that it is not of raises."""
+"""The errors of converting a value to another type."""
 
 
 def _of_type(value: Any, type: str) -> Any:
@@ -117,17 +117,18 @@ def _said(error: Exception) -> str:
 
 
 class OwnCombiner(Combiner):
-    """The base of combiners of one's own: write `zero`, `add`, `merge` and `output`, and say the types.
+    """The base of custom combiners: write `zero`, `add`, `merge` and `output`, and say the types.
 
-    Where its code raises, or makes what is not of its types, the window's result is null from then on, and `unanswered`
-    says why (rule X7); other windows and results go on.
+    Where the code raises, or returns a value of another type, the window's result is null from then on, and
+    `unanswered` says why (rule X7); other windows and results go on.
 
     `state` is the type of the accumulator: a column type, or `array<...>` of one. `gives` is the result's type. Where
     they depend on the column's type, write `state_type` and `result_type`. A record without a value in `column` is not
     added. Make it a frozen dataclass.
 
-    Laws, of what accumulators stand for: `merge` is associative and commutative with `zero` for its unit, and adding a
-    value is merging what it alone makes (`tailrace.model.combiners.laws` checks them).
+    Laws: `merge` is associative and commutative with `zero` for its unit, and adding a value equals merging the
+    accumulator of that value alone. They hold for the outputs of accumulators (`tailrace.model.combiners.laws` checks
+    them).
     """
 
     column: str | None
@@ -136,14 +137,14 @@ class OwnCombiner(Combiner):
     uncombines: ClassVar[bool] = False
 
     fails: ClassVar[bool] = True
-    """Whether its methods may raise, or make what is not of its types: a window's result is then null, with why."""
+    """Whether a method may raise or return a value of another type; a window's result is then null, with why."""
 
     def zero(self) -> Any:
         """Return the accumulator of no records."""
         raise NotImplementedError
 
     def add(self, state: Any, value: Any) -> Any:
-        """Return the accumulator with one value more; `state` itself must not be changed."""
+        """Return the accumulator with one more value; must not change `state` itself."""
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
@@ -166,11 +167,11 @@ class OwnCombiner(Combiner):
         return self.state
 
     def check(self, path: str, type: str | None) -> Iterable[Fault]:
-        """Find the combiner's own faults over a column of this type, besides those that every combiner may have."""
+        """Find the combiner's own faults over a column of this type, beside the faults of any combiner."""
         return ()
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """Return the accumulator's part and, where it may fail, the one that says why it has."""
+        """Return the accumulator's part and, where it may fail, the part that says why."""
         return self.own_parts("state", type)
 
     def own_parts(self, name: str, type: str | None) -> tuple[Part, ...]:

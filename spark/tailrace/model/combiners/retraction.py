@@ -1,8 +1,8 @@
 """Combiners over records that may be taken back, as a later stage needs them over an earlier one's panes.
 
-A combiner whose parts add up takes a record back by adding its opposite. A combiner of a user's own that can uncombine
-keeps what was added and what was taken back side by side. Any other combiner is recomputed from the values, which are
-kept with their counts: so no answer is ever wrong because something was taken back.
+A combiner whose parts add up takes a record back by adding its opposite. A custom combiner that can uncombine keeps
+one accumulator of added records and one of records taken back. Any other combiner is recomputed from the values, which
+are kept with their counts. So no answer is ever wrong because a record was taken back.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
 
 
 def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
-    """Return what taking back a record adds to each part; `terms` is what the record itself added."""
+    """Return the values that taking back a record adds to each part; `terms` are the values that the record added."""
     if isinstance(combiner, BothSides):
-        # What came with the record, and what was taken back with it, change places.
+        # The two accumulators change places: of added records, and of records taken back.
         half = len(terms) // 2
         return (*terms[half:], *terms[:half])
     if isinstance(combiner, ByCounts):
@@ -123,7 +123,7 @@ def _kept_type(combiner: Combiner, type: str | None) -> str:
 
 @dataclass(frozen=True)
 class Kept(_Wrapped):
-    """Any other combiner, which is computed anew from the kept values, record by record."""
+    """Any other combiner, which is recomputed from the kept values, record by record."""
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (OwnPart("kept", _kept_type(self.combiner, type), Merge.OWN, combiner=self),)
@@ -170,7 +170,7 @@ class Kept(_Wrapped):
 
 @dataclass(frozen=True)
 class BothSides(_Wrapped):
-    """A combiner of a user's own that can uncombine: one accumulator of all that came, one of all that was taken back.
+    """A custom combiner that can uncombine: one accumulator of all that came, one of all that was taken back.
 
     Law: `uncombine(merge(a, b), b)` stands for what `a` stands for (`tailrace.model.combiners.laws` checks it).
     """

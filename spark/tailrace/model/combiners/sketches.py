@@ -27,7 +27,7 @@ class ApproxDistinct(OwnCombiner):
     """The approximate number of different values of a column: the `size` smallest of their hashes are kept.
 
     Exact below `size` different values; above, off by about 1 / sqrt(size): 3 % in two of three cases. The method is
-    that of the k smallest of evenly spread hashes (Bar-Yossef and others, 2002).
+    the k smallest of evenly spread hashes (Bar-Yossef and others, 2002).
 
     >>> many = ApproxDistinct("user", size=256)
     >>> state = many.zero()
@@ -119,7 +119,7 @@ class ApproxQuantile(OwnCombiner):
         return (1 + self.error) / (1 - self.error)
 
     def _bucket(self, value: float) -> int:
-        """Return the number of a value's bucket: buckets are in the order of the values; zero has one of its own."""
+        """Return the number of a value's bucket: buckets are in the order of the values; zero has a bucket alone."""
         if value == 0:
             return 0
         place = ceil(log(abs(value)) / log(self._growth)) + _SHIFT

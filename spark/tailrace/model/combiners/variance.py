@@ -16,7 +16,7 @@ from tailrace.model.base.types import MAX_PRECISION, ROOM, WHOLE, decimal_parts,
 from tailrace.model.combiners.basic import UNIT, Combiner, Merge, Part, split_parts
 
 _DIGITS = 18
-"""The most digits that a decimal column may have: with more, the squares would not fit."""
+"""The maximum number of digits of a decimal column: with more, the squares would not fit."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ Windowless: TypeAlias = Map | Join
 
 
 def chain(definition: kinds.Definition) -> tuple[Definition, ...]:
-    """List a definition after those that it reads, directly or not; each is after those that it reads itself.
+    """List the definitions that a definition reads, directly or not, and itself, each after the ones that it reads.
 
     >>> from tailrace.model.samples.visits import example
     >>> [one.name for one in chain(example())]

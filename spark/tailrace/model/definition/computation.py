@@ -1,4 +1,4 @@
-"""MillWheel's computations: code of one's own for each key, with state and timers that last (MillWheel, 4 and 5).
+"""MillWheel's computations: custom code for each key, with state and timers that last (MillWheel, 4 and 5).
 
 A computation is a class with `process_record` and `process_timer`. Both may touch only the `Context`: the key's state,
 its timers, and what goes out. `computation_step.step` says what an epoch of a computation means. A computation with
@@ -34,7 +34,7 @@ from tailrace.model.logs.log import PANE_TIME, Log
 OWN = frozenset(
     {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}
 )
-"""Column names that the ledger of a computation uses, besides those of every ledger."""
+"""Column names that the ledger of a computation uses, besides the columns of every ledger."""
 
 
 class NotKeptError(TailraceError, ValueError):

@@ -18,7 +18,7 @@ from tailrace.model.windows.panes import Key
 
 
 class ComputationError(TailraceError, RuntimeError):
-    """A computation that failed, or did what it may not: its epoch fails, and nothing of the epoch is committed."""
+    """A computation that failed or broke a rule: its epoch fails, and nothing of the epoch is committed."""
 
 
 class Domain(Enum):
@@ -33,7 +33,7 @@ Fits: TypeAlias = Callable[[Any], Any]
 
 
 class Code(Protocol):
-    """The code that a context serves, a `Computation`: what it declares, and how values get their declared types."""
+    """The code that a context serves, a `Computation`: its declarations, and the conversions to declared types."""
 
     @property
     def name(self) -> str: ...

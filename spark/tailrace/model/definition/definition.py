@@ -1,8 +1,7 @@
 """The base of definitions: the facts about a kind of definition that every layer may ask for.
 
-A kind is a class: `Pipeline`, `Computation`, `Map` or `Join`. What the kind means is in `model/`. What a layer does for
-it is a verb of the layer, a `functools.singledispatch` function with an entry for each kind, so a kind is added by its
-class and by its entries.
+A kind is a class: `Pipeline`, `Computation`, `Map` or `Join`. Its meaning is in `model/`. Each layer has a verb for it,
+a `functools.singledispatch` function with an entry for each kind. So a new kind is a class and its entries.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Definition:
     """Whether the definition has windows, whose answers are kept."""
 
     recomputable: ClassVar[bool] = True
-    """Whether a range of event time can be computed anew, for the output depends on the log alone (`Ranged`)."""
+    """Whether a range of event time can be recomputed, because the output depends on the log alone (`Ranged`)."""
 
     if TYPE_CHECKING:
         # Fields of the dataclasses, which a property of the base would be the default of.
@@ -74,7 +73,7 @@ class Definition:
 
 
 class Ranged(Definition):
-    """A definition of which a range of event time can be computed anew: its output depends on the log alone."""
+    """A definition whose ranges of event time can be recomputed, because the output depends on the log alone."""
 
 
 class Windowless(Ranged):

@@ -31,18 +31,18 @@ class Change(Enum):
     BREAKING = "breaking"
     """Results that readers have go away, or come to mean something else."""
     UNKNOWN = "changed"
-    """The lake does not say what the definition was, only that it was a different one."""
+    """The lake has another definition's fingerprint, and not its meaning."""
 
 
 FIRING = frozenset({"when", "how", "lateness", "on_time", "closing", "finishing", "percentiles", "timestamp", "stops"})
-"""The parts that say when panes fire and how they relate, and not what a window's records add up to."""
+"""The parts that decide when panes fire and how they relate, and not the results of a window's records."""
 
 FOLLOWS = "watermark"
 """The part that says how the log's watermark follows its records: so when panes fire, and what is too late, too."""
 
 
 def of_log(log: Log) -> dict[str, Any]:
-    """List the parts that say what a definition reads, by their names."""
+    """List the parts of the meaning that describe the log of a definition, by their names."""
     found: dict[str, Any] = {"columns": sorted(log.columns.items())}
     if isinstance(log, Panes | Productions):
         return found | {"reads": log.of.name, "of": log.of.fingerprint}

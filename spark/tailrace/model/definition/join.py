@@ -28,7 +28,7 @@ from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.windows.windows import Window, Windowing
 
 TAKES_BACK = "takes_back"
-"""The part of a join's meaning that is there where a stream may take back what it gave."""
+"""The part of a join's meaning which says that a stream may take rows back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class Join(Windowless):
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the join's records: those that go out."""
+        """The columns of the join's rows."""
         return MappingProxyType(self.results)
 
     @cached_property
@@ -159,12 +159,12 @@ class Join(Windowless):
 
     @cached_property
     def lateness(self) -> int:
-        """The allowed lateness in microseconds; where it is left out, that of the panes that are joined."""
+        """The allowed lateness in microseconds; where it is left out, the lateness of the joined panes."""
         return self.log.trails if self.allowed_lateness is None else duration(self.allowed_lateness)
 
     @cached_property
     def takes_back(self) -> bool:
-        """Whether a stream may take back what it gave: as a side does, or as a record without a partner gets one."""
+        """Whether a stream may take rows back: as a side does, or when a record without a partner gets one."""
         return self.log.takes_back or (self.kind != "inner" and (self.unmatched == "tell" or self.lateness > 0))
 
     def keeps(self, side: str) -> bool:
@@ -193,12 +193,12 @@ class Join(Windowless):
 
     @property
     def trails(self) -> int:
-        """The most by which a row given or taken back may be behind a reader's watermark, in microseconds."""
+        """The maximum delay of a row, given or taken back, behind a reader's watermark, in microseconds."""
         return self.lateness + self._span - self.hold
 
     @property
     def _span(self) -> int:
-        """The most by which a row may have happened before the record that brings it or takes it back."""
+        """The maximum time by which a row may have happened before the record that gives it or takes it back."""
         if self.where is not None:
             return self.where.longest or 0
         return max((self.ahead(side) for side in SIDES if self.keeps(side)), default=0)
@@ -213,7 +213,7 @@ class Join(Windowless):
         return reached if reached >= END_OF_TIME else max(BEGINNING, reached - (self.trails if self.takes_back else 0))
 
     def open_from(self, watermark: int) -> int:
-        """Return the event time from which on a stream may give what a run has computed, or take back what it gave."""
+        """Return the event time from which on a stream may still give or take back rows that a run has computed."""
         return END_OF_TIME if self.kind == "inner" and not self.takes_back else self.closed_until(watermark)
 
     def complete(self, side: str, at: int, window: Window | None, watermark: int) -> bool:

@@ -22,7 +22,7 @@ from tailrace.model.windows.windows import Fixed, Windowing
 
 
 class DeclaredJoin(Protocol):
-    """What is looked at of a join."""
+    """The parts of a join that its checks look at."""
 
     @property
     def name(self) -> str: ...

@@ -109,7 +109,7 @@ class Map(Windowless):
 
 @dataclass(frozen=True)
 class Mapped:
-    """A record that a map made. `at` is its event time, in microseconds; `place` is that of the log's record."""
+    """A record that a map made. `at` is its event time, in microseconds; `place` is the place of the log's record."""
 
     values: Mapping[str, Any]
     at: int

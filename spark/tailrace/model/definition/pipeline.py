@@ -1,4 +1,4 @@
-"""A definition: what is computed, where in event time, when in processing time, and how panes relate.
+"""A pipeline: what is computed, where in event time, when in processing time, and how panes relate.
 
 `Pipeline` asks the paper's four questions of a log's records (Dataflow Model, 1 and 2). The log is a source's, or it is
 another pipeline's panes, and then the pipeline is a later stage of one definition. A pipeline is frozen and checked as
@@ -45,7 +45,7 @@ from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, 
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing, windows_within_time
 
 MEASURED = "when"
-"""The prefix of the accumulator's parts that the trigger measures, as a result's name is that of the result's parts."""
+"""The prefix of the accumulator's parts that the trigger measures; a result's parts begin with its name."""
 
 NET = "answer__records"
 """The part of a later stage's accumulator that counts its records: records that came less records taken back."""
@@ -128,7 +128,7 @@ class Pipeline(Ranged):
         >>> (first := examples.figure(10)).finished is first
         True
         """
-        # Of the changes of a table, what is taken back is in the log, and stays there.
+        # The log of a table's changes keeps the records that take rows back.
         if not self.log.takes_back or self.log.signed:
             return self
         return _Finished(**{one.name: getattr(self, one.name) for one in fields(self)})
@@ -186,23 +186,23 @@ class Pipeline(Ranged):
 
     @cached_property
     def own_windows(self) -> bool:
-        """Whether code of one's own puts records into windows, in which case `windows_of` may raise `RecordError`."""
+        """Whether custom code puts records into windows, in which case `windows_of` may raise `RecordError`."""
         return type(self.where) not in _BUILT_IN
 
     @cached_property
     def own_combiners(self) -> tuple[OwnCombiner, ...]:
-        """The combiners that are code of one's own, whose `lift` may raise `RecordError`."""
+        """The custom combiners, whose `lift` may raise `RecordError`."""
         return tuple(one for one in self.what.values() if isinstance(one, OwnCombiner))
 
     def lifts(self, record: Mapping[str, Any]) -> None:
-        """Raise `RecordError` where a combiner of one's own cannot take a record, after the steps."""
+        """Raise `RecordError` where a custom combiner cannot take a record, after the steps."""
         for one in self.own_combiners:
             one.lift(Scalars(), None if one.column is None else record.get(one.column), self.type_of(one))
 
     def prepared(self, record: Mapping[str, Any]) -> Prepared:
         """Take a record of the log through the steps, and leave out the results that do not meet `keep`.
 
-        What code of one's own then cannot put into windows or combine is rejected, too.
+        A record that custom code then cannot put into windows or combine is rejected, too.
         """
         made, reasons = taken_through(self.each, record, self.log.columns)
         kept = list(filter(self.keeps, made))
@@ -235,7 +235,7 @@ class Pipeline(Ranged):
 
     @property
     def trails(self) -> int:
-        """The most by which a pane's timestamp may be behind a later stage's watermark when it comes, in microseconds.
+        """The maximum delay of a pane's timestamp behind a later stage's watermark when the pane comes, in microseconds.
 
         A window is corrected for as long as it is within reach. A timestamp before the window's end is further behind,
         by up to the window's length; where windows merge, the later stage's watermark waits for open windows.
@@ -293,7 +293,7 @@ class Pipeline(Ranged):
 
     @property
     def answer_columns(self) -> dict[str, str]:
-        """The columns of what an answer says, with their types: the results and, where one may be null for it, why."""
+        """The columns of an answer with their types: the results and, where a result may leave its type, the reason."""
         return self.results | ({UNANSWERED: "string"} if self.leaves else {})
 
     def columns_shown(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -365,7 +365,7 @@ _BUILT_IN = (Global, Fixed, Sliding, Sessions, Calendar)
 
 
 def _own_windows(where: Windowing, at: int, record: Mapping[str, Any]) -> list[Window]:
-    """Have code of one's own assign a record to windows, cut at the ends of time; raises `RecordError` if it fails."""
+    """Have custom code assign a record to windows, cut at the ends of time; raises `RecordError` if it fails."""
     name = type(where).__name__
     try:
         given = list(where.assign(at, record))

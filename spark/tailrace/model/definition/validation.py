@@ -25,7 +25,7 @@ from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Global, Windowing
 
 
 class Declared(Protocol):
-    """A definition as its checks see it: what a `Map` and a `Pipeline` have in common."""
+    """A definition as its checks see it: the common parts of a `Map` and a `Pipeline`."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""The change records of a database's table as a log of its rows, of which what is changed is taken back."""
+"""The change records of a database's table as a log of its rows: a changed row is taken back and added again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tailrace.model.logs.log import Log
 class Changes(Log):
     """The changes of a database's table, as Debezium writes them into a topic.
 
-    A record is a row of the table. One that is inserted, or found there at first, is added; one that is deleted is
-    taken back; one that is updated is taken back as it was, and added as it is. So what a pipeline makes of the records
-    is what a query makes of the table. `columns` are the table's, and `event_time` names one more, which has the time
-    of the change: a row is taken back at another time than it was added at, so pipelines of it have one window for all.
+    A record is a row of the table. A row that is inserted, or found at first, is added; a deleted row is taken back; an
+    updated row is taken back as it was, and added as it is. So a pipeline over the records has the results of a query
+    over the table. `columns` are the table's columns, and `event_time` names one more, with the time of the change. A
+    row is taken back at another time than it was added, so pipelines over changes have one window for all records.
 
     `messages` is "json" (with the schema in each message, or without) or "avro". `instants` is the unit of the times
     that Debezium writes as numbers, with days for dates; where it is left out of JSON, they are texts of ISO 8601.

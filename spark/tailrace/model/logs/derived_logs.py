@@ -1,8 +1,7 @@
 """Logs that are made of others: panes, productions, unions of several logs, and a log by when its records arrive.
 
 An epoch is one cut over all logs of a union, and its watermark is the least of theirs (rule T3; Dataflow Model, 2.1).
-So a definition over a union is folded, replayed and computed anew as one over a single log, and nothing is stored
-twice.
+So a definition over a union is folded, replayed and recomputed like one over a single log, and nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class _Output(Log, Generic[P]):
 class Panes(_Output[P]):
     """The panes of a stage as the log of a later one; `Pipeline.panes` makes it.
 
-    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. It has no bounds and no
-    disorder of its own: its watermark is the stage's (rule T3).
+    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. It declares neither bounds
+    nor disorder: its watermark is the stage's (rule T3).
     """
 
     @property
@@ -75,9 +74,9 @@ class Panes(_Output[P]):
 class Productions(_Output[P]):
     """The productions of a computation, a map or a join as the log of another definition; their `produced` makes it.
 
-    Its columns are a computation's key and `produces`, or the columns that go out of the other two, and `event_time`.
-    Nothing of it is taken back, but of a join that does so (`Join.takes_back`). Its watermark is that of the definition
-    that produces it (rule T3), and no record of a computation is ever late.
+    Its columns are a computation's key and `produces`, or the columns that go out of a map or join, and `event_time`.
+    Its records are never taken back, except those of a join that takes rows back (`Join.takes_back`). Its watermark is
+    the watermark of the definition that produces it (rule T3). A record of a computation is never late.
     """
 
     @property
@@ -92,11 +91,11 @@ class Productions(_Output[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Union(Log):
-    """Several logs as one: those that sources fill, and the productions of computations and maps.
+    """Several logs as one: logs of sources, and productions of computations, maps and joins.
 
-    `of` names the logs, or maps a name of one's own to each. A record has the columns of its log, and null in those of
-    the others; column `tag` has its log's name, and column `event_time` its event time. Logs that share a column have
-    the same type for it. A log that has gone idle, all of its partitions with it, holds the watermark back no more.
+    `of` lists the logs, or maps a name to each. A record has the columns of its log, and null in the columns of the
+    others; column `tag` has its log's name, and column `event_time` its event time. Logs that share a column have the
+    same type for it. A log with all of its partitions idle holds the watermark back no more.
 
     >>> views = Log(name="views", columns={"at": "timestamp", "ad": "bigint"}, event_time="at")
     >>> clicks = Log(name="clicks", columns={"at": "timestamp", "ad": "bigint", "by": "string"}, event_time="at")
@@ -163,7 +162,7 @@ class Union(Log):
             yield getattr(log, name)
 
     def _given_faults(self) -> Iterable[Fault]:
-        """Find the faults of what is given, without which nothing else can be looked at."""
+        """Find the faults without which nothing else can be checked."""
         yield from name_faults("log.name", self.name)
         logs: object = tuple(self.of.values()) if isinstance(self.of, Mapping) else self.of
         if not isinstance(logs, tuple) or len(logs) < 2 or not all(isinstance(log, Log) for log in logs):

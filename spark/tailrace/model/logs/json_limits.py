@@ -1,6 +1,6 @@
-"""Limits of JSON that hold wherever it is read: what goes beyond them is rejected, and costs its reader no stack.
+"""Limits of JSON that every reader keeps: a text beyond them is rejected, and takes no room on the reader's stack.
 
-The size of a record is the log's to set (`Log.record_bytes`); these are as Spark's own parser has them, or less.
+The log sets the size of a record (`Log.record_bytes`). The limits here are those of Spark's own parser, or lower.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ DEPTH = 500
 """The levels to which objects and lists may be nested in one another, the record itself among them."""
 
 DEEP = f"nested more than {DEPTH} levels deep"
-"""What is said of a text that is nested deeper."""
+"""The reason for rejecting a text that is nested deeper."""
 
 DIGITS = 1000
 """The digits that a number may have."""
 
 LONG = f"a number of more than {DIGITS} digits"
-"""What is said of a text with a longer number."""
+"""The reason for rejecting a text with a longer number."""
 
 NAME = 50_000
 """The characters that the name of a field may have."""

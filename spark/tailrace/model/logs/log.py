@@ -21,7 +21,7 @@ from tailrace.model.base.types import is_type
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
-"""The units of instants that are whole numbers."""
+"""The units of instants that are given as whole numbers."""
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -87,7 +87,7 @@ class Log:
 
     @property
     def landed(self) -> bool:
-        """Whether a source fills the log, and a table of its own has its records."""
+        """Whether a source fills the log, so that a table has its records."""
         return True
 
     @property
@@ -102,9 +102,9 @@ class Log:
 
     @property
     def trails(self) -> int:
-        """The most by which a record that is taken back, or given anew, may be behind the watermark, in microseconds.
+        """The maximum delay of a record that is taken back, or given again, behind the watermark, in microseconds.
 
-        Zero for a log of which nothing is taken back: its records may be late.
+        Zero for a log whose records are never taken back; they may be late.
         """
         return 0
 
@@ -115,12 +115,12 @@ class Log:
 
     @property
     def parts(self) -> tuple[Log, ...]:
-        """The logs whose records are those of this log: itself, or those that a union has together."""
+        """The logs that this log is made of: itself alone, or the logs of a union."""
         return (self,)
 
     @property
     def id_columns(self) -> tuple[str, ...]:
-        """The columns that identify a record; none where its place in the source does."""
+        """The columns that identify a record; none where its place in the source identifies it."""
         return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
 
     def names_of(self, column: str) -> tuple[str, ...]:

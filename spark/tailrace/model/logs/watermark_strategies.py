@@ -21,7 +21,7 @@ ENOUGH = 1_000
 """The number of records that must have been seen before their lags are used."""
 
 REMEMBERED = 1_000_000
-"""About the number of records whose lags are remembered: beyond it, all counts are halved, so older lags fade."""
+"""The number of records, about, whose lags are remembered: beyond it all counts are halved, so older lags fade."""
 
 IDLE = minutes(5)
 """The time without a record after which nothing waits for a partition any more."""
@@ -33,8 +33,8 @@ LAG_STEPS = 8
 class WatermarkStrategy(ABC):
     """The base of the rules by which a partition's watermark follows its records.
 
-    Whatever a strategy says, the watermark never goes back. For a rule of one's own, make it a frozen dataclass and
-    write `reached`.
+    The watermark never goes back, whatever a strategy returns. Write a custom strategy as a frozen dataclass with
+    `reached`.
     """
 
     follows_records = True
@@ -58,7 +58,7 @@ class WatermarkStrategy(ABC):
 
     @property
     def bound(self) -> timedelta | None:
-        """The most by which the watermark trails the latest event; None where that cannot be said."""
+        """The maximum by which the watermark trails the latest event; None where it is not known."""
         return None
 
     def learned(self, lags: Mapping[int, int], new: Iterable[Mapping[int, int]]) -> dict[int, int]:
@@ -158,7 +158,7 @@ class ObservedLag(WatermarkStrategy):
 
 @dataclass(frozen=True)
 class Injected(WatermarkStrategy):
-    """The watermark goes only by what it is told: by names of files, or with `tailrace watermark`.
+    """The watermark follows names of files and `tailrace watermark`, and no record.
 
     `files` is a regular expression that is searched for in the path of each file. Its group `until` is an instant in
     ISO 8601, UTC where it names no zone: once the file is read, its partition is complete until then. The partition is

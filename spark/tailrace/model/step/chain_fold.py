@@ -105,7 +105,7 @@ def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
 
 
 def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed: dict[str, Input]) -> dict[str, Input]:
-    """Fold an epoch into definitions, one after the other; return what is read of each, and of the logs."""
+    """Fold an epoch into definitions, one after the other; return the records for readers of each, and of the logs."""
     for one, run in zip(definitions, runs, strict=True):
         records, clock = _read_on(one.log, passed, run.state.clock)
         made, watermark = _folded(one, run, records, clock)
@@ -114,7 +114,7 @@ def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed:
 
 
 def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Input:
-    """Return an epoch of a log after one of clock `before`: the watermark of what others give on never goes back."""
+    """Return an epoch of a log after one of clock `before`: a watermark that is handed on never goes back."""
     records, clock = _read(log, passed)
     if before is not None and not all(part.landed for part in log.parts):
         clock = replace(clock, watermark=max(clock.watermark, before.watermark))
@@ -122,7 +122,7 @@ def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Inp
 
 
 def _read(log: Log, passed: Mapping[str, Input]) -> Input:
-    """Return an epoch of a log; that of a union has the least watermark and the latest time of its logs (rule T3)."""
+    """Return an epoch of a log; a union's epoch has the least watermark and the latest time of its logs (rule T3)."""
     if isinstance(log, Arrivals):
         records, clock = passed[log.of.name]
         now = clock.processing_time
@@ -189,7 +189,7 @@ def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], cl
 def settled(
     once: Once, types: Mapping[str, str], productions: Iterable[tuple[Production, Mapping[str, Any]]], claims: Claims
 ) -> tuple[list[Production], list[Production]]:
-    """Divide the productions of an epoch, each given with its record, into those that count and those that do not.
+    """Divide the productions of an epoch, each with its record, into productions that count and claimed ones.
 
     Of productions with the same id the first one given counts.
     """

@@ -83,7 +83,7 @@ class LateInput(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The counts of a key's work in an epoch: records taken; timers set, fired, and deleted or set anew (`dropped`).
+    """The counts of a key's work in an epoch: records taken; timers set, fired, and deleted or set again (`dropped`).
 
     `returned` counts the records that came back as feedback, rejected ones included.
     """

@@ -107,7 +107,7 @@ class _Step:
     def _judged(
         self, arrivals: Iterable[tuple[Key, int, AnyRecord]], late: list[LateInput]
     ) -> dict[Key, list[Arrival]]:
-        """Group the records by key; add those that are too late to `late` (rules T4, M1)."""
+        """Group the records by key; add records that are too late to `late` (rules T4, M1)."""
         epoch, earliest = self.epoch, self.epoch.earliest
         arrived: dict[Key, list[Arrival]] = {}
         if epoch.computation.set_aside:
@@ -124,7 +124,7 @@ class _Step:
     def _without_set_aside(
         self, arrivals: Iterable[tuple[Key, int, AnyRecord]]
     ) -> Iterator[tuple[Key, int, AnyRecord]]:
-        """Yield the records but those that were set aside, which are rejected (rule X7)."""
+        """Yield the records that were not set aside; a record that was is rejected (rule X7)."""
         epoch, reasons = self.epoch, self.epoch.computation.set_aside
         for key, at, given in arrivals:
             place = Place(*given[-3:]) if isinstance(given, tuple) else Place.of(given)

@@ -28,7 +28,7 @@ Step = Callable[[Row], Row]
 
 @dataclass(frozen=True)
 class Correction:
-    """The steps by which a window starts anew, in one algebra; a row also has `window_end` and these columns.
+    """The steps by which a window starts over, in one algebra; a row also has `window_end` and these columns.
 
     `arrived` and the accumulator's parts: of all records that the log holds for the window. `answered`: whether the
     window has an answer. `new_generation`, `watermark` and `now`: the run's generation and the clock of the

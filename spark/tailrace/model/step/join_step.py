@@ -1,4 +1,4 @@
-"""The step of a join: what an epoch's records of two logs give, and what is kept for those to come: the reference.
+"""The reference step of a join: the pairs of an epoch's records of two logs, and the records kept for later ones.
 
 Every pair is given in the epoch of its later record, so the same pairs come whatever the cut into epochs (rule L1). In
 an epoch records are judged against the watermark before it, then they meet their partners, then the watermark advances
@@ -125,7 +125,7 @@ def record_of(joined: Joined) -> dict[str, Any]:
 def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
     side, at = record[SIDE], instant(record[PANE_TIME])
     values = {name: record[name] for name in join.taken(side)}
-    # An answer is known by what it says: its retraction comes in another epoch.
+    # An answer is known by its values, for its retraction comes in another epoch.
     place = (None,) * len(PLACE) if join.side(side).takes_back else tuple(record.get(name) for name in PLACE)
     windows = [None] if join.where is None else windows_within_time(join.where, at, values)
     for window in windows:
@@ -133,7 +133,7 @@ def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
 
 
 def _netted(came: Iterable[Kept]) -> tuple[list[Kept], list[Kept]]:
-    """Divide what comes in an epoch into what it takes back and what it adds, without what it does both with."""
+    """Divide the records of an epoch into records taken back and records added; a record that is both is left out."""
     gone, new = list[Kept](), list[Kept]()
     for one in came:
         against, own = (new, gone) if one.taken else (gone, new)
@@ -152,7 +152,7 @@ def _without(kept: Iterable[Kept], gone: Iterable[Kept]) -> list[Kept]:
 
 
 class _Others:
-    """The records of the other side that a record may belong to: those of its key and window, in their order."""
+    """The records of the other side with a record's key and window, in their order: its possible partners."""
 
     def __init__(self, join: Join, together: Iterable[Kept]) -> None:
         self._names, self._found = tuple(join.keys), dict[Any, list[Kept]]()

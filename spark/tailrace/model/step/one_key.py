@@ -30,10 +30,10 @@ from tailrace.model.step.computation_state import (
 from tailrace.model.windows.panes import Key, Rejected
 
 MOST = 1_000_000
-"""The most timers of a key that fire in an epoch: a timer that sets itself again for ever would never end it."""
+"""The maximum of timers of a key that fire in an epoch: one that always sets itself again would never end it."""
 
 AnyRecord: TypeAlias = "Record | tuple[Any, ...]"
-"""A record, or a tuple of its values: those of the log's columns in their order, then those of `PLACE`."""
+"""A record, or a tuple of its values: of the log's columns in their order, then of `PLACE`."""
 
 Arrival: TypeAlias = tuple[int, AnyRecord]
 """A record with its event time in microseconds."""
@@ -240,7 +240,7 @@ class OneKey:
         self._failed_timers += 1
 
     def _context(self, at: int, default: int, watermark: int) -> Context:
-        """Make the context of a call, which may produce from `at` on, or from what a pending timer holds."""
+        """Make the context of a call, which may produce from `at` on, or from the time that a pending timer holds."""
         for timer in self.timers.values():
             if timer.holds is not None and timer.holds < at:
                 at = timer.holds

@@ -1,4 +1,4 @@
-"""Tell what an epoch can do to windows without records by their ends alone, so that nobody has to read the others.
+"""Tell by their ends alone which windows an epoch without records can change, so that no other window is read.
 
 The rules of `model.step.transition` are computed in an algebra of what is known: a truth value, the range in which a
 number lies, or nothing but whether a value is the same in every epoch. Of a window only the end is known, from an
@@ -93,7 +93,7 @@ _STAYS, _MOVES = Unknown(False), Unknown(True)
 
 
 class Known(Algebra):
-    """The algebra of what is known of values: truth values as they are, `Range` and `Unknown`.
+    """The algebra of partial knowledge: truth values as they are, numbers as a `Range` or `Unknown`.
 
     >>> o = Known()
     >>> end = Range(60, inf)

@@ -162,7 +162,7 @@ class Progress:
 
 
 def least(logs: Iterable[tuple[int, bool]]) -> int:
-    """Return the watermark of several logs together: the least of those that are not idle, each given with whether.
+    """Return the watermark of several logs together: the least of the logs that are not idle, given as pairs.
 
     It is the beginning of time where all of them are idle: the watermark then stays where it was (rule T3).
 

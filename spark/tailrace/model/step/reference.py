@@ -35,7 +35,7 @@ def fold(
 ) -> ReferenceRun:
     """Fold `step` over bundles with their clocks, in order; a later stage is folded from the source's records on.
 
-    `state` is the state of a first stage to go on from; a later stage starts anew (`fold_stages` goes on from any).
+    `state` is the state of a first stage to go on from; a later stage starts empty (`fold_stages` goes on from any).
 
     >>> from tailrace.model.samples import examples
     >>> run = fold(examples.figure(6), examples.element_at_a_time())
@@ -53,7 +53,7 @@ def fold_stages(
 ) -> tuple[ReferenceRun, ...]:
     """Fold every stage of a definition, the first one first: a stage's panes of an epoch are the next stage's bundle.
 
-    `states` are the states to go on from, the first stage's first; stages without one start anew. `corrected` are the
+    `states` are the states to go on from, the first stage's first; stages without one start empty. `corrected` are the
     panes by which a backfill corrected each stage's open windows in these states: the next stage reads them with the
     first epoch.
     """
@@ -119,7 +119,7 @@ def _grouped(
 
 
 def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-    """Yield each record of the log with each record that the steps make of it, less those that they cannot take."""
+    """Yield each record of the log with each record that the steps make of it; rejected ones are left out."""
     for record in records:
         yield from ((record, one) for one in pipeline.prepared(record).records)
 

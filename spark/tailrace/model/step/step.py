@@ -114,7 +114,7 @@ class _Step:
         self.rejected: list[Rejected] = []
 
     def prepared(self, bundle: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-        """Yield each record of the log with each record that the steps make of it; note those that they reject."""
+        """Yield each record of the log with each record that the steps make of it; note the rejected ones."""
         for record in bundle:
             made, reasons = self.pipeline.prepared(record)
             self.rejected += [Rejected(record, reason, self.clock.epoch) for reason in reasons]
@@ -133,7 +133,7 @@ class _Step:
         )
 
     def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
-        """Group the records by key and window; add those that are too late for a window to `late` (M1).
+        """Group the records by key and window; add records that are too late for a window to `late` (M1).
 
         The bundle has each record of the log with each record that the steps made of it.
         """
@@ -162,7 +162,7 @@ class _Step:
         return arrivals
 
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
-        """Add a key's arrivals to its windows, merging windows that merge and opening those that are new."""
+        """Add a key's arrivals to its windows: merge windows that meet, and open new ones."""
         windows = dict(held)
         merges = self.pipeline.where.merges
         spans = self._spans(held, arrivals) if merges else {window: [window] for window in arrivals}
@@ -174,7 +174,7 @@ class _Step:
                 for record in (record for arrived in brought for record in arrived.records):
                     self._too_late(record, key, span, "finished")
                 continue
-            # All records count at once: those that merge into one session count as having come in any order (rule M5).
+            # All records count at once: records that merge into one session may have come in any order (rule M5).
             if lifted := [parts for arrived in brought for parts in arrived.lifted]:
                 total = self.rules.total(lifted)
                 windows[span] = self.rules.arrived(windows[span], len(lifted), total, span.end, self.times)
@@ -188,7 +188,7 @@ class _Step:
         return {span: members for span, members in spans.items() if any(member in arrived for member in members)}
 
     def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
-        """Start a window anew with all that the windows it absorbs hold (rules M2, V2, V3).
+        """Start a window over, with all that the windows it absorbs hold (rules M2, V2, V3).
 
         It waits from this epoch on, since only a record that arrives makes such a window.
         """
@@ -286,7 +286,7 @@ class _Step:
 
 
 def _measured(measure: Measure, o: Scalars, values: Record, types: Mapping[str, str]) -> Term:
-    """Return what a record adds to a measure. Raises `RecordError` where that fails: it is the record's own fault."""
+    """Return the value that a record adds to a measure. Raises `RecordError` where the record is at fault."""
     try:
         made = measure.of(o, values, types)
         if not -(2**63) <= made < 2**63:
@@ -305,7 +305,7 @@ def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
 def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
     """Make the function that turns a record into its accumulator's parts, in the order of the definition's parts.
 
-    For a record of an earlier stage's panes that is taken back, they are the opposite of those that it came with.
+    For a record of an earlier stage's panes that is taken back, they are the opposite of the values that it added.
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.takes_back, pipeline.log.event_time, pipeline.stamp

@@ -72,7 +72,7 @@ class Transition:
 
     @cached_property
     def _trigger(self) -> Trigger:
-        """The definition's trigger; one of one's own that is called for each window is kept from failing."""
+        """The definition's trigger; a custom one that is called for each window is kept from failing."""
         when = self.pipeline.when
         return GuardedTrigger(when) if isinstance(self.o, Scalars) and has_own(when) else when
 
@@ -229,7 +229,7 @@ class Transition:
         return {"emits": o.every(wanted, some), "takes": takes, "timing": timing}
 
     def contents(self, row: Row) -> tuple[Row, Row, Row]:
-        """Return the accumulators of a pane that fires now: of all records, of fresh ones, and of those that fired."""
+        """Return the accumulators of a pane that fires now: of all records, of fresh records, and of fired ones."""
         fired, pending = self._acc("fired", row), self._acc("pending", row)
         return self.merged(fired, pending), pending, fired
 
@@ -267,7 +267,7 @@ class Transition:
         return after
 
     def merged(self, a: Mapping[str, Term], b: Mapping[str, Term]) -> Row:
-        """Merge two accumulators into that of the records of both."""
+        """Merge two accumulators into the accumulator of the records of both."""
         if not self._guarded:
             return {name: part.merged(self.o, a[name], b[name]) for name, part in self.parts.items()}
         names = list(self.parts)
@@ -286,7 +286,7 @@ class Transition:
 
     @cached_property
     def _guarded(self) -> bool:
-        """Whether code of one's own that may fail merges a part."""
+        """Whether custom code that may fail merges a part."""
         return any(f"{name}{FAILED}" in self.parts for name in self.parts)
 
     @cached_property

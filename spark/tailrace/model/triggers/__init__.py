@@ -1,1 +1,1 @@
-"""Triggers, which say when in processing time: simple ones, those made of others, and the check of a user's own."""
+"""Triggers, which say when in processing time: simple ones, those made of others, and the check of custom ones."""

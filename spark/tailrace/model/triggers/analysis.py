@@ -1,4 +1,4 @@
-"""A static analysis of a user's own trigger at definition time, which asks the trigger when it fires.
+"""A static analysis of a custom trigger at definition time, which asks the trigger when it fires.
 
 A trigger is a machine over a few slots. It is asked at the moments that matter (nothing fresh or a lot, the watermark
 before and past the window, a period's end or not, every measure or none), and its slots are followed wherever they go,
@@ -17,7 +17,7 @@ from tailrace.model.base.errors import Fault
 from tailrace.model.triggers.trigger import Moment, Phase, Trigger, slot_type
 
 MOST = 500
-"""The most states of the slots that are followed."""
+"""The maximum number of states of the slots that are explored."""
 
 _END, _HOUR, _MANY = 1_000_000_000, 3_600_000_000, 1_000_000_000
 _NOW = 1_000_000 * _HOUR
@@ -26,7 +26,7 @@ Slots = dict[str, Any]
 
 
 def explored_faults(path: str, trigger: Trigger) -> Iterable[Fault]:
-    """Find what is wrong with a trigger, as far as asking it shows."""
+    """Find the faults of a trigger that asking it shows."""
     try:
         yield from _Explored(path, trigger).faults()
     except Exception as error:

@@ -184,7 +184,7 @@ class Sequence(Many):
 
 @dataclass(frozen=True)
 class Repeat(Composite):
-    """Fires as its part does, over and over: the part starts anew each time it is done. Is never done."""
+    """Fires as its part does, over and over: the part starts over each time it is done. Is never done."""
 
     part: Trigger
 
@@ -300,7 +300,7 @@ class Until(Composite):
         seen = self._seen_by_stop(o, slots, moment)
         for name, value in self.stop.fired(o, of_stop, seen).items():
             after[f"1_{name}"] = o.choose(stop, value, of_stop[name])
-        # What the stop has fired it counts no more: one that is not done yet starts anew.
+        # The stop counts no more records that it has fired: a stop that is not done yet starts over.
         now: dict[str, Term] = {f"total_{name}": value for name, value in seen.measures.items()}
         if "count" in self._fired_before:
             now["count"] = seen.fresh

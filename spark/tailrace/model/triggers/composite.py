@@ -12,14 +12,14 @@ from tailrace.model.triggers.trigger import Measure, Moment, Ready, Slots, Trigg
 
 
 def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
-    """Find what is wrong with an object that is given as a trigger."""
+    """Find the faults of an object that is given as a trigger."""
     if isinstance(trigger, Trigger):
         return [*trigger.faults(path), *(explored_faults(path, trigger) if is_own(trigger) else ())]
     return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
 
 
 class Composite(Trigger):
-    """A trigger made of others: its slots are those of its parts, with the part's place before each name."""
+    """A trigger made of others. Its slots are its parts' slots, with the part's place before each name."""
 
     @property
     def of(self) -> tuple[Trigger, ...]:
@@ -126,7 +126,7 @@ class Composite(Trigger):
             yield from part.percentile_faults(path + place, known)
 
     def own_faults(self, path: str) -> Iterable[Fault]:
-        """Find what is wrong with the combination of its parts, each of which is sound."""
+        """Find the faults of the combination of parts that are sound by themselves."""
         return ()
 
 

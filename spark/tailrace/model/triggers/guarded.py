@@ -1,4 +1,4 @@
-"""A trigger of one's own that fails costs its window a pane, not the stream (rule X7)."""
+"""A custom trigger that fails costs its window a pane, not the stream (rule X7)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _BIGINT = 2**63
 
 
 class TriggerWarning(RuntimeWarning):
-    """A trigger of one's own failed for a window, which keeps its records until a pane fires."""
+    """A failure of a custom trigger for a window, which keeps its records until a pane fires."""
 
 
 def has_own(trigger: Trigger) -> bool:
-    """Tell whether a trigger, or a part of it, is code of one's own."""
+    """Tell whether a trigger, or a part of it, is custom code."""
     return is_own(trigger) or (isinstance(trigger, Composite) and any(map(has_own, trigger.of)))
 
 

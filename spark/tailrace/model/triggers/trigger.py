@@ -40,7 +40,7 @@ class Moment(NamedTuple):
 
     phase: Phase
     fresh: Term
-    """The number of fresh records: those of the window in no pane yet."""
+    """The number of fresh records: records of the window that are in no pane yet."""
     waiting_since: Term
     """The processing time at which the first fresh record came; null when there is none."""
     end: Term
@@ -127,7 +127,7 @@ class Trigger:
 
     @property
     def fires_on_nothing(self) -> bool:
-        """Whether it can be on time with no fresh record each time that it starts anew."""
+        """Whether it can be on time with no fresh record each time that it starts over."""
         return any(ready.fires and ready.on_time for ready in self._asked_on_nothing())
 
     @property
@@ -149,7 +149,7 @@ class Trigger:
 
     @property
     def counts(self) -> bool:
-        """Whether it looks at the number of fresh records, or, if it is a user's own, may do so."""
+        """Whether it looks at the number of fresh records; a custom trigger may."""
         return True
 
     @property
@@ -163,21 +163,21 @@ class Trigger:
         return False
 
     def faults(self, path: str) -> Iterable[Fault]:
-        """Find what is wrong with the trigger or its parts, each fault with its sub-expression."""
+        """Find the faults of the trigger and its parts, each with its sub-expression."""
         return ()
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find what is wrong with the columns that the trigger looks at, in a log with columns of these types."""
+        """Find the faults of the columns that the trigger looks at, in a log with columns of these types."""
         return ()
 
     def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
-        """Find what is wrong with the percentiles that the trigger looks at, in a log that declares these."""
+        """Find the faults of the percentiles that the trigger looks at, in a log that declares these."""
         return ()
 
 
 @dataclass(frozen=True)
 class Never(Trigger):
-    """Fires no pane: what a window holds comes in its last pane alone, as it closes (rule M3)."""
+    """Fires no pane: a window's records come in its last pane alone, as it closes (rule M3)."""
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         never = o.literal(False, "boolean")
@@ -369,7 +369,7 @@ class Every(Trigger):
 
 
 def is_own(trigger: Trigger) -> bool:
-    """Tell whether a trigger is of a user's own kind; what it is made of may be."""
+    """Tell whether a trigger is custom; its parts may be custom where it is not."""
     return not type(trigger).__module__.startswith("tailrace.model.")
 
 

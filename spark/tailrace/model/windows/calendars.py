@@ -1,7 +1,7 @@
 """Calendar windows: days, weeks and more, as the clocks of a time zone show them.
 
 The paper's windows are any function of an event time (Dataflow Model, 1.2 and 2.2); a bill, for example, goes by the
-customer's day, which has 23 or 25 hours where the clocks are changed. Zones are those of the IANA database, by name.
+customer's day, which has 23 or 25 hours where the clocks are changed. Zones are named as in the IANA database.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CYCLE = duration(days(146_097))
 """The 400 years after which dates, days of the week and clocks repeat, in microseconds."""
 
 _FIRST, _LAST = BEGINNING + duration(days(400)), END_OF_TIME - duration(days(400))
-"""Instants before and after which a window or a local time may lie beyond what a `datetime` can show."""
+"""The instants before and after which a window or a local time may be out of a `datetime`'s range."""
 
 _CHANGE = days(2)
 """A time longer than any by which clocks were set back: even a zone that had a day twice stays within it."""

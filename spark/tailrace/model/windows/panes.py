@@ -16,7 +16,7 @@ Key = tuple[Any, ...]
 class Accumulation(Enum):
     """The way in which the panes of one window relate to each other (Dataflow Model, 2.3).
 
-    DISCARDING: a pane holds what came since the pane before. ACCUMULATING: a pane holds everything so far.
+    DISCARDING: a pane holds the records since the pane before. ACCUMULATING: a pane holds all records so far.
     RETRACTING: a pane holds everything so far, and the pane before is taken back first.
     """
 
@@ -68,7 +68,7 @@ class Version(NamedTuple):
 class Pane:
     """An answer of one key and window, or the retraction of one.
 
-    `values` are the named results: of what came since the pane before when discarding, else of everything so far.
+    `values` are the named results: of the records since the pane before when discarding, else of all records.
     `answer` is always of everything so far. A retraction takes back the window's whole answer, which it repeats.
     `watermark` and `processing_time` are the clock's when the pane fired, in microseconds.
     """

@@ -89,7 +89,7 @@ class Windowing:
         return gathered(windows)
 
     def faults(self, path: str) -> Iterable[Fault]:
-        """Find what is wrong with the windowing's options."""
+        """Find the faults of the windowing's options."""
         return ()
 
 

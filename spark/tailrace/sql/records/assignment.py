@@ -58,7 +58,7 @@ def assigned(pipeline: Pipeline, source: Relation) -> Query:
 
     Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's place in the
     source. `source` is a view of records that have been through the definition's steps
-    (`engines.spark.executions.preparation`); windows of one's own are in its column `WINDOWS`.
+    (`engines.spark.executions.preparation`); custom windows are in its column `WINDOWS`.
     """
     where, places = pipeline.where, list(PLACE)
     carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
@@ -71,7 +71,7 @@ def assigned(pipeline: Pipeline, source: Relation) -> Query:
 
 
 WINDOWS = "_windows"
-"""The column of a record's windows, where code of one's own has assigned them: a list of their bounds."""
+"""The column of a record's windows, where custom code has assigned them: a list of their bounds."""
 
 
 def overlapping(pipeline: Pipeline) -> bool:

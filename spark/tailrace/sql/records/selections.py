@@ -1,6 +1,6 @@
 """A definition's steps in SQL: what is done with each record before it gets its windows (Dataflow Model, 2.1).
 
-Steps that are code of one's own have no text here: an engine calls them.
+Steps that are custom code have no text here: an engine calls them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def leaves_out(pipeline: Ranged) -> bool:
 def step_query(
     step: ElementWise, source: Relation, types: Mapping[str, str], columns: Collection[str], *, failing: bool
 ) -> Query | None:
-    """Write the query of a relation's records after a step; None for code of one's own.
+    """Write the query of a relation's records after a step; None for custom code.
 
     `types` are the types of the columns that a definition knows. `failing` says whether the records have a column
     `FAILED`: a record that failed goes on as one record, whatever the step makes of others. `columns` are all columns,
@@ -109,7 +109,7 @@ def set_aside(reasons: Reasons) -> str:
 def stepped(definition: Ranged, source: Relation, columns: Collection[str]) -> Relation | None:
     """Write a relation, with these columns, after a definition's steps: a query in brackets.
 
-    None where a step is code of one's own. Where no step may leave a record out, `columns` may be empty.
+    None where a step is custom code. Where no step may leave a record out, `columns` may be empty.
     """
     types, columns, failing = dict(definition.log.columns), list(columns), False
     for step in definition.each:

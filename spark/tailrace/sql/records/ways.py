@@ -14,9 +14,9 @@ class Way(Enum):
 
     SQL = "sql"
     ASSIGNED = "assigned"
-    """Code of one's own says which windows a record is in, and the rest is SQL."""
+    """Custom code says which windows a record is in, and the rest is SQL."""
     PYTHON = "python"
-    """The model's own step: for combiners of one's own, and for windows of one's own that merge."""
+    """The model's own step: for custom combiners, and for custom windows that merge."""
 
 
 def way(pipeline: Pipeline) -> Way:
@@ -35,7 +35,7 @@ def sql_alone(pipeline: Pipeline) -> bool:
 
 
 def may_reject(pipeline: Pipeline) -> bool:
-    """Tell whether a step, or code of one's own that windows or combines, may reject records."""
+    """Tell whether a step, or custom code that windows or combines, may reject records."""
     return may_fail(pipeline) or way(pipeline) is not Way.SQL
 
 
@@ -47,7 +47,7 @@ def reasons(pipeline: Pipeline) -> list[str]:
     """
     found = []
     if _own_windows(pipeline):
-        found.append(f"where: {type(pipeline.where).__name__} is a windowing of one's own")
+        found.append(f"where: {type(pipeline.where).__name__} is a custom windowing")
     return found + _own_combiners(pipeline)
 
 

@@ -190,7 +190,7 @@ def _records(
     A session's are those of the key within its bounds, as any that happened there would have merged into it.
     """
     log, table = pipeline.log, session.lake.find(pipeline.log.name) if pipeline.log.landed else None
-    # Windows of a user's own need not hold their records' event times.
+    # Custom windows need not hold their records' event times.
     own = isinstance(pipeline.where, OwnWindows)
     if table is None or pipeline.each or pipeline.keep is not None or own:
         return None
