@@ -235,7 +235,7 @@ class Pipeline(Ranged):
 
     @property
     def trails(self) -> int:
-        """The maximum delay of a pane's timestamp behind a later stage's watermark when the pane comes, in microseconds.
+        """The maximum delay of a pane's timestamp behind a later stage's watermark as it comes, in microseconds.
 
         A window is corrected for as long as it is within reach. A timestamp before the window's end is further behind,
         by up to the window's length; where windows merge, the later stage's watermark waits for open windows.
