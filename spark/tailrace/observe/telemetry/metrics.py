@@ -53,25 +53,25 @@ _BOTH, _BACKFILL = ("stream", "backfill"), ("backfill",)
 
 METRICS = (
     Metric("tailrace_stream_running", "gauge", _LOG, "1 while the stream runs, 0 once it has ended"),
-    Metric("tailrace_epochs_total", "counter", _LOG, "epochs folded, those taken again from the log included"),
-    Metric("tailrace_recovered_epochs_total", "counter", _LOG, "epochs that were taken again from the log"),
+    Metric("tailrace_epochs_total", "counter", _LOG, "epochs folded, including epochs recovered from the log"),
+    Metric("tailrace_recovered_epochs_total", "counter", _LOG, "epochs recovered from the log"),
     Metric(
         "tailrace_epoch_phase_seconds", "histogram", ("log", "phase"),
-        "where an epoch's time goes; trigger is the wait for input, wait the fold's for the log; phases overlap",
+        "time of an epoch by phase; trigger waits for input, wait is the fold's wait for the log; phases overlap",
     ),
     Metric("tailrace_last_epoch", "gauge", _PIPELINE, "the last epoch in the ledger; -1 before the first"),
-    Metric("tailrace_last_epoch_timestamp_seconds", "gauge", _LOG, "when the last epoch was published, Unix time"),
-    Metric("tailrace_answers_epochs_behind", "gauge", _PIPELINE, "by how many epochs table p is behind the ledger"),
+    Metric("tailrace_last_epoch_timestamp_seconds", "gauge", _LOG, "publication of the last epoch, Unix time"),
+    Metric("tailrace_answers_epochs_behind", "gauge", _PIPELINE, "number of epochs that table p is behind the ledger"),
     Metric("tailrace_records_total", "counter", _LOG, "records landed in the log"),
     Metric("tailrace_rejected_records_total", "counter", _LOG, "records that do not fit the log"),
-    Metric("tailrace_duplicate_records_total", "counter", _LOG, "records dropped because they came again"),
+    Metric("tailrace_duplicate_records_total", "counter", _LOG, "records dropped as duplicates"),
     Metric(
         "tailrace_unread_files", "gauge", ("log", "kind"),
-        "files in a landing folder that are not read: changed since they were, moved (so they count twice), or hidden",
+        "unread files in a landing folder: changed after reading, moved (so they count twice), or hidden",
     ),
     Metric(
         "tailrace_near_names_total", "counter", _LOG,
-        "fields that are dropped, and are nearly named as a column that their records lack",
+        "dropped fields whose name is close to a column that their record lacks",
     ),
     Metric("tailrace_watermark_timestamp_seconds", "gauge", _PIPELINE, "the watermark in Unix time"),
     Metric(
@@ -82,19 +82,19 @@ METRICS = (
         "tailrace_partition_lag_seconds", "gauge", _PARTITION,
         "the last epoch's processing time less the watermark of one partition of the source",
     ),
-    Metric("tailrace_partition_silent_seconds", "gauge", _PARTITION, "for how long a partition has had nothing new"),
-    Metric("tailrace_partition_idle", "gauge", _PARTITION, "1 where a partition is idle: the watermark ignores it"),
-    Metric("tailrace_partition_holds_watermark", "gauge", _PARTITION, "1 where a partition is the one that lags most"),
-    Metric("tailrace_panes_total", "counter", (*_PIPELINE, "timing"), "panes fired, retractions apart"),
-    Metric("tailrace_retractions_total", "counter", _PIPELINE, "answers taken back"),
+    Metric("tailrace_partition_silent_seconds", "gauge", _PARTITION, "time since a partition's last new record"),
+    Metric("tailrace_partition_idle", "gauge", _PARTITION, "1 if the partition is idle, so the watermark ignores it"),
+    Metric("tailrace_partition_holds_watermark", "gauge", _PARTITION, "1 if the partition holds the watermark back"),
+    Metric("tailrace_panes_total", "counter", (*_PIPELINE, "timing"), "panes fired, without retractions"),
+    Metric("tailrace_retractions_total", "counter", _PIPELINE, "answers retracted"),
     Metric(
         "tailrace_unanswered_total", "counter", _PIPELINE,
-        "panes with a result that is null as no value of its type is right",
+        "panes with a null result, because no value of its type is right",
     ),
     Metric("tailrace_late_records_total", "counter", (*_PIPELINE, "reason"), "late records, once for each window"),
-    Metric("tailrace_step_rejected_records_total", "counter", _PIPELINE, "records that a step refused"),
+    Metric("tailrace_step_rejected_records_total", "counter", _PIPELINE, "records that a step rejected"),
     Metric("tailrace_productions_total", "counter", _PIPELINE, "records that a computation produced"),
-    Metric("tailrace_claimed_total", "counter", _PIPELINE, "what a computation made and another one had claimed"),
+    Metric("tailrace_claimed_total", "counter", _PIPELINE, "productions that another computation had claimed"),
     Metric("tailrace_in_flight_records", "gauge", _PIPELINE, "records in flight on a computation's loop"),
     Metric(
         "tailrace_engine", "gauge", (*_PIPELINE, "engine"), "1 for the engine of the last epoch, 0 for the other"
@@ -103,7 +103,7 @@ METRICS = (
     Metric("tailrace_commits_total", "counter", ("log", "table", "writer"), "publications to a table", _BOTH),
     Metric(
         "tailrace_conflicts_total", "counter", ("log", "table", "writer"),
-        "publications that found the table moved, and were tried again", _BOTH,
+        "publications that were tried again because the table had moved", _BOTH,
     ),
     Metric(
         "tailrace_fenced_total", "counter", ("log", "table"),
@@ -111,15 +111,15 @@ METRICS = (
     ),
     Metric(
         "tailrace_backfill_runs_total", "counter", (*_PIPELINE, "status"),
-        "backfills by how they ended, of all time, by the table of runs", _BACKFILL,
+        "all backfills in the table of runs, by their outcome", _BACKFILL,
     ),
     Metric(
         "tailrace_backfill_windows_total", "counter", (*_PIPELINE, "outcome"),
-        "windows that committed backfills changed, left untouched or retracted, of all time", _BACKFILL,
+        "windows that all committed backfills changed, left untouched or retracted", _BACKFILL,
     ),
-    Metric("tailrace_backfill_seconds", "gauge", _PIPELINE, "how long this backfill took", _BACKFILL),
+    Metric("tailrace_backfill_seconds", "gauge", _PIPELINE, "duration of this backfill", _BACKFILL),
     Metric(
-        "tailrace_backfill_timestamp_seconds", "gauge", _PIPELINE, "when this backfill ended, Unix time", _BACKFILL
+        "tailrace_backfill_timestamp_seconds", "gauge", _PIPELINE, "end of this backfill, Unix time", _BACKFILL
     ),
 )  # fmt: skip
 """Every metric, in the order in which docs and dashboards list them."""
