@@ -211,7 +211,7 @@ def _percentiles(waits: list[tuple[float, float, float]], which: tuple[float, ..
 
 
 def sustainable(costs: Costs, setting: Setting, assumed: Assumptions) -> float:
-    """The most records a second at which a stream does not fall behind, at the most snapshots that tables have.
+    """Maximum number of records a second at which a stream keeps up, when its tables have the most snapshots.
 
     An epoch of `every` seconds' records has to be done in those; where nothing is set, in `longest / 3`.
     """

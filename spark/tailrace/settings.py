@@ -142,13 +142,13 @@ class Settings(BaseSettings):
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
     """The number of parts into which Spark shuffles. Few suit small epochs; by default one a core."""
     windows_in_driver: Annotated[int, Field(ge=0)] | None = None
-    """The most open windows of a definition that a stream on Spark keeps in its own process, Spark's driver, where
-    executors only add up the records. None: as many as TAILRACE_MEMORY holds, 400 bytes each. Executors have the
+    """Maximum number of open windows of a definition that a stream on Spark keeps in its own process, Spark's driver,
+    where executors only add up the records. None: as many as TAILRACE_MEMORY holds, 400 bytes each. Executors have the
     windows where more are open, where custom code computes, and from a large epoch on whose records go through
     steps or may be refused by a trigger that is done."""
     windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
-    """The most open windows of a definition that Spark keeps in its executors' memory. Where more are open they rest in
-    files of the lake, of which an epoch reads those that it touches."""
+    """Maximum number of open windows of a definition that Spark keeps in its executors' memory. Where more are open,
+    they rest in files of the lake, and an epoch reads the windows that it touches."""
     engine: Literal["auto", "duckdb", "spark"] = "auto"
     """The engine of epochs and runs: `auto` takes DuckDB, in the process, for what fits, and Spark for the rest."""
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
@@ -197,9 +197,9 @@ class Settings(BaseSettings):
     serve_names: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]_-]+$")], ...] = ()
     """Further host names by which browsers may call `tailrace serve`, as a JSON list: those of a proxy before it."""
     serve_rows: Annotated[int, Field(ge=1, le=1000)] = 50
-    """The most rows of a table that a page shows at once."""
+    """The maximum number of rows of a table that a page shows at once."""
     serve_files: Annotated[int, Field(ge=0)] = 20_000
-    """The most data files whose statistics the page keeps from one visit to the next; 0 keeps none."""
+    """The maximum number of data files whose statistics the page keeps from one visit to the next; 0 keeps none."""
     serve_timeout: Annotated[Age, Field(ge=timedelta(seconds=1))] = timedelta(seconds=20)
     """The longest time that a page's query may take before it is given up."""
 
@@ -207,7 +207,7 @@ class Settings(BaseSettings):
     """The number of small files in a partition of a table from which on a running stream writes them together. 0 or 1:
     never, which leaves them to maintenance."""
     most_snapshots: Annotated[int, Field(ge=20)] = 500
-    """The most snapshots of a table that a running stream lets accumulate before it removes the oldest."""
+    """The maximum number of snapshots of a table that a running stream lets accumulate before it removes the oldest."""
     keep_snapshots: Age = timedelta(days=1)
     """Maintenance keeps the snapshots that were a table's current one within this time, such as `12h` or `7d`."""
     keep_leftovers: Age = timedelta(days=7)

@@ -33,7 +33,7 @@ FEW, SOME, MANY = 3, 30, 300
 """Days of which there are records."""
 
 AT_ONCE = 100
-"""The most days that come in one epoch, where no one looks at the days' files."""
+"""The maximum number of days that come in one epoch, where no one looks at the days' files."""
 
 DAY, HOUR, MINUTE = 86_400_000_000, 3_600_000_000, 60_000_000
 TABLES = ("rides", "hourly__ledger", "hourly")

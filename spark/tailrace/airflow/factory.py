@@ -25,7 +25,7 @@ from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16
-"""The most runs of one DAG that may be active at once; a *Backfill* sets how many of them it takes."""
+"""The maximum number of runs of one DAG that may be active at once; a *Backfill* sets how many of them it takes."""
 
 
 def local() -> Runner:

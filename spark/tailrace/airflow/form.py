@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from tailrace.runners.jobs import LONGEST_REASON, Reason, RunnerError
 
 MOST_AT_ONCE = 16
-"""The most runs at once into which a range may be cut."""
+"""The maximum number of runs at once into which a range may be cut."""
 
 
 def form() -> dict[str, Param]:

@@ -40,7 +40,7 @@ SERVERS = {
 """The processes, and the options of each."""
 
 STARTING = 300.0
-"""The most seconds that Airflow may take until all of it is healthy: about thirty on an idle machine."""
+"""The maximum number of seconds that Airflow may take until all of it is healthy: about thirty on an idle machine."""
 
 STOPPING = 20.0
 """Seconds that a process has to end by itself."""

@@ -29,7 +29,7 @@ GRACE = 120
 """Seconds that a stream has to end at an epoch boundary before it is killed."""
 
 AGAIN = 5
-"""The most times in an hour that EMR restarts a stream that failed; after that the stream DAG starts it again."""
+"""Maximum number of restarts of a failed stream by EMR in an hour; after that the stream DAG starts it again."""
 
 
 @dataclass(frozen=True)

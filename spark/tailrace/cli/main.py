@@ -93,7 +93,7 @@ _STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for statu
 
 
 class _App(typer.Typer):
-    """The application as the console script calls it: in a process of its own."""
+    """The application as the console script calls it, alone in its process."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         process.own()

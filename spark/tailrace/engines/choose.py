@@ -62,7 +62,7 @@ class Bounds:
 
     @property
     def windows_unspilt(self) -> int:
-        """The most open windows that fit without spilling, whoever adds up their records."""
+        """The maximum number of open windows that fit without spilling, whoever adds up their records."""
         return self.memory // _BYTES_A_ROW
 
     def for_run(self, bytes: int, definition: Definition | None = None) -> EngineChoice:

@@ -31,7 +31,7 @@ from tailrace.sql.results.answers import latest
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 TRIES = 10
-"""The most tries of a commit that others get in the way of."""
+"""The maximum number of tries of a commit that others get in the way of."""
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ NEAR = 2
 """The number of epochs behind the log at which the lease is borrowed to fold the rest."""
 
 ROUNDS = 8
-"""The most times that the new generation catches up with the log before the lease is borrowed: the log may grow as
-fast as it is folded.
+"""Maximum number of times that the new generation catches up with the log before the lease is borrowed: the log may
+grow as fast as it is folded.
 """
 
 Doing = Callable[[str], None]

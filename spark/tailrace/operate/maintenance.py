@@ -58,7 +58,7 @@ from tailrace.model.definition.chain import Definition
 from tailrace.sql.terms import quoted
 
 TRIES = 3
-"""The most times that a rewriting or an expiry is tried when other commits overtake it."""
+"""The maximum number of times that a rewriting or an expiry is tried when other commits overtake it."""
 
 _OVERTAKEN = re.compile(
     r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced|arraySize cannot be negative)"

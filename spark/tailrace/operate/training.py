@@ -36,7 +36,7 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.toolchain import ToolchainError, class_path, require_java
 
 _LONGEST = 300
-"""The most seconds that the run may take, and that Java may take to write the archive as it ends."""
+"""The maximum number of seconds that the run may take, and that Java may take to write the archive as it ends."""
 
 _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java's options for a short run, in which optimised compilation and concurrent garbage collection do not pay."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tailrace.model.definition.chain import Ranged
 
 LONGEST_REASON = 200
-"""The most characters that a reason may have."""
+"""The maximum number of characters that a reason may have."""
 
 Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f]*$")

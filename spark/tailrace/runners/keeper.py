@@ -30,7 +30,7 @@ FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
 """The exit statuses of a stream that starting it again does not mend."""
 
 STARTING = 60.0
-"""The most seconds that a keeper may take to start its stream."""
+"""The maximum number of seconds that a keeper may take to start its stream."""
 
 SEEN = 5.0
 """Seconds after which a stream that still runs is taken to have started: one that cannot run has ended by then."""

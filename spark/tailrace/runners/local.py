@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 STARTING = 60.0
-"""The most seconds that a worker may take until it listens; Spark starts after that."""
+"""The maximum number of seconds that a worker may take until it listens; Spark starts after that."""
 
 _ENDING = 20.0
 """Seconds that a worker has to end its runs after it was told to stop."""
 
 _TRIES = 5
-"""The most workers that are asked one after the other where each is about to end."""
+"""The maximum number of workers that are asked one after the other where each is about to end."""
 
 
 _started: dict[int, subprocess.Popen[bytes]] = {}

@@ -1,6 +1,6 @@
 """Write the shapes that queries share: the latest row of each, rows that are equal or side by side, spans that overlap.
 
-Names are those of columns as they stand in SQL, quoted where they have to be.
+Names of columns are given as they stand in SQL, quoted where they have to be.
 """
 
 from __future__ import annotations

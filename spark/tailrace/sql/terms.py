@@ -100,7 +100,7 @@ def whole_total(part: Part, of: str) -> str:
 
 
 def _highest(part: Part, of: str) -> str:
-    """Write the aggregate of a group's highest values: those of all its lists with the maximum of their field."""
+    """Write the aggregate of a group's highest values: of all its lists, the values with the maximum of a field."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
     found = f"FILTER(FLATTEN(COLLECT_LIST({of})), _x -> _x.{quoted(part.by)} = {most})"
     return f"CAST({in_order(found, part.type)} AS {part.type})"

@@ -41,7 +41,7 @@ def real(a: str, type: str) -> str:
 
 
 def remainder(a: str, unit: int, type: str) -> str:
-    """Write what is left of a decimal that is divided by a power of ten: its last digits."""
+    """Write the remainder of a decimal that is divided by a power of ten: its last digits."""
     of = power(unit, type)
     return f"IF({_within(a, of, type)}, {a}, CAST({a} % {decimal(of, type)} AS {type}))"
 
@@ -74,7 +74,7 @@ def joined(high: str, low: str, unit: int, type: str) -> str:
 
 
 def levelled(high: str, low: str, unit: int, type: str) -> tuple[str, str]:
-    """Write the one form of two sums of a number's digits: nothing and the number, or what it has no room for apart."""
+    """Write the one form of two sums of a number's digits: none and the number, or the digits above and below."""
     none, number = decimal(0, WHOLE), joined(high, low, unit, type)
     above, below = (_levelled(high, low, unit, type, name) for name in ("_above", "_below"))
     apart = f"{high} <> {none} AND {number} IS NULL"

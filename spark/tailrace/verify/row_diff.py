@@ -20,7 +20,7 @@ from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import Query, Relation, quoted
 
 SHOWN = 5
-"""The most differences that are quoted."""
+"""The maximum number of differences that are quoted."""
 
 RETRACTION = "retraction"
 """The kind of a pane that is a retraction."""

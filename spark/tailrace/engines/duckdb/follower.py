@@ -44,7 +44,7 @@ ROWS_A_FILE = 100_000
 """The approximate number of answers in a file: fewer make many files, more make a change rewrite more."""
 
 MOST_ALIKE = 1_000_000
-"""The most rows of windows with the same end that are put into one file."""
+"""The maximum number of rows of windows with the same end that are put into one file."""
 
 PANES_A_SHARE = 1_000_000
 """The approximate number of panes that are merged at once: finding each window's last one takes 200 bytes of each."""

@@ -22,7 +22,7 @@ EARLIER = duration(hours(2))
 """Microseconds before the first event time asked for where the read begins, in view of the next request."""
 
 MOST = 1_000_000
-"""The most claims that are kept; past it those that are asked for are read anew, and the others forgotten."""
+"""Maximum number of claims that are kept; past it those that are asked for are read anew, and the others forgotten."""
 
 
 class KnownClaims:

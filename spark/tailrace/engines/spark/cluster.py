@@ -44,7 +44,7 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation, all_of
 
 SMALL = 1_000_000
-"""The most rows of a result of Spark's that this process takes over, to write them itself."""
+"""The maximum number of rows of a result of Spark's that this process takes over, to write them itself."""
 
 _ALL = "_all"
 

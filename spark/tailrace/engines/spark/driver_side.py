@@ -39,7 +39,7 @@ ROWS_AT_ONCE = 500_000
 """The number of partials by Spark that are put in place at once."""
 
 LATE_HERE = 1_000_000
-"""The most records of an epoch that came too late whose rows this process writes."""
+"""The maximum number of records of an epoch that came too late whose rows this process writes."""
 
 
 def suits_driver(definition: Definition) -> TypeGuard[Pipeline]:

@@ -52,7 +52,7 @@ _KINDS = 2
 """The kinds of rows of which an epoch has many: panes and partials."""
 
 _OPEN_FILES = 24
-"""The most files that a task has open at once."""
+"""The maximum number of files that a task has open at once."""
 
 Bundled: TypeAlias = "DataFrame | FiledRecords | pa.Table"
 """A bundle's records as either engine has them: a Spark frame, files beside it, or an Arrow table."""

@@ -40,7 +40,7 @@ of the time of writing, and the files were larger.
 
 
 MOST_FILES = 500
-"""The most partitions that rows are split over at once, which is as many files: more than a year of days.
+"""The maximum number of partitions that rows are split over at once, which is as many files: more than a year of days.
 
 Rows that lie in more are written under a former partitioning of the table that has no spans of time, a few files in
 all, and maintenance moves them into their partitions.
@@ -100,7 +100,7 @@ def partitions(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[tupl
 
 
 _FEW = 16
-"""The most partitions whose rows are searched for one by one; rows of more are sorted."""
+"""The maximum number of partitions whose rows are searched for one by one; rows of more are sorted."""
 
 
 def _starts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:

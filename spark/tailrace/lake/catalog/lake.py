@@ -57,7 +57,7 @@ PREFIX = "tailrace."
 """The prefix of the names of our snapshot properties."""
 
 _TRIES = 20
-"""The most tries of a metadata commit, such as a branch's move, that other commits get in the way of."""
+"""The maximum number of tries of a metadata commit, such as a branch's move, that other commits get in the way of."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 MOST = 64
-"""The most schemas and readers that are remembered: a few for each table that a process looks at."""
+"""The maximum number of schemas and readers that are remembered: a few for each table that a process looks at."""
 
 
 def remember_readers() -> None:

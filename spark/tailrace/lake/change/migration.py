@@ -39,7 +39,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Definition, chain
 
 TRIES = 50
-"""The most tries of a change that other commits of the table get in the way of."""
+"""The maximum number of tries of a change that other commits of the table get in the way of."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ PATIENCE = 60.0
 """Seconds that a writer waits for a borrower to give the lease back."""
 
 TRIES = 3
-"""The most times that a run borrows a lease which streams take in between."""
+"""The maximum number of times that a run borrows a lease which streams take in between."""
 
 _POLL = 0.1
 

@@ -32,7 +32,7 @@ ACCEPTED = "accepted"
 """Our property of a commit with the foreign commits before it that somebody accepted (`commit.commit_history`)."""
 
 MOST_CHECKSUMS = 32
-"""The most files whose checksums a commit has one by one; of more it has one of them all."""
+"""The maximum number of files whose checksums a commit has one by one; of more it has one of them all."""
 
 _BITS = 128
 """The bits of a digest: metadata has one for each snapshot that is kept, and is written with each commit."""

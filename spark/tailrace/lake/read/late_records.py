@@ -29,7 +29,7 @@ from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
 
 MOST_APART = 3
-"""The most ranges for which a backfill each is proposed; for more, a single backfill over all of them is."""
+"""Maximum number of ranges for which a backfill each is proposed; for more, a single backfill over all of them is."""
 
 
 @dataclass(frozen=True)

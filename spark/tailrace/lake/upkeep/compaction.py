@@ -39,7 +39,7 @@ MOST_BYTES = 1024 * 1024
 """The bytes from which on a file is large enough for a stream to leave it as it is, however few rows they are."""
 
 MOST_ENTRIES = 5_000
-"""The most files that a stream takes note of when it starts, the latest first; older ones are for maintenance."""
+"""Maximum number of files that a starting stream looks at, the latest first; maintenance sees to older files."""
 
 
 @dataclass

@@ -29,7 +29,7 @@ LARGE = 64 * 1024 * 1024
 """The bytes from which on a file is large enough to be left as it is, and the most that are rewritten at once."""
 
 TRIES = 20
-"""The most times that an exchange is tried when other commits overtake it."""
+"""The maximum number of times that an exchange is tried when other commits overtake it."""
 
 _ALL = 10**9
 """More partitions than rows have: maintenance puts them all where they belong."""

@@ -1,1 +1,1 @@
-"""The read-only page on a lake: what a browser asks for is read from the tables, bounded, and nothing is written."""
+"""The read-only page on a lake: it answers from the tables, by bounded reads, and writes nothing."""

@@ -1,4 +1,4 @@
-"""Bound what a connection may hold: how long it may take to ask, how long to read, and how many there are at once.
+"""Bound the connections: the time that one may take to ask and to read, and their number at once.
 
 A visitor needs no token to connect, so whoever connects and says nothing must cost others nothing.
 """

@@ -1,4 +1,4 @@
-"""Let in only who may look, and say to the browser what a page may do: nothing but show what this server gave it."""
+"""Admit only people with the token, and tell the browser that a page may show this server's content and no more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 """The names by which a browser of this machine may call."""
 
 MOST_QUERY = 4096
-"""The most bytes of an address's query."""
+"""The maximum number of bytes of an address's query."""
 
 
 class OpenToAllError(TailraceError, ValueError):
@@ -86,7 +86,7 @@ class Access:
 
     @property
     def pass_word(self) -> str:
-        """What the cookie holds in the token's place."""
+        """The text that the cookie holds in the token's place."""
         return hmac.new((self.token or "").encode(), b"tailrace serve", hashlib.sha256).hexdigest()
 
     def knows(self, token: str) -> bool:

@@ -17,10 +17,10 @@ EVERY = 1.0
 """The least time between two looks at the catalog, in seconds; a look takes at most a tenth of the time."""
 
 SILENT = 15.0
-"""The time after which a page is told that nothing has happened, so that a lost connection is noticed, in seconds."""
+"""Seconds after which a page hears that nothing has happened, so that a lost connection is noticed."""
 
 MOST_LISTENERS = 64
-"""The most pages that listen at once; a further one is shown, and is not refreshed by itself."""
+"""The maximum number of pages that listen at once; a further one is shown, and is not refreshed by itself."""
 
 
 class NewsFeed:

@@ -49,7 +49,7 @@ PATIENCE = 5.0
 """The longest that the first reading of the lake keeps the server from listening, in seconds."""
 
 LONGEST = 1000
-"""The most characters of an error that a page shows."""
+"""The maximum number of characters of an error that a page shows."""
 
 
 class ServeMissingError(TailraceError, ImportError):
@@ -64,7 +64,7 @@ def _static(name: str) -> bytes:
 
 @cache
 def _drawing() -> bytes:
-    """Make the script that draws, in a process of its own: it takes a second in which nothing else would run here."""
+    """Make the script that draws, in another process: it takes a second in which nothing else would run here."""
     made = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
     if made.returncode:
         raise ServeMissingError("vl-convert-python makes no script that draws: install tailrace[plot] anew")
@@ -132,7 +132,7 @@ class Failures:
 
 
 def _warm_pictures() -> None:
-    """Make what the first picture would wait a second for; where nothing can be drawn, its page says so."""
+    """Prepare the first picture, which would wait a second for it; where nothing can be drawn, the page says so."""
     with suppress(TailraceError):
         from tailrace.observe.plots.chart import vega
         from tailrace.observe.plots.plot import PanePlot, PlotRecord

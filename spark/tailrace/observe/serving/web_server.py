@@ -1,4 +1,4 @@
-"""Listen and serve the pages until the process is told to stop."""
+"""Listen and serve the pages until a signal stops the process."""
 
 from __future__ import annotations
 

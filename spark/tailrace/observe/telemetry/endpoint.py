@@ -14,7 +14,7 @@ from tailrace.observe.telemetry.metrics import Metrics
 from tailrace.observe.telemetry.run_events import ObserveError
 
 MOST_CONNECTIONS = 32
-"""The most connections at once: for a further one the longest there is ended, which has not asked anything by then."""
+"""Maximum number of connections at once. One more ends the oldest one, which has not asked for anything by then."""
 
 
 class _Handler(WSGIRequestHandler):

@@ -15,7 +15,7 @@ TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_g
 
 
 def clock_columns(pipeline: Pipeline) -> list[str]:
-    """Name the row's columns: those of `TIMES`, and one for each signal that the trigger waits for: whether it came."""
+    """Name the row's columns: `TIMES`, and for each signal that the trigger waits for, whether it came."""
     return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
 
 
@@ -45,6 +45,6 @@ def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation
 
 
 def row_of(values: Mapping[str, int | bool]) -> Query:
-    """Write the query of a table of one row; literals in the step's own text would be compiled anew in every epoch."""
+    """Write the query of a table of one row; literals in the step's own text would be compiled again in every epoch."""
     terms = [str(value).lower() if isinstance(value, bool) else f"{value}L" for value in values.values()]
     return Query(f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})")

@@ -1,4 +1,4 @@
-"""A join's step in SQL: the pairs that an epoch's records make, what has no partner, what is late, and what is kept.
+"""A join's step in SQL: the pairs of an epoch's records, records without a partner, late records, and kept entries.
 
 `model.step.join_step` says what each means. Entries are a side's records: the columns that go out by their names, `_at`
 in microseconds, the record's place, and the bounds of its window where the join has windows. An answer that may be
@@ -30,7 +30,7 @@ Entries = Mapping[str, Relation]
 
 @dataclass(frozen=True)
 class Moved:
-    """What an epoch does with the entries: those that were held, those of them that it takes back, and the new ones.
+    """The entries of an epoch: kept, retracted and new ones.
 
     `stay` are those that were held and are not taken back. `gone` is there for the sides that take back.
     """
@@ -65,7 +65,7 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
     """
     signed = join.side(side).takes_back
     also = {**also, SIGN: SIGN} if signed else also
-    # An answer is known by what it says: its retraction comes in another epoch.
+    # An answer is known by its values, for its retraction comes in another epoch.
     place = [f"CAST(NULL AS {type}) AS {name}" for name, type in _PLACE.items()] if signed else list(PLACE)
     more = (f"{term} AS {name}" for name, term in also.items())
     own, at = join.taken(side), f"UNIX_MICROS({PANE_TIME})"
@@ -100,7 +100,7 @@ def _less(join: Join, side: str, rows: Relation, which: str, less: str) -> Query
 
 
 def stays(join: Join, side: str, held: Relation, gone: Relation) -> Query:
-    """Write the SQL of held entries without those that an epoch takes back."""
+    """Write the SQL of held entries without the entries that an epoch takes back."""
     items = ", ".join(map(quoted, entry_types(join, side)))
     return Query(f"SELECT {items} FROM {held} EXCEPT ALL SELECT {items} FROM {gone}")
 
@@ -144,9 +144,9 @@ def oldest(join: Join, watermark: int) -> int | None:
 
 
 def given(join: Join, moved: Moved, before: int, after: int) -> Query:
-    """Write the SQL of all that an epoch gives, whose watermark went from `before` to `after`, and what it takes back.
+    """Write the SQL of the rows that an epoch gives and takes back, as its watermark goes from `before` to `after`.
 
-    Column `retraction` tells the two apart. What is late is not among the `moved` entries.
+    Column `retraction` tells them apart. Late records are not among the `moved` entries.
     """
     held, gone, stay, new, now = moved.held, moved.gone, moved.stay, moved.new, moved.now
     texts = {False: [pairs(join, new[LEFT], now[RIGHT]), pairs(join, stay[LEFT], new[RIGHT])], True: list[Query]()}
@@ -207,7 +207,7 @@ def alone(join: Join, side: str, rows: Relation, partners: Relation | None, also
 
 
 def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
-    """Write the SQL of the ledger rows of what an epoch gives and takes back (`given`)."""
+    """Write the SQL of the ledger rows of an epoch's rows, given and taken back (`given`)."""
     own = {
         "kind": f"'{PRODUCTION}'",
         "generation": f"{generation}L",
@@ -243,7 +243,7 @@ def set_aside_of(join: Join, records: Relation) -> Query:
 
 
 def of_set_aside(join: Join, side: str, records: Relation, clock: Clock) -> Query:
-    """Write the SQL of the ledger rows of a side's records that were set aside, from those of both sides."""
+    """Write the SQL of the ledger rows of a side's records that were set aside, from the records of both sides."""
     own = {
         "kind": f"'{REJECTED}'",
         "epoch": f"{clock.epoch}L",
@@ -265,7 +265,7 @@ def rejected(ledger: Relation) -> Query:
 
 
 def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
-    """Write the SQL of entries without those that a ledger has as late."""
+    """Write the SQL of entries without the entries that are late in a ledger."""
     place = zip(JOIN_PLACE[side], PLACE, strict=True)
     same = [f"l.{ours} <=> e.{theirs}" for ours, theirs in place]
     same += [f"l.{name} = TIMESTAMP_MICROS(e.{name})" for name in JOIN_WINDOW] if join.where is not None else []

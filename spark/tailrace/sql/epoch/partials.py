@@ -53,7 +53,7 @@ def aggregated(pipeline: Pipeline, rows: Query) -> Query:
 
 
 def put_together(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
-    """Write the SQL of each window's accumulator from those of parts of its records, merged where windows merge.
+    """Write the SQL of each window's accumulator from the accumulators of parts of its records; windows may merge.
 
     With `counted` the parts say how many records `arrived`, and so does the answer.
     """

@@ -34,7 +34,7 @@ def met(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation
 
 
 def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
-    """Write the SQL of each window with its arrivals, less those of windows that closed before the epoch (rule M1).
+    """Write the SQL of each window with its arrivals, without arrivals of windows closed before the epoch (rule M1).
 
     `both` is a query of each window's state and of its arrivals, null where there is none.
     """
@@ -87,7 +87,7 @@ def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
 
 
 def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation) -> Query:
-    """Write the SQL of spans of overlapping windows, by key: one that is a held window goes on, others start anew."""
+    """Write the SQL of spans of overlapping windows, by key: held windows go on, other spans start over."""
     rules = Transition(pipeline, Sql())
     keys, columns = names(pipeline), rules.columns()
     shape = spark_type([predecessor_shape(pipeline)])

@@ -1,4 +1,4 @@
-"""Find the open windows that an epoch touches, in SQL: those that its records meet, and those that its clock changes.
+"""Find the open windows that an epoch touches, in SQL: its records meet them, or its clock changes them.
 
 The others go through the rules as they were, so an engine may leave them where they are (MillWheel, 4.1: a computation
 runs for a key as a record or a timer comes). The rows of the state are `s` and those of the epoch's records `p`: its
@@ -25,7 +25,7 @@ def meeting(pipeline: Pipeline, *, by_key: bool) -> Condition:
 
 
 def changing(pipeline: Pipeline) -> Condition:
-    """Write the condition that an epoch changes a window without records, on its columns and those of the clock."""
+    """Write the condition that an epoch changes a window without records, on columns of the window and the clock."""
     rules = Transition(pipeline, Sql())
     row = {name: quoted(name) for name in rules.columns()}
     return Condition(f"COALESCE({rules.changes_without_records(row, 'window_end', times(pipeline))}, true)")

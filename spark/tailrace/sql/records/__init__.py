@@ -1,1 +1,1 @@
-"""Write records on their way to windows as SQL: the steps, the windows, and what a stage hands on."""
+"""Write records on their way to windows as SQL: the steps, the windows, and the records that a stage hands on."""

@@ -1,6 +1,6 @@
 """Columns that are packed into one, and lists of such that are unpacked, in Spark SQL.
 
-`tailrace.model.definition.packed_columns` says what the steps mean.
+The meaning of the steps is in `tailrace.model.definition.packed_columns`.
 """
 
 from __future__ import annotations

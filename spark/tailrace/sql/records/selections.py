@@ -1,4 +1,4 @@
-"""A definition's steps in SQL: what is done with each record before it gets its windows (Dataflow Model, 2.1).
+"""A definition's steps in SQL, which each record goes through before it gets its windows (Dataflow Model, 2.1).
 
 Steps that are custom code have no text here: an engine calls them.
 """

@@ -35,7 +35,7 @@ def sent_with(epoch: int, after: int | None = None) -> Condition:
 
 
 def corrected_before(epoch: int) -> Condition:
-    """Write the condition on those of them that a backfill wrote between this epoch and the one before it."""
+    """Write the condition on panes that a backfill wrote between this epoch and the one before it."""
     return Condition(f"kind = '{PANE}' AND {_corrected(epoch, epoch - 1)}")
 
 
@@ -44,7 +44,7 @@ def _corrected(epoch: int, after: int) -> str:
 
 
 def sent_until(epoch: int) -> Condition:
-    """Write the condition on a stage's panes that stand for what a later stage has read of it up to an epoch."""
+    """Write the condition on the panes of a stage that a later stage has read up to an epoch."""
     return Condition(f"kind = '{PANE}' AND epoch <= {epoch}L AND NOT ({_OPENED} AND epoch = {epoch}L)")
 
 

@@ -1,4 +1,4 @@
-"""The records of several logs as those of their union, in SQL (`model.logs.derived_logs.Union`)."""
+"""The records of several logs as records of their union, in SQL (`model.logs.derived_logs.Union`)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tailrace.engines.choose import EngineChoice
 
 SHOWN = 5
-"""The most differences that a check quotes."""
+"""The maximum number of differences that a check quotes."""
 
 
 @dataclass(frozen=True)

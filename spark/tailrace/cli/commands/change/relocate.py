@@ -1,4 +1,4 @@
-"""`tailrace relocate`: make a lake that was copied or moved one of its own."""
+"""`tailrace relocate`: make a copied or moved lake independent of the first."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Progress
 
 PARTITIONS = 40
-"""The most partitions that are shown to people, those furthest behind first; JSON has them all."""
+"""The maximum number of partitions that are shown to people, the furthest behind first; JSON has them all."""
 
 
 def watermark(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailrace.lake.read.late_records import LateRange, LateReport
 
 RANGES = 20
-"""The most ranges that are shown to people; JSON has them all."""
+"""The maximum number of ranges that are shown to people; JSON has them all."""
 
 
 def late(definition: Definition, json: Json = False) -> None:

@@ -36,7 +36,7 @@ _SMALL = 1.0
 """The scale of the pictures of the figures, which are for pages: some 1,200 pixels wide."""
 
 _MOST = 200
-"""The most panes that a table shows; JSON and the page have all of them."""
+"""The maximum number of panes that a table shows; JSON and the page have all of them."""
 
 
 def simulate(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.observe.plots.computation_trial import Producing
 
 _MOST = 200
-"""The most rows that a table shows; JSON has all of them."""
+"""The maximum number of rows that a table shows; JSON has all of them."""
 
 
 def show(output: Output, trial: Producing, sample: sample_records.Sample, key: Key | None) -> None:

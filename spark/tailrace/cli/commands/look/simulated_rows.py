@@ -19,7 +19,7 @@ from tailrace.model.step.chain_fold import ChainRun, fold_read
 from tailrace.model.step.join_step import Joined
 
 _MOST = 200
-"""The most rows that a table shows; JSON has all of them."""
+"""The maximum number of rows that a table shows; JSON has all of them."""
 
 
 def show(output: Output, definition: Map | Join, epochs: sample_records.Epochs, sample: sample_records.Sample) -> None:

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Progress
 
 HOLDING = 3
-"""The most partitions that are named as holding the watermark back."""
+"""The maximum number of partitions that are named as holding the watermark back."""
 
 RUNS = 10
-"""The most runs that are shown to people; JSON has them all."""
+"""The maximum number of runs that are shown to people; JSON has them all."""
 
 
 def status(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailrace.lake.read.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
 
 SHOWN = 200
-"""The most letters of a value, or bytes of a rejected record, that are shown to people."""
+"""The maximum number of letters of a value, or bytes of a rejected record, that are shown to people."""
 
 _STYLES = {"counted": "green", "given": "green", "waiting": "cyan", "late": "yellow", "left out": "yellow"}
 _STYLES |= {"gone": "red", "taken back": "red"}

@@ -92,7 +92,7 @@ def _plan_lines(plan: UpkeepPlan) -> Iterator[Any]:
 
 
 def maintained_data(definition: Named, done: Maintenance) -> dict[str, Any]:
-    """Build the JSON data of what maintenance did."""
+    """Build the JSON data of a maintenance."""
     return {"definition": definition.name, "dry_run": False, **_done_data(done)}
 
 

@@ -265,7 +265,7 @@ class _Run:
         self, lake: Lake, sources: Mapping[str, Source], progress: StreamProgress, observed: Observing, watch: Watch, *,
         once: bool, every: float, follow: int | None,
     ) -> None:  # fmt: skip
-        """Land the sources, and fold what they bring."""
+        """Land the sources, and fold their records."""
         from tailrace.ingest.sources import Files, Kafka
         from tailrace.stream.landing_stream import Stream
 

@@ -43,8 +43,8 @@ def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where t
 class Loaded:
     """The files that this process has loaded code from, and whether they still hold that code.
 
-    A definition's own file is not among them, since it is loaded anew for each run; the files that it imports are. Of
-    installed packages only this one is among them.
+    A definition's file is not among them, since each run loads it again; the files that it imports are. This package is
+    the only installed one among them.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def _stamp(file: str) -> tuple[int, int]:
 
 
 class WorkerServer(ThreadingUnixStreamServer):
-    """Answers each connection in a thread of its own."""
+    """A server that answers each connection in another thread."""
 
     daemon_threads = True
     request_queue_size = 64

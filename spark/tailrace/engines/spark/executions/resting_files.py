@@ -44,7 +44,7 @@ FEWEST, MOST = 4, 64
 """The least and the most buckets of a table; the most is the number of bits by which an epoch says its buckets."""
 
 FEW = 1_000_000
-"""The most rows that are sent to every task that reads the files."""
+"""The maximum number of rows that are sent to every task that reads the files."""
 
 FILES = 8
 """The number of files in a bucket from which on it is written anew when its turn comes."""

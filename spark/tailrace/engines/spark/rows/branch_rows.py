@@ -14,7 +14,7 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.column_names import as_now
 
 _TRIES = 10
-"""The most tries of a write that commits to other branches get in the way of."""
+"""The maximum number of tries of a write that commits to other branches get in the way of."""
 
 _OVERTAKEN = "older than last sequence number"
 """The words by which a REST catalog refuses a commit since another branch was committed to meanwhile."""

@@ -1,1 +1,1 @@
-"""What the pages read of a lake: bounded queries, and what they found laid out as rows and cells."""
+"""The pages' reads of a lake: bounded queries, and their results as rows and cells."""

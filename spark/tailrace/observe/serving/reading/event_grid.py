@@ -1,4 +1,4 @@
-"""A grid of event time by what computed it: the stream, each backfill, and what came too late, taken in or not.
+"""A grid of event time by writer: the stream, each backfill, and late records, taken in or not.
 
 Rows are counted in the engine by two columns of the answers and of the late records, whose files without a row in the
 range are not opened.
@@ -22,7 +22,7 @@ from tailrace.observe.serving.reading.shown_text import shown
 from tailrace.observe.serving.reading.stage_rows import Named, StageRows
 
 MOST_LINES = 10
-"""The most backfills that have a line of their own in a grid; the others share one."""
+"""The maximum number of backfills with a line in a grid; the others share one."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _filled(starts: Mapping[int, int], places: Mapping[int, int], width: int) ->
 def _lines(
     counted: Mapping[object, Mapping[int, int]], places: Mapping[int, int], width: int, runs: Sequence[Run]
 ) -> Iterator[GridLine]:
-    """Make a line for each generation, those of streams first, then the backfills with the most windows."""
+    """Make a line for each generation: streams first, then the backfills with the most windows."""
     by_generation = {run.generation: run for run in runs}
     backfills: list[GridLine] = []
     for generation in sorted(one for one in counted if isinstance(one, int)):
@@ -148,7 +148,7 @@ def _lines(
 def _late_lines(
     session: Session, late: Named, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
 ) -> Iterator[GridLine]:
-    """Make the lines of late records: those that a backfill took in, and those that none did."""
+    """Make the lines of late records: one of records that a backfill took in, one of the others."""
     taken = session.known_as("taken_in", _steps(taken_in_until(runs)))
     judged = (
         f"(SELECT r._at, coalesce(t.epoch >= r.epoch, false) AS taken "

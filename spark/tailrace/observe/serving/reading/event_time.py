@@ -10,7 +10,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 
 MOST_COLUMNS = 62
-"""The most columns of a grid: the minutes of an hour fit, and the days of two months."""
+"""The maximum number of columns of a grid: the minutes of an hour fit, and the days of two months."""
 
 UNITS: Mapping[str, int] = {"century": 100, "decade": 10, "year": 1}
 """The units of whole years, and how many years each has."""
@@ -35,7 +35,7 @@ class TimeRange:
 
     @classmethod
     def of(cls, first: str, last: str) -> TimeRange:
-        """Read a range off an address. Raises `RangeError` for what is none."""
+        """Read a range off an address. Raises `RangeError` where there is none."""
         try:
             found = cls(*(instant(_parsed(text)) for text in (first, last)))
         except (ValueError, OverflowError):

@@ -32,7 +32,7 @@ from tailrace.observe.serving.reading.shown_text import CUT
 from tailrace.settings import Settings
 
 AT_ONCE = 4
-"""The most pages that read at the same time; a further one waits until one of them is done."""
+"""The maximum number of pages that read at the same time; a further one waits until one of them is done."""
 
 
 class SlowError(TailraceError, TimeoutError):

@@ -30,7 +30,7 @@ from tailrace.observe.serving.reading.lake_reader import Session, digest_of
 from tailrace.observe.serving.reading.shown_text import instant_text, shown, span_text, window_text
 
 MOST_FOUND = 5
-"""The most records that a search shows."""
+"""The maximum number of records that a search shows."""
 
 MOST_LETTERS = 1_000
 """The longest text that is searched for."""

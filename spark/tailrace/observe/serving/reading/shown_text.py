@@ -1,4 +1,4 @@
-"""Write what the tables hold as text for a page: cut, with nothing in it that could hide or turn around the rest.
+"""Write values of tables as text for a page: cut, and without characters that could hide or reverse the rest.
 
 Templates escape what they are given; what is left to do here is what escaping does not: a megabyte of text, characters
 that are not seen, and those that change the direction of the text around them.
@@ -13,7 +13,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.observe.plots.plot import written
 
 CUT = 160
-"""The most characters of a value that are shown."""
+"""The maximum number of characters of a value that are shown."""
 
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """The Unicode categories of characters that are written as their numbers: controls, directions, separators."""

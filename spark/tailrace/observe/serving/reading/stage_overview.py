@@ -35,10 +35,10 @@ from tailrace.observe.serving.reading.lake_reader import Session
 from tailrace.observe.serving.reading.shown_text import counted
 
 NAMED = 3
-"""The most partitions that are named as holding a watermark back."""
+"""The maximum number of partitions that are named as holding a watermark back."""
 
 LAST = 3
-"""The most runs that the overview shows of a stage."""
+"""The maximum number of runs that the overview shows of a stage."""
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from tailrace.observe.serving.reading.lake_reader import Session, cut_columns, d
 from tailrace.observe.serving.reading.shown_text import shown, window_text
 
 MOST_PANES = 200
-"""The most panes of a window that are shown, the latest ones."""
+"""The maximum number of panes of a window that are shown, the latest ones."""
 
 MOST_RECORDS = 500
-"""The most records of a window that are drawn, those that came first."""
+"""The maximum number of records of a window that are drawn, the first to come."""
 
 _FIRED = ("timing", "retraction", "is_last", "watermark", "processing_time", "writer")
 _OF_LATE = ("event_time", "epoch", "behind", "reason", "source_epoch", "source_partition", "source_offset")
@@ -70,12 +70,12 @@ class WindowStory:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of what the panes say."""
+        """The columns of the panes' values."""
         return self.pipeline.columns_shown(pane.values for pane in self.panes)
 
     @property
     def drawn_values(self) -> list[str]:
-        """The results that the picture can show: those that are numbers, or else the first one."""
+        """The results that the picture can show: the numeric ones, or else the first one."""
         numbers = [name for name in self.pipeline.results if _is_number(self._one(name))]
         return numbers or list(self.pipeline.results)[:1]
 
