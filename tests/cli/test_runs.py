@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -87,9 +87,9 @@ class PlayedStream:
         self.watch, self.query, self.left = watch, None, list(self.epochs)
         self.checkpoint = SimpleNamespace(folder="/nowhere")
 
-    def start(self, *, once: bool, every: float) -> None:
+    def start(self, *, once: bool, every: float, stop: Callable[[], object]) -> None:
         self.said.append(f"start once={once} every={every}")
-        while self.left and self.left[0].recovered:
+        while self.left and self.left[0].recovered and not stop():
             self.watch(self.left.pop(0))
 
     def wait(self, seconds: float) -> bool:

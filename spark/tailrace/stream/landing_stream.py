@@ -102,8 +102,8 @@ class Stream:
         """The last epoch in the logs; -1 before the first."""
         return self.cutter.epoch
 
-    def start(self, *, once: bool = False, every: float = 0.0) -> None:
-        """Fold the epochs that the ledgers lack of the logs, then start the query.
+    def start(self, *, once: bool = False, every: float = 0.0, stop: Callable[[], object] = lambda: False) -> None:
+        """Fold the epochs that the ledgers lack of the logs, then start the query; `stop` is asked between two epochs.
 
         With `once` the stream drains the source and ends; else an epoch starts each `every` seconds while input comes.
         """
@@ -111,6 +111,8 @@ class Stream:
         self.cutter.align()
         for one in self.folds.missed_epochs(self.cutter.epoch):
             self._report(EpochReport.of_missed(one))
+            if stop():
+                return
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
             # This manager renames files, which a local disk does at once: an empty micro-batch takes half the time.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")

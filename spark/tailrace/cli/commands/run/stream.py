@@ -196,10 +196,6 @@ class _Given:
             raise UsageError("--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
 
 
-class _StoppedError(Exception):
-    """Told to stop while epochs are taken again from the log; raised between two of them."""
-
-
 class _Run:
     """A run of the command."""
 
@@ -297,14 +293,11 @@ class _Run:
             observed.tell(Mended(running.mended))
             self.output.say(f"the checkpoint {running.mended}: it was written anew as log {self.log} has it")
         progress.begun()
-        try:
-            if not self.stop:
-                running.start(once=once, every=every)
-                topic.query = running.query
-                while not running.wait(_POLL) and not self.stop:
-                    pass
-        except _StoppedError:
-            pass
+        if not self.stop:
+            running.start(once=once, every=every, stop=lambda: bool(self.stop))
+            topic.query = running.query
+            while not running.wait(_POLL) and not self.stop:
+                pass
         if self.stop:
             progress.doing(f"{self.stop.name}: stopping at the next epoch boundary (again to stop at once)")
             running.stop()
@@ -346,8 +339,6 @@ class _Run:
     def _watched(self, progress: StreamProgress, observed: Observing, report: EpochReport) -> None:
         progress.epoch(report)
         observed.tell(report)
-        if self.stop and report.recovered:
-            raise _StoppedError
 
     def _summed(self, progress: StreamProgress) -> ExitStatus:
         status = ExitStatus.INTERRUPTED if self.stop else ExitStatus.OK
