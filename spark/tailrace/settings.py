@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    PrivateAttr,
     SecretStr,
     StringConstraints,
     ValidationError,
@@ -216,6 +217,8 @@ class Settings(BaseSettings):
     """Maintenance deletes files that no snapshot names once they are older than this: younger files may be about to be
     committed."""
 
+    _engine_named: str | None = PrivateAttr(None)
+
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
@@ -223,6 +226,17 @@ class Settings(BaseSettings):
             raise SettingsError([_fault(each) for each in error.errors()]) from None
         except tomllib.TOMLDecodeError as error:
             raise SettingsError([Fault(FILE, str(_root() / FILE), "a TOML file", f"correct it: {error}")]) from None
+
+    @property
+    def engine_named(self) -> str | None:
+        """The reason, as a clause for people, why `engine` is what it is, where a run chose it; None if a user did."""
+        return self._engine_named
+
+    def on_engine(self, engine: Literal["auto", "duckdb", "spark"], named: str | None = None) -> Settings:
+        """Return the settings with another engine; `named` says why, where a run chose it and not a user."""
+        changed = self.model_copy(update={"engine": engine})
+        changed._engine_named = named
+        return changed
 
     @classmethod
     def settings_customise_sources(

@@ -28,6 +28,7 @@ from tailrace import (
     minutes,
 )
 from tailrace.backfill.backfill import backfill_stages
+from tailrace.engines.choose import WORTH
 from tailrace.engines.spark import cluster
 from tailrace.engines.spark.workers import worker_queries
 from tailrace.lake.catalog.lake import Lake
@@ -105,7 +106,7 @@ def test_L1_a_ledger_by_the_executors_is_the_one_by_spark_and_by_the_process(
     case.drain(*definition.stages)
     by_process = backfilled(case, definition, "duckdb")
     assert all(by_process)
-    for worth, taken in ((0, [True]), (worker_queries.WORTH, [])):
+    for worth, taken in ((0, [True]), (WORTH, [])):
         with tried(monkeypatch, worth) as found:
             assert backfilled(case, definition, "spark") == by_process
         assert found[way] == taken

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.fold.fold import PassedEpoch, Phases
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.pipeline_fold import RowFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
@@ -47,7 +47,7 @@ def bundle(epoch: int) -> pa.Table:
 
 
 def fold(lake: Lake) -> RowFold:
-    return RowFold(lake, EUROS, Sides(no_spark, lake))
+    return RowFold(lake, EUROS, StreamEngines(no_spark, lake))
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 
 from tailrace import Sessions, minutes
 from tailrace.engines.batch.batch_answers import answering
-from tailrace.engines.batch.log_records import records
-from tailrace.engines.choose import Engine, EngineChoice
+from tailrace.engines.choose import WORTH, Engine, EngineChoice
 from tailrace.engines.duckdb import file_query
 from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.log_records import records
 from tailrace.engines.spark import cluster
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers import python_tasks, worker_queries
@@ -73,7 +73,7 @@ def test_L1_what_the_executors_add_up_is_what_spark_adds_up(
     if not room:
         monkeypatch.setattr(DuckSession, "materialized", no_room)
     brought, kept = (watched(monkeypatch, worker_queries.LogFiles, way) for way in ("fetched", "answer"))
-    for worth in (0, worker_queries.WORTH):
+    for worth in (0, WORTH):
         monkeypatch.setattr(worker_queries, "WORTH", worth)
         choice = EngineChoice(Engine.SPARK, "of the test")
         with closing(cluster.ClusterSession(plain, lake, choice, small=small)) as session:

@@ -204,7 +204,7 @@ def test_X2_a_stream_killed_at_a_step_of_its_compaction_has_lost_and_doubled_not
                 times += 1
                 # A process that dies closes nothing; the test lets go of the threads and the database alone.
                 group._compacting.close()
-                group.sides.close()
+                group.engines.close()
                 continue
         group.close()
     assert times == 2

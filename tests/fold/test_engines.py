@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Every, Fixed, Log, Pipeline, Sessions, Sum, seconds
 from tailrace.backfill.backfill import backfill
-from tailrace.engines.choose import Bounds
+from tailrace.engines.choose import EnginePolicy
 from tailrace.engines.protocol import Side
 from tailrace.engines.spark.driver_side import DriverSide
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Notice, WentOver
 from tailrace.lake.catalog.lake import Lake
@@ -87,19 +87,19 @@ def test_L1_L2_a_stream_that_changes_its_engine_ends_as_if_it_had_one(
     folder, chance, told = tmp_path / "landing", random.Random(3), list[Notice]()
     folder.mkdir()
     records, lake, reports = land(folder, 3), Lake(settings, told.append), list[EpochReport]()
-    takes = Sides.takes
+    takes = EnginePolicy.takes
     # Some epochs are taken for too large; the bundle then comes as Spark's, and the folds go over.
-    monkeypatch.setattr(Sides, "takes", lambda self, *given: chance.random() < 0.75 and takes(self, *given))
+    monkeypatch.setattr(EnginePolicy, "takes", lambda *said, **ids: chance.random() < 0.75 and takes(*said, **ids))
     # Of these some are taken for too much for the driver, and executors have the windows from there on.
-    fits, goes_on, sides = DriverSide.takes, Sides.next, Counter[tuple[str, str]]()
+    fits, goes_on, sides = DriverSide.takes, StreamEngines.next, Counter[tuple[str, str]]()
     monkeypatch.setattr(DriverSide, "takes", lambda self, *given: fits(self, *given) and chance.random() < 0.5)
 
-    def goes_on_told(self: Sides, side: Side, definition: Definition, *given: Any) -> Side:
+    def goes_on_told(self: StreamEngines, side: Side, definition: Definition, *given: Any) -> Side:
         taken = goes_on(self, side, definition, *given)
         sides[definition.name, type(taken).__name__] += 1
         return taken
 
-    monkeypatch.setattr(Sides, "next", goes_on_told)
+    monkeypatch.setattr(StreamEngines, "next", goes_on_told)
     while len(reports) < EPOCHS:
         stream = Stream(plain, lake, [HOURS, TALKS], Files(str(folder), "json", 1), watch=reports.append)
         before, most = len(reports), chance.randrange(2, 6)
@@ -130,13 +130,3 @@ def test_L1_L2_a_stream_that_changes_its_engine_ends_as_if_it_had_one(
         ended = batch(pipeline, [one for one in records if one["who"] != "d"])
         expected = {(key[0], *window): one["n"] for (key, window), one in ended.items()}
         assert held == expected
-
-
-def test_what_fits_is_said_by_the_settings(settings: Settings) -> None:
-    bounds = Bounds.of(settings.model_copy(update={"memory": "1GB"}))
-    assert bounds.holds(bytes=10**9, rows=10**6)
-    assert not bounds.holds(bytes=10**9 + 1)
-    assert not bounds.holds(rows=10**8)
-    for engine, holds in (("duckdb", True), ("spark", False)):
-        named = Bounds.of(settings.model_copy(update={"engine": engine}))
-        assert named.holds(bytes=10**15) is holds

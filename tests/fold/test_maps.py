@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, Col, Count, Derive, Each, Fixed, Map, Match, Pipeline, Sum, seconds
 from tailrace.backfill.backfill import backfill, backfill_stages
-from tailrace.fold.fold_engines import Sides
+from tailrace.engines.choose import EnginePolicy
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
@@ -85,8 +85,8 @@ def test_L1_V4_a_map_gives_each_record_once_and_a_backfill_what_its_steps_give_b
     folder, chance = tmp_path / "landing", random.Random(5)
     folder.mkdir()
     records, lake, reports = land(folder, 5), Lake(settings), list[EpochReport]()
-    takes = Sides.takes
-    monkeypatch.setattr(Sides, "takes", lambda self, *said: chance.random() < 0.75 and takes(self, *said))
+    takes = EnginePolicy.takes
+    monkeypatch.setattr(EnginePolicy, "takes", lambda *said, **ids: chance.random() < 0.75 and takes(*said, **ids))
     while len(reports) < EPOCHS:
         stream = Stream(plain, lake, DEFINITIONS, Files(str(folder), "json", 1), watch=reports.append)
         before, most = len(reports), chance.randrange(2, 6)

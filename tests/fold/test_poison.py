@@ -245,7 +245,7 @@ class Breaking:
         stepped = LedgerFold._stepped
 
         def breaking(fold: LedgerFold, passed: PassedEpoch, phases: Phases) -> EpochResult:
-            rows = fold.sides.held(passed.bundle, LARGEST)
+            rows = fold.engines.having([passed.bundle]).held(passed.bundle, LARGEST)
             assert rows is not None
             name = fold.definition.name
             there = {Place(*one) for one in zip(*(rows[part].to_pylist() for part in PLACE), strict=True)}
@@ -301,7 +301,7 @@ def test_X7_a_later_stage_that_cannot_take_an_answer_stops_and_says_which(
     stepped = LedgerFold._stepped
 
     def breaking(fold: LedgerFold, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        rows = fold.sides.held(passed.bundle, LARGEST)
+        rows = fold.engines.having([passed.bundle]).held(passed.bundle, LARGEST)
         if fold.definition is LAST and rows is not None and "b" in rows["ad"].to_pylist():
             raise ArithmeticError("odd")
         return stepped(fold, passed, phases)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.fold import fold_engines
+from tailrace.engines import choose
 
 
 @pytest.fixture(autouse=True)
 def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold_engines, "BROUGHT", -1)
+    monkeypatch.setattr(choose, "BROUGHT", -1)

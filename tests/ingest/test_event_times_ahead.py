@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import Fixed, Log, Pipeline, days, hours, minutes
-from tailrace.fold import fold_engines
+from tailrace.engines import choose
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
@@ -176,7 +176,7 @@ def test_a_sample_is_judged_by_the_arrival_that_its_rows_have() -> None:
 def test_X6_T3_a_record_of_the_future_is_rejected_and_carries_no_watermark_away(
     plain: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    monkeypatch.setattr(fold_engines, "BROUGHT", -1 if engine == "spark" else 2**60)
+    monkeypatch.setattr(choose, "BROUGHT", -1 if engine == "spark" else 2**60)
     case = Case(plain, settings.model_copy(update={"engine": engine}), tmp_path / "landing")
     case.land(("a", 1, "08:00"), ("a", 2, "09:30"))
     odd = {"who": "a", "cents": 9, "day": NEVER.isoformat(), "seen": "2026-01-01T09:30:00Z"}

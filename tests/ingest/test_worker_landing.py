@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Pipeline, Sessions, Sum, minutes
+from tailrace.engines.choose import WORTH
 from tailrace.engines.duckdb.executions import sql_execution
 from tailrace.engines.spark import driver_side, side
 from tailrace.engines.spark.executions import open_windows
 from tailrace.engines.spark.workers import worker_queries
-from tailrace.engines.spark.workers.worker_queries import WORTH
 from tailrace.ingest import landing_task, worker_landing
 from tailrace.ingest.sources import Files, Format
 from tailrace.lake.catalog.lake import Lake

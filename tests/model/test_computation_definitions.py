@@ -99,7 +99,7 @@ def test_what_needs_productions_that_are_kept_is_refused_over_weak_ones() -> Non
         Pipeline(name="counts", log=QUICK.produced, each=each, what=what, where=where, finishing="close")
     assert {fault.path for fault in refused.value.faults} == {"each[0]", "finishing"}
     assert Pipeline(name="counts", log=VISITS.produced, each=each, what=what, where=where).sources == (CLICKS,)
-    from tailrace.engines.batch.log_records import records
+    from tailrace.engines.log_records import records
     from tests.support.sessions import in_process
 
     with pytest.raises(NotKeptError, match="what quick produces is not kept"):

@@ -13,7 +13,7 @@ from tailrace import Computation
 from tailrace.engines.choose import Engine
 from tailrace.fold.computation_fold import ComputationFold
 from tailrace.fold.fold import PassedEpoch, Phases
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.registry import Registry
@@ -42,7 +42,7 @@ class Folded:
         self.lake, self.computation = Lake(settings), computation
         for log in computation.sources:
             self.lake.ensure(log_contract(log), {"epoch": "-1"})
-        self.sides = Sides(no_spark, self.lake)
+        self.engines = StreamEngines(no_spark, self.lake)
         self.fold = self.anew()
 
     @property
@@ -50,14 +50,14 @@ class Folded:
         return None if self.fold.claiming is None else self.fold.claiming.registry
 
     def anew(self) -> ComputationFold:
-        self.fold = ComputationFold(self.lake, self.computation, self.sides, again=self._again)
+        self.fold = ComputationFold(self.lake, self.computation, self.engines, again=self._again)
         return self.fold
 
     def _again(self, epoch: int) -> PassedEpoch:
         return self._read(
             {
                 log.name: PassedEpoch.of(
-                    self.sides.logged(log, epoch - 1, epoch), recorded(self.lake, log.name)[epoch].clock
+                    self.engines.read(log, epoch - 1, epoch), recorded(self.lake, log.name)[epoch].clock
                 )
                 for log in self.computation.sources
             }
@@ -67,7 +67,7 @@ class Folded:
         """The epoch as the computation reads it, of that of each log."""
         log = self.computation.log
         if isinstance(log, Union):
-            return self.sides.together(log, {side: landed[one.name] for side, one in log.members.items()})
+            return self.engines.together(log, {side: landed[one.name] for side, one in log.members.items()})
         return landed[log.name]
 
     def epoch(self, records: Sequence[Mapping[str, Any]], clock: Clock) -> None:

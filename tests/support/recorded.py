@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tailrace.fold.fold import PassedEpoch, Phases
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake
@@ -50,7 +50,9 @@ def record(
         if fold is None or place - first in set(restarts):
             if fold is not None:
                 fold.close()
-            fold = PipelineFold(lake, pipeline, Sides(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0)))
+            fold = PipelineFold(
+                lake, pipeline, StreamEngines(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0))
+            )
         given = bundle if spark is None else spark.createDataFrame(bundle)
         fold.stage(PassedEpoch.of(given, clock), Phases())
         fold.publish()

@@ -13,7 +13,7 @@ from tailrace.backfill.differences import OpenWindowsCorrected, correcting
 from tailrace.backfill.range_answers import range_records
 from tailrace.backfill.range_run import Found, RangeRun, as_of
 from tailrace.backfill.result import BackfillError
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.session_protocol import Session

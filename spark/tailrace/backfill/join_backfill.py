@@ -11,7 +11,7 @@ from functools import cached_property
 
 from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, RowsRun, folded_head
 from tailrace.backfill.result import BackfillError
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, RowsRun, as_of, folded_head
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import mapped
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run

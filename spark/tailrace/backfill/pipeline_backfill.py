@@ -10,7 +10,7 @@ from tailrace.backfill.handover import Handover, check_followers
 from tailrace.backfill.range_answers import RangeAnswers
 from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, folded_head
 from tailrace.backfill.result import BackfillError
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run

@@ -6,7 +6,7 @@ stage reaches as far back as the stage before it, and further by its own windows
 
 from __future__ import annotations
 
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import Answering, answering
 from tailrace.engines.session_protocol import Session
 from tailrace.model.base.time import instant

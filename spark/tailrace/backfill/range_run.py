@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from pyiceberg.manifest import DataFile
 
 from tailrace.backfill.result import Backfilled, BackfillError
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run

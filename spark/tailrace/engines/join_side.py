@@ -5,10 +5,10 @@ The ledger has no partials of a join. So an epoch writes what it gives and no mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeAlias
+from typing import Generic
 
 from tailrace.engines.choose import EngineChoice
+from tailrace.engines.log_records import streamed
 from tailrace.engines.row_side import Rows, RowSide, RowState
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
@@ -17,22 +17,18 @@ from tailrace.lake.schema.filters import equal
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES
-from tailrace.model.logs.log import Log
 from tailrace.sql.epoch import join_rows
-from tailrace.sql.terms import Query, Relation, bracketed
-
-Streamed: TypeAlias = Callable[[Session, Log, int, "int | None"], Relation]
-"""A function that writes the query of a log's records as streamed: up to an epoch, from an event time on."""
+from tailrace.sql.terms import Query, bracketed
 
 
 class JoinSide(RowSide[Rows], Generic[Rows]):
-    """A join on one engine. `streamed` reads the records of its logs, to restore what is kept."""
+    """A join on one engine, which restores the kept records from the logs."""
 
     holds = True
 
-    def __init__(self, lake: Lake, join: Join, choice: EngineChoice, streamed: Streamed) -> None:
+    def __init__(self, lake: Lake, join: Join, choice: EngineChoice) -> None:
         super().__init__(lake, join, choice)
-        self.join, self.streamed = join, streamed
+        self.join = join
 
     def onward(self, state: RowState) -> int:
         assert state.clock is not None
@@ -40,7 +36,7 @@ class JoinSide(RowSide[Rows], Generic[Rows]):
 
     def held(self, session: Session, clock: Clock, snapshot: int | None = None) -> dict[str, Query]:
         """Write the queries of the entries that are kept after the epoch of `clock`, by side."""
-        records = self.streamed(session, self.join.log, clock.epoch, join_rows.oldest(self.join, clock.watermark))
+        records = streamed(session, self.join.log, clock.epoch, join_rows.oldest(self.join, clock.watermark))
         late = session.table(self.ledger, equal("kind", LATE), snapshot)
         found = {}
         for side in SIDES:

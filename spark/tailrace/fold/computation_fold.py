@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.engines.claims import Claiming, KeySide
 from tailrace.engines.protocol import EpochCounts
 from tailrace.fold.fold import EpochResult, PassedEpoch
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.pipeline_fold import LedgerFold
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.lake import Lake
@@ -36,13 +36,13 @@ class ComputationFold(LedgerFold):
         self,
         lake: Lake,
         computation: Computation,
-        sides: Sides,
+        engines: StreamEngines,
         *,
         again: Callable[[int], PassedEpoch],
         landing: Lease | None = None,
     ) -> None:
         self.computation, self._read_again = computation, again
-        super().__init__(lake, computation, sides, feeds=True, landing=landing)
+        super().__init__(lake, computation, engines, feeds=True, landing=landing)
         self.claiming = None if computation.once is None else Claiming(lake, computation, self.lease)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
@@ -97,7 +97,7 @@ class ComputationFold(LedgerFold):
             )
         bundle = self._read_again(epoch).bundle
         # On a side beside the fold's own, whose state stays where it is.
-        with closing(self.sides.beside(with_set_aside(self.lake, self.computation), bundle)) as side:
+        with closing(self.engines.beside(with_set_aside(self.lake, self.computation), [bundle])) as side:
             snapshot = self.lease.head.snapshot
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > begin else side.nothing(1)
             stepped = side.step(keys, side.consume(bundle, keys), clocks[epoch])

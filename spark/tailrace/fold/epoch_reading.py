@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tailrace.fold.fold import Fold, PassedEpoch, Recorded
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
 from tailrace.model.base.clock import Clock
@@ -41,13 +41,13 @@ class Recordings:
 class EpochReading(ABC):
     """An epoch as folds read it, by the logs of their definitions."""
 
-    def __init__(self, sides: Sides) -> None:
-        self._sides = sides
+    def __init__(self, engines: StreamEngines) -> None:
+        self._engines = engines
 
     def of(self, log: Log) -> PassedEpoch:
         """Return the epoch of a log; the epoch of a union is put together of its parts."""
         if isinstance(log, Union):
-            return self._sides.together(log, {member: self._part(part) for member, part in log.members.items()})
+            return self._engines.together(log, {member: self._part(part) for member, part in log.members.items()})
         return self._part(log)
 
     @abstractmethod
@@ -58,15 +58,15 @@ class EpochReading(ABC):
 class LandingEpoch(EpochReading):
     """An epoch that is being landed: `landed` has it by the logs' names, and earlier folds have staged their output."""
 
-    def __init__(self, sides: Sides, folds: Mapping[str, Fold], landed: Mapping[str, PassedEpoch]) -> None:
-        super().__init__(sides)
+    def __init__(self, engines: StreamEngines, folds: Mapping[str, Fold], landed: Mapping[str, PassedEpoch]) -> None:
+        super().__init__(engines)
         self._folds, self._landed = folds, landed
 
     def _part(self, log: Log) -> PassedEpoch:
         if isinstance(log, Panes | Productions):
             return self._folds[log.of.name].passed_on()
         if isinstance(log, Arrivals):
-            return self._sides.arrived(log, self._landed[log.of.name])
+            return self._engines.arrived(log, self._landed[log.of.name])
         return self._landed[log.name]
 
 
@@ -77,9 +77,9 @@ class RecordedEpoch(EpochReading):
     """
 
     def __init__(
-        self, sides: Sides, folds: Mapping[str, Recorded], recordings: Recordings, epoch: int, after: int
+        self, engines: StreamEngines, folds: Mapping[str, Recorded], recordings: Recordings, epoch: int, after: int
     ) -> None:
-        super().__init__(sides)
+        super().__init__(engines)
         self._folds, self._recordings = folds, recordings
         self._epoch, self._after = epoch, after
         self._found = dict[str, PassedEpoch]()
@@ -88,7 +88,7 @@ class RecordedEpoch(EpochReading):
         if isinstance(log, Arrivals):
             known, taken = self._recordings.of(log.of.name), range(self._after + 1, self._epoch + 1)
             times = {epoch: known[epoch].clock.processing_time for epoch in taken if epoch in known}
-            return self._sides.arrived(log, self._part(log.of), times)
+            return self._engines.arrived(log, self._part(log.of), times)
         if isinstance(log, Panes | Productions):
             return self._of_fold(self._folds[log.of.name])
         if log.name not in self._found:
@@ -105,7 +105,7 @@ class RecordedEpoch(EpochReading):
     def _landed(self, log: Log) -> PassedEpoch:
         """Read the epoch of a log that a source fills; where the log has no commit of it, time stands still."""
         bundle, there = (
-            self._sides.logged(log, self._after, self._epoch),
+            self._engines.read(log, self._after, self._epoch),
             self._recordings.latest(log.name, self._epoch),
         )
         if there is None:

@@ -16,7 +16,7 @@ from tailrace.engines.spark.session import Starting
 from tailrace.fold.computation_fold import ComputationFold
 from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, RecordedEpoch, Recordings
 from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.ledger_reading import LedgerReading
 from tailrace.fold.pipeline_fold import PipelineFold, RowFold
@@ -68,12 +68,12 @@ class FoldGroup(Sequence[Fold]):
         landing: Lease | None = None,
         alone: bool = False,
     ) -> None:
-        self.sides = Sides(spark, lake)
+        self.engines = StreamEngines(spark, lake)
         self.lake, self.landing_lease = lake, landing
         self.logs = landed_logs(definitions)
         stages = list(definitions) if alone else _stages(definitions)
         self._read = {
-            earlier.name: LedgerReading(lake, earlier, self.sides)
+            earlier.name: LedgerReading(lake, earlier, self.engines)
             for earlier in (one for stage in stages for one in stage.before)
             if alone
         }
@@ -99,14 +99,14 @@ class FoldGroup(Sequence[Fold]):
 
     def _fold_of(self, stage: Definition, *, feeds: bool) -> Fold:
         if isinstance(stage, Windowless):
-            return RowFold(self.lake, stage, self.sides, feeds=feeds, landing=self.landing_lease)
+            return RowFold(self.lake, stage, self.engines, feeds=feeds, landing=self.landing_lease)
         if isinstance(stage, Pipeline):
             return PipelineFold(
-                self.lake, stage, self.sides, pace=self._pace, answers=stage.name in self._with_answers, feeds=feeds,
+                self.lake, stage, self.engines, pace=self._pace, answers=stage.name in self._with_answers, feeds=feeds,
                 landing=self.landing_lease,
             )  # fmt: skip
         again = partial(self._read_again, stage)
-        return ComputationFold(self.lake, stage, self.sides, again=again, landing=self.landing_lease)
+        return ComputationFold(self.lake, stage, self.engines, again=again, landing=self.landing_lease)
 
     def _standing(self) -> Iterator[Fold]:
         """Iterate over the folds; a fold that is dropped meanwhile is passed over."""
@@ -114,11 +114,11 @@ class FoldGroup(Sequence[Fold]):
 
     def landing(self, landed: Mapping[str, PassedEpoch]) -> LandingEpoch:
         """Return an epoch that is being landed, of the epoch of each log, as the folds read it."""
-        return LandingEpoch(self.sides, self._by_name, landed)
+        return LandingEpoch(self.engines, self._by_name, landed)
 
     def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> RecordedEpoch:
         after = epoch - 1 if after is None else after
-        return RecordedEpoch(self.sides, {**self._read, **self._by_name}, recordings, epoch, after)
+        return RecordedEpoch(self.engines, {**self._read, **self._by_name}, recordings, epoch, after)
 
     def _read_again(self, stage: Definition, epoch: int) -> PassedEpoch:
         """Return an epoch that a definition has read, as the tables have it."""
@@ -207,7 +207,7 @@ class FoldGroup(Sequence[Fold]):
 
     def close(self) -> None:
         """Bring the answers up with the ledgers, and close the folds and their database."""
-        with closing(self.sides):
+        with closing(self.engines):
             self._following.close()
             self._compacting.close()
             for fold in self:

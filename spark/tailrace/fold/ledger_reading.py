@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.fold.fold import PassedEpoch, passed_again
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.epoch_properties import EpochCommit
@@ -28,8 +28,8 @@ class LookedUp:
 class LedgerReading:
     """A definition whose epochs are read from its ledger alone."""
 
-    def __init__(self, lake: Lake, definition: Definition, sides: Sides) -> None:
-        self.lease, self.side = LookedUp(lake, ledger_name(definition.name)), sides.reader(definition)
+    def __init__(self, lake: Lake, definition: Definition, engines: StreamEngines) -> None:
+        self.lease, self.side = LookedUp(lake, ledger_name(definition.name)), engines.reader(definition)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
         """Return an epoch of the ledger as its readers take it (`fold.Recorded`)."""

@@ -13,7 +13,7 @@ from tailrace.engines.protocol import EpochCounts, Side
 from tailrace.engines.spark.executions.open_windows import lost_state
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace, Trailing
 from tailrace.fold.poison import LARGEST, found, identity_columns, may_be_of_records, unfoldable
 from tailrace.fold.task_thread import TaskThread
@@ -57,16 +57,22 @@ class LedgerFold:
     """The running fold of one definition: its lease on the ledger, and what it keeps between two epochs.
 
     `feeds` says that a later stage reads the fold, and wants to know how far its own watermark may go. `landing` is
-    the log's lease, where the stream lands it, too. The fold begins on the engine that `sides` gives for it, and goes
+    the log's lease, where the stream lands it, too. The fold begins on the engine that `engines` gives for it, and goes
     over to Spark for good where a bundle comes as Spark's, or its state outgrows the process.
     """
 
     side: Side
 
     def __init__(
-        self, lake: Lake, definition: Definition, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
+        self,
+        lake: Lake,
+        definition: Definition,
+        engines: StreamEngines,
+        *,
+        feeds: bool = False,
+        landing: Lease | None = None,
     ) -> None:
-        self.lake, self.definition, self.sides, self.feeds = lake, definition, sides, feeds
+        self.lake, self.definition, self.engines, self.feeds = lake, definition, engines, feeds
         self._trying = False
         widen(lake, definition)
         self._ensure()
@@ -74,7 +80,7 @@ class LedgerFold:
         # What was set aside is known once no other stream writes to the ledger.
         self.definition = with_set_aside(lake, definition)
         self._set_aside_so_far = EpochCommit.of(self.lease.head.properties).set_aside
-        self.side = sides.first(self.definition)
+        self.side = engines.first(self.definition)
         self.generation = self.lease.head.number("generation", 1)
         self.state = self._restored()
         self._staged: _Staged | None = None
@@ -120,7 +126,9 @@ class LedgerFold:
         try:
             return self._stepped(passed, phases)
         except Exception as error:
-            rows = self.sides.held(passed.bundle, LARGEST) if self._may_set_aside(error) else None
+            if not self._may_set_aside(error):
+                raise
+            rows = self.engines.having([passed.bundle]).held(passed.bundle, LARGEST)
             if rows is None:
                 raise
 
@@ -154,7 +162,7 @@ class LedgerFold:
         all_ = set_aside(self.lake, self.definition) | reasons
         self.definition, self._set_aside_so_far = self.definition.with_set_aside(all_), len(all_)
         self.side.close()
-        self.side = self.sides.first(self.definition)
+        self.side = self.engines.first(self.definition)
         self.state = self._restored()
 
     def passed_on(self) -> PassedEpoch:
@@ -236,7 +244,7 @@ class LedgerFold:
 
     def _taken_over(self, bundle: Bundled) -> None:
         """Go over to Spark where the bundle is Spark's, or the state has too much for this process."""
-        side = self.sides.next(self.side, self.definition, bundle, self.state)
+        side = self.engines.next(self.side, self.definition, bundle, self.state)
         if side is self.side:
             return
         self.side.close()
@@ -279,7 +287,7 @@ class PipelineFold(LedgerFold):
         self,
         lake: Lake,
         pipeline: Pipeline,
-        sides: Sides,
+        engines: StreamEngines,
         *,
         pace: Pace,
         answers: bool = True,
@@ -287,8 +295,9 @@ class PipelineFold(LedgerFold):
         landing: Lease | None = None,
     ) -> None:
         self.pipeline, self.trailing, self._answers = pipeline, Trailing(pipeline.name, pace), answers
-        super().__init__(lake, pipeline, sides, feeds=feeds, landing=landing)
-        self.follower = self.sides.follower(pipeline, f"stream_{self.lease.token}", self.side)
+        super().__init__(lake, pipeline, engines, feeds=feeds, landing=landing)
+        engine = engines.duck if self.side.direct else engines.spark
+        self.follower = engine.follower(pipeline, f"stream_{self.lease.token}")
 
     def _ensure(self) -> None:
         lake, pipeline = self.lake, self.pipeline
@@ -371,10 +380,17 @@ class RowFold(LedgerFold):
     """
 
     def __init__(
-        self, lake: Lake, definition: Map | Join, sides: Sides, *, feeds: bool = False, landing: Lease | None = None
+        self,
+        lake: Lake,
+        definition: Map | Join,
+        engines: StreamEngines,
+        *,
+        feeds: bool = False,
+        landing: Lease | None = None,
     ) -> None:
-        self.rows_of, feeds = definition, feeds or isinstance(definition, Join)
-        super().__init__(lake, definition, sides, feeds=feeds, landing=landing)
+        self.rows_of = definition
+        super().__init__(lake, definition, engines, feeds=feeds, landing=landing)
+        self.feeds = feeds or self.side.holds
 
     def _ensure(self) -> None:
         self._begun(self.rows_of)

@@ -5,7 +5,7 @@ A Parquet file of some kilobytes may hold millions of equal rows, and lines may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tailrace.model.base.errors import TailraceError
@@ -33,6 +33,11 @@ class Room:
     files: Mapping[str, int] = field(default_factory=dict)
     taken: int = 0
     _read: int = 0
+
+    @classmethod
+    def of(cls, most: int | None, files: Sequence[str], sized: Callable[[], Sequence[int]]) -> Room:
+        """Make the room for an epoch's files; their sizes are looked up where there is a bound."""
+        return cls() if most is None else cls(most, dict(zip(files, sized(), strict=True)))
 
     @property
     def slice(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -265,6 +266,39 @@ def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> Looked:
 
 Sized: TypeAlias = Callable[[], Sequence[int]]
 """A function that looks up the sizes of an epoch's files in bytes, once, where they decide something."""
+
+
+_MESSAGE = 1_000
+"""The number of bytes that a message of a topic is taken to have."""
+
+
+def bytes_to_read(source: Files | Kafka, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> int:
+    """Return the bytes of an epoch's files; estimate those of messages.
+
+    `read` says up to which offset the epoch reads its source, `before` is the same of the epoch before it.
+    """
+    if isinstance(source, Files):
+        return sum(sized())
+    return _MESSAGE * messages_between(before.get("offset", ""), read["offset"])
+
+
+def messages_between(before: str, until: str) -> int:
+    """Count the messages between two offsets of a topic's partitions.
+
+    >>> messages_between('{"clicks":{"0":3}}', '{"clicks":{"0":7,"1":2}}')
+    6
+    """
+    first, last = _offsets(before), _offsets(until)
+    return sum(at - first.get(partition, 0) for partition, at in last.items())
+
+
+def _offsets(text: str) -> dict[tuple[str, str], int]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    topics = data.items() if isinstance(data, dict) else ()
+    return {(topic, one): at for topic, of in topics if isinstance(of, dict) for one, at in of.items()}
 
 
 def sizes(paths: Sequence[str]) -> list[int]:

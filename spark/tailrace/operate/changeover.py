@@ -101,9 +101,9 @@ def apply(
 ) -> Applied:
     """Build the generation of a changed definition beside the old one, and put it in place.
 
-    The log is folded in this process while it has room (`Sides`), else Spark is started. Where the lake already holds
-    the definition, only the remains of an earlier run are cleaned up. Raises `ApplyError` where the definition cannot
-    be applied.
+    The log is folded in this process while it has room, else Spark is started. Where the lake already holds the
+    definition, only the remains of an earlier run are cleaned up. Raises `ApplyError` where the definition cannot be
+    applied.
     """
     if (why := refused(lake, pipeline)) is not None:
         raise ApplyError(why)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 
-from tailrace.engines.choose import Bounds
+from tailrace.engines.choose import EnginePolicy
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.model.definition.chain import Definition as AnyDefinition
 from tailrace.model.definition.chain import chain, keeping_answers
@@ -45,7 +45,7 @@ def plan(definition: AnyDefinition, settings: Settings, *, answers: bool = True)
     >>> [stage.name for stage in made.kind.stages][-2:], made.stage("ledger").execution.value
     (['ledger', 'answers'], 'process')
     """
-    choice = Bounds.of(settings).for_stream(definition)
+    choice = EnginePolicy.of(settings).for_stream(definition)
     begin = Beginning(choice, settings.windows_in_driver != 0, answers)
     tables = tuple(one for one in contracts(definition) if answers or one.table != definition.name)
     return Plan(definition, choice, plan_kind(definition, begin), tables)

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.fold.fold import PassedEpoch
-from tailrace.fold.fold_engines import Sides
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.checkpoint import NOT_READ
 from tailrace.ingest.folders.symbolic_links import without_links
 from tailrace.ingest.framed.topic_reader import framed_reader
@@ -98,12 +98,12 @@ class Cutter:
         self.intakes = dict[str, Intake]()
         self.active = tuple(self.landings)
 
-    def open(self, sides: Sides, *, signals: bool) -> None:
+    def open(self, engines: StreamEngines, *, signals: bool) -> None:
         """Open the readers of the sources, once the leases are taken; opened again, they go on where the logs end."""
         shared = len(self.landings) > 1
         self.intakes = {
             name: Intake(
-                self.spark, self.lake, self.sources[name], landing, sides, signals=signals, shared=shared,
+                self.spark, self.lake, self.sources[name], landing, engines, signals=signals, shared=shared,
                 framed=self._framed[name],
             )
             for name, landing in self.landings.items()

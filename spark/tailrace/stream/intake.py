@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.rows.declared_rows import logged
 from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import PassedEpoch
-from tailrace.fold.fold_engines import Sides, between
+from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.decoded_sizes import MessageSizes
 from tailrace.ingest.duplicates import Remembered
@@ -36,8 +36,8 @@ from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.near_names import NearNames
 from tailrace.ingest.parsing import read_files, read_messages
 from tailrace.ingest.partitions import completed, partitions, watched
-from tailrace.ingest.room import TooLargeError
-from tailrace.ingest.sources import Files, Sized, Source, sizes
+from tailrace.ingest.room import Room, TooLargeError
+from tailrace.ingest.sources import Files, Sized, Source, bytes_to_read, messages_between, sizes
 from tailrace.ingest.worker_landing import ByWorkers, WorkerLanding
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import (
@@ -137,10 +137,10 @@ class Intake:
     """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, sides: Sides, *,
+        self, spark: SparkSession, lake: Lake, source: Source, landing: Landing, engines: StreamEngines, *,
         signals: bool, shared: bool = False, framed: FramedMessages | None = None,
     ) -> None:  # fmt: skip
-        self.spark, self.lake, self.source, self.landing, self.sides = spark, lake, source, landing, sides
+        self.spark, self.lake, self.source, self.landing = spark, lake, source, landing
         self.framed = framed
         self.shared, self._there = shared, (ALL,) if shared and isinstance(source, Files) else ()
         self.log = landing.log_definition
@@ -154,7 +154,7 @@ class Intake:
         self._remembered: Remembered | None = None
         self._remembered_rows: RememberedRows | None = None
         self._nothing: pa.Table | None = None
-        self._database = sides.database.cursor()
+        self._policy, self._database = engines.policy, engines.duck.database.cursor()
         self._workers = self._by_workers()
         self._latest, self._before = Portion(-1, {}), self.progress
         self._unreadable: dict[str, str] = {}
@@ -202,9 +202,8 @@ class Intake:
         """Read the portion by the reader that it fits: this process, the executors' Python, or Spark."""
         files = portion.files
         sized = cache(lambda: sizes(files))
-        given = self.source, sized, portion.read, self.landing.log.head.properties
-        # The ids that are remembered on Spark may be too many for this process.
-        tried = self.sides.takes(*given) or (not self.log.id_columns and self.sides.brings(*given))
+        to_read = partial(bytes_to_read, self.source, sized, portion.read, self.landing.log.head.properties)
+        tried = self._policy.takes(to_read, ids=bool(self.log.id_columns))
         if tried and (rows := self._rows(portion, sized)) is not None:
             return self._in_process(portion, rows)
         if isinstance(self.source, Files) and not files:
@@ -263,13 +262,13 @@ class Intake:
     def _rows(self, portion: Portion, sized: Sized) -> pa.Table | None:
         """Read a portion's records into this process; None where they turn out to be too many for it."""
         files, messages = portion.files, portion.messages
-        room = self.sides.room(files, sized)
+        room = Room.of(self._policy.room, files, sized)
         try:
             if isinstance(self.source, Files):
                 return file_rows(self.spark, self.source, self.log, files, self._blank, self._unreadable, room)
             assert messages is not None
             before = self.landing.log.head.properties.get("offset", "")
-            self._sizes.check(messages, between(before, portion.read["offset"]), room)
+            self._sizes.check(messages, messages_between(before, portion.read["offset"]), room)
         except TooLargeError:
             return None
         if self.framed is not None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Head, Lake
 from tailrace.lake.catalog.run import Run

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import recorded

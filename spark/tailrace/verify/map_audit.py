@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import taken
 from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session

@@ -6,7 +6,7 @@ with the ledger's rows of the same record.
 
 from __future__ import annotations
 
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import taken
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake

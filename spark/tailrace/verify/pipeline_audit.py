@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.batch.run_engine import here_first, session_for

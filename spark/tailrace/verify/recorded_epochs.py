@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from tailrace.engines.batch.arrivals import arrived
+from tailrace.engines.arrivals import arrived
 from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session

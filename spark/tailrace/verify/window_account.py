@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.engines.batch import log_records
+from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import Answering
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.table_protocol import BEGINS

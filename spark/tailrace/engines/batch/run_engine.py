@@ -1,4 +1,4 @@
-"""Choose and open the engine of a backfill or an audit, by the bytes that it would read."""
+"""Open the engine of a backfill, an audit or a replay: the policy chooses it by the bytes to read."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import TypeVar
 
 import duckdb
 
-from tailrace.engines.choose import Bounds, Engine, EngineChoice
+from tailrace.engines.choose import Engine, EngineChoice, EnginePolicy
 from tailrace.engines.duckdb.database.connection import EngineError, RoomError
 from tailrace.engines.duckdb.database.scans import table_bytes
-from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.duckdb.engine import DuckEngine
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import Filter
-from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.definition import Definition
 
 T = TypeVar("T")
-
-LITTLE = 10_000_000
-"""Bytes of files, some hundred thousand rows, up to which DuckDB is no slower on one thread than on several."""
 
 
 def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
@@ -29,19 +25,16 @@ def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
     try:
         return run(lake)
     except RoomError:
-        if lake.settings.engine != "auto":
+        policy = EnginePolicy.of(lake.settings)
+        if policy.engine is not None:
             raise
-        return run(Lake(lake.settings.model_copy(update={"engine": "spark"}), lake.tell))
-
-
-_UNPACKED = 32
-"""The bytes of memory, its copies included, that a byte of a file's records takes on its way from Spark to here."""
+        return run(Lake(lake.settings.on_engine("spark", policy.out_of_room), lake.tell))
 
 
 def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[EngineChoice, int]:
     """Choose the engine of a run by the tables that it reads, each with a filter; return it and the bytes to read."""
     size = sum(table_bytes(lake.table(table), where) for table, where in reads if lake.has(table))
-    return Bounds.of(lake.settings).for_run(size, definition), size
+    return EnginePolicy.of(lake.settings).for_run(size, definition), size
 
 
 @contextmanager
@@ -54,19 +47,18 @@ def session_for(
     jar is missing, and `EngineError` where DuckDB fails.
     """
     choice, size = choice_for(lake, definition, reads)
+    policy, duck = EnginePolicy.of(lake.settings), DuckEngine(lake)
     if choice.engine is Engine.DUCKDB:
-        with closing(DuckSession(lake, choice, threads=1 if size <= LITTLE else None)) as session:
+        with closing(duck.session(choice, policy.threads(size))) as session:
             try:
                 yield session
             except duckdb.Error as error:
                 raise EngineError.of(error) from error
         return
     # Imported here, as a run in this process needs neither.
-    from tailrace.engines.spark.cluster import ClusterSession
+    from tailrace.engines.spark.engine import SparkEngine
     from tailrace.engines.spark.session import open_session
 
-    spark = open_session(lake.settings, app=f"tailrace {what} {definition.name}")
-    # What is not added up comes out as wide as it went in, and unpacked.
-    bound = Bounds.of(lake.settings).memory // (1 if isinstance(definition, Pipeline) else _UNPACKED)
-    with closing(ClusterSession(spark, lake, choice, small=size <= bound)) as session:
+    spark = SparkEngine(open_session(lake.settings, app=f"tailrace {what} {definition.name}"), lake, duck)
+    with closing(spark.session(choice, small=policy.comes_here(size, definition))) as session:
         yield session

@@ -17,7 +17,7 @@ from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb_once, name_of
 from tailrace.engines.duckdb.productions import DuckRows
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.engines.join_side import JoinSide, Streamed
+from tailrace.engines.join_side import JoinSide
 from tailrace.engines.row_side import RowState, SteppedRows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.join_tables import join_contract
@@ -32,10 +32,8 @@ from tailrace.sql.terms import Query, Relation
 class DuckJoin(DuckRows, JoinSide[pa.Table]):
     """A join of a stream on DuckDB, for small work. Bundles are Arrow tables."""
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, lake: Lake, join: Join, choice: EngineChoice, streamed: Streamed
-    ) -> None:
-        super().__init__(lake, join, choice, streamed)
+    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, join: Join, choice: EngineChoice) -> None:
+        super().__init__(lake, join, choice)
         self.connection = connection
         whole: pa.Schema = iceberg_schema(join_contract(join)).as_arrow()
         self.schema = pa.schema([whole.field(one) for one in join_rows.row_types(join)])

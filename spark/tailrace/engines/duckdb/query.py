@@ -18,7 +18,7 @@ from pyiceberg.types import DecimalType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tailrace.engines.choose import Bounds, Engine, EngineChoice
+from tailrace.engines.choose import Engine, EngineChoice, EnginePolicy
 from tailrace.engines.duckdb.allowed_sql import lock
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
@@ -54,9 +54,9 @@ def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, E
     where a table has no snapshot of the epoch, and `QueryError` where the query names a table that is none of the
     lake's.
     """
-    bounds = Bounds.of(lake.settings)
-    if bounds.engine is Engine.SPARK:
-        return "TAILRACE_ENGINE is spark"
+    policy = EnginePolicy.of(lake.settings)
+    if policy.engine is Engine.SPARK:
+        return policy.named
     tree = _parsed(query)
     if tree is None:
         return "the query has what only Spark is sure to take as Spark does"
@@ -74,7 +74,7 @@ def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, E
         if any(isinstance(field.field_type, DecimalType) for field in loaded.schema().fields):
             return f"{table} has decimals, whose sums and means the engines type otherwise"
         size += table_bytes(loaded, snapshot=snapshots.get(table))
-    choice = bounds.for_run(size)
+    choice = policy.for_run(size)
     if choice.engine is Engine.SPARK:
         return choice.why
     with connect(lake.settings) as connection, ExitStack() as held:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from tailrace.engines.choose import Bounds, EngineChoice
+from tailrace.engines.choose import EngineChoice, EnginePolicy
 from tailrace.engines.duckdb.database.scans import table_bytes
 from tailrace.engines.duckdb.database.written_rows import ROWS_A_FILE
 from tailrace.engines.duckdb.session import DuckSession
@@ -74,7 +74,7 @@ class ClusterSession:
         self._here, self._there = DuckSession(lake, choice), SparkRelations(spark, lake)
         self._logs: dict[Relation, tuple[Log, Filter, int | None]] = {}
         self._readable: dict[Relation, _Table | Query] = {}
-        self._bound = Bounds.of(lake.settings).memory
+        self._bound = EnginePolicy.of(lake.settings).memory
         self._gathered: list[Gathered] = []
         self.cancel = cancellable(spark, str(choice))
 

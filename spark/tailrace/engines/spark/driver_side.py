@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import TypeGuard
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from tailrace.engines.choose import Bounds, EngineChoice
+from tailrace.engines.choose import EngineChoice, EnginePolicy
 from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.engines.duckdb.database.shares import checked
 from tailrace.engines.duckdb.executions.execution import Windows
@@ -30,9 +29,6 @@ from tailrace.engines.spark.workers.python_tasks import tried
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.ways import sql_alone
 from tailrace.sql.terms import Query
 
 ROWS_AT_ONCE = 500_000
@@ -40,11 +36,6 @@ ROWS_AT_ONCE = 500_000
 
 LATE_HERE = 1_000_000
 """The maximum number of records of an epoch that came too late whose rows this process writes."""
-
-
-def suits_driver(definition: Definition) -> TypeGuard[Pipeline]:
-    """Tell whether a definition's windows may be in this process: SQL alone takes its records through an epoch."""
-    return isinstance(definition, Pipeline) and sql_alone(definition)
 
 
 class DriverSide(DuckSide):
@@ -55,8 +46,8 @@ class DriverSide(DuckSide):
 
     def __init__(self, spark: SparkSession, lake: Lake, execution: PartsExecution, choice: EngineChoice) -> None:
         super().__init__(lake, execution, choice)
-        bounds, most = Bounds.of(lake.settings), lake.settings.windows_in_driver
-        self.spark, self._memory, self._most = spark, bounds.memory, bounds.windows_unspilt if most is None else most
+        policy = EnginePolicy.of(lake.settings)
+        self.spark, self._memory, self._most = spark, policy.memory, policy.driver_windows
         self._added: Bundled | None = None
 
     def takes(self, bundle: Bundled, state: Windows) -> bool:

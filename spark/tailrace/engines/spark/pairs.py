@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.join_side import JoinSide, Streamed
+from tailrace.engines.join_side import JoinSide
 from tailrace.engines.row_side import RowState, SteppedRows
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.preparation import viewed
@@ -24,8 +24,8 @@ from tailrace.sql.terms import Query, Relation, bracketed
 class SparkJoin(SparkRows, JoinSide[DataFrame]):
     """A join on Spark, for large work."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, join: Join, choice: EngineChoice, streamed: Streamed) -> None:
-        super().__init__(lake, join, choice, streamed)
+    def __init__(self, spark: SparkSession, lake: Lake, join: Join, choice: EngineChoice) -> None:
+        super().__init__(lake, join, choice)
         self.spark = spark
 
     def step(self, state: RowState, consumed: Bundled, clock: Clock) -> SteppedRows[DataFrame]:

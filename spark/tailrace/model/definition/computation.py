@@ -79,7 +79,7 @@ class Computation(Definition):
     (`model.definition.once`).
     """
 
-    kind_name, recomputable = "computation", False
+    kind_name, recomputable, state_name = "computation", False, "keys"
 
     name: str
     log: Log

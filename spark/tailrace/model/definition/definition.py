@@ -38,6 +38,9 @@ class Definition:
     recomputable: ClassVar[bool] = True
     """Whether a range of event time can be recomputed, because the output depends on the log alone (`Ranged`)."""
 
+    state_name: ClassVar[str | None] = None
+    """The words for the rows of a stream's state, as people read them; None where there are none."""
+
     if TYPE_CHECKING:
         # Fields of the dataclasses, which a property of the base would be the default of.
         @property

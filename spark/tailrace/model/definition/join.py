@@ -57,7 +57,7 @@ class Join(Windowless):
     {'q': 'bigint', 'term': 'string', 'ad': 'string', 'clicked_at': 'timestamp'}
     """
 
-    kind_name = "join"
+    kind_name, state_name = "join", "kept records"
 
     name: str
     left: Log

@@ -85,7 +85,7 @@ class Pipeline(Ranged):
     over a join, records may be, and it is as a later stage then.
     """
 
-    kind_name, windowed = "pipeline", True
+    kind_name, windowed, state_name = "pipeline", True, "open windows"
 
     name: str
     log: Log

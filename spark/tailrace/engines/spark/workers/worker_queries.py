@@ -14,6 +14,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
+from tailrace.engines.choose import WORTH
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.shares import SHARE_COLUMN, in_shares, with_share
 from tailrace.engines.duckdb.file_query import FileQuery
@@ -34,9 +35,6 @@ from tailrace.sql.terms import Query, Relation
 
 PART = 32 * 2**20
 """The bytes of files that a task is given, where there are so many for each core."""
-
-WORTH = 24 * 2**20
-"""The bytes of files from which on the executors' Python is worth its start."""
 
 MEMORY = "256MB"
 """The memory that DuckDB may take in a task; beyond it, it spills."""

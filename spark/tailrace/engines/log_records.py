@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tailrace.engines.batch.arrivals import arrived, brought_within
+from tailrace.engines.arrivals import arrived, brought_within
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import arrival_times

@@ -1,0 +1,130 @@
+"""DuckDB in this process, as the engine of a stream's folds or of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import cached_property, partial, singledispatch
+
+import duckdb
+import pyarrow as pa
+
+from tailrace.engines.arrivals import UNKNOWN
+from tailrace.engines.choose import EngineChoice
+from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.connection import connect
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once
+from tailrace.engines.duckdb.database.scans import as_declared, scanned
+from tailrace.engines.duckdb.executions.compiler import executed
+from tailrace.engines.duckdb.executions.preparation import Steps
+from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.duckdb.keys import DuckKeys
+from tailrace.engines.duckdb.map_step import DuckMap
+from tailrace.engines.duckdb.pairs import DuckJoin
+from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.duckdb.side import DuckSide
+from tailrace.engines.protocol import Side
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.filters import above, at_most, every
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.model.definition import chain
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Definition, KindError
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Arrivals, Union
+from tailrace.model.logs.log import Log
+from tailrace.sql.records.selections import needs_spark
+from tailrace.sql.records.unions import united
+from tailrace.sql.terms import Relation
+
+
+class DuckEngine:
+    """DuckDB in this process; bundles are Arrow tables. All folds of a stream share one database.
+
+    `by_spark` takes a bundle's records through a definition's steps that are written for Spark.
+    """
+
+    def __init__(self, lake: Lake, by_spark: Callable[[chain.Ranged, pa.Table], pa.Table] | None = None) -> None:
+        self.lake, self._by_spark = lake, by_spark
+
+    @cached_property
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """The database, opened when it is first needed."""
+        return connect(self.lake.settings)
+
+    def close(self) -> None:
+        """Close the database, and with it every connection to it."""
+        if (opened := self.__dict__.pop("database", None)) is not None:
+            opened.close()
+
+    def side(self, definition: Definition, choice: EngineChoice) -> Side:
+        """Open the side of a definition that is folded in this process."""
+        return duck_side(definition, self, choice)
+
+    def session(self, choice: EngineChoice, threads: int | None = None) -> DuckSession:
+        """Open the session of a run, on a database of its own with so many threads, or one for each core."""
+        return DuckSession(self.lake, choice, threads=threads)
+
+    def steps(self, definition: chain.Ranged) -> Steps | None:
+        """Return what takes records through a definition's steps in place of DuckDB; None where DuckDB does."""
+        if self._by_spark is None or not needs_spark(definition):
+            return None
+        return partial(self._by_spark, definition)
+
+    def read(self, log: Log, after: int, until: int) -> pa.Table:
+        """Read a log's records of the epochs after one up to another."""
+        own = self.database.cursor()
+        with scanned(own, self.lake, log.name, every(above("_epoch", after), at_most("_epoch", until))) as rows:
+            within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")
+            return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
+
+    def united(self, union: Union, bundles: Mapping[str, pa.Table]) -> pa.Table:
+        """Put the bundles of a union's logs together, by the logs' names in the union."""
+        with self.database.cursor() as own, ExitStack() as there:
+            names = {side: there.enter_context(registered(own, bundle)) for side, bundle in bundles.items()}
+            return own.execute(in_duckdb_once(united(union, names))).to_arrow_table()
+
+    def arrived(self, log: Arrivals, bundle: pa.Table, times: Mapping[int, int]) -> pa.Table:
+        """Add their arrival to the records of a log's bundle; `times` are the processing times of its epochs."""
+        epochs = bundle["_epoch"].combine_chunks().dictionary_encode()
+        if unknown := set(epochs.dictionary.to_pylist()) - times.keys():
+            raise LakeError(f"{UNKNOWN}: log {log.of.name}, epoch {min(unknown)}")
+        arrivals = pa.array([times[epoch] for epoch in epochs.dictionary.to_pylist()], pa.timestamp("us", "UTC"))
+        return bundle.append_column(log.event_time, arrivals.take(epochs.indices))
+
+    def held(self, bundle: pa.Table, most: int) -> pa.Table | None:
+        """Return a bundle as a table in this process; None where it has more than `most` records."""
+        return bundle if bundle.num_rows <= most else None
+
+    def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
+        """Return the follower that keeps the answers up with the ledger of a fold."""
+        return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
+
+
+@singledispatch
+def duck_side(definition: Definition, engine: DuckEngine, choice: EngineChoice) -> Side:
+    """Open the side of a definition on DuckDB: an entry for each kind."""
+    raise KindError("side on DuckDB", definition)
+
+
+@duck_side.register
+def _of_pipeline(definition: Pipeline, engine: DuckEngine, choice: EngineChoice) -> Side:
+    execution = executed(engine.database.cursor(), definition, engine.steps(definition))
+    return DuckSide(engine.lake, execution, choice)
+
+
+@duck_side.register
+def _of_computation(definition: Computation, engine: DuckEngine, choice: EngineChoice) -> Side:
+    return DuckKeys(engine.database.cursor(), engine.lake, definition, choice)
+
+
+@duck_side.register
+def _of_join(definition: Join, engine: DuckEngine, choice: EngineChoice) -> Side:
+    return DuckJoin(engine.database.cursor(), engine.lake, definition, choice)
+
+
+@duck_side.register
+def _of_map(definition: Map, engine: DuckEngine, choice: EngineChoice) -> Side:
+    return DuckMap(engine.database.cursor(), engine.lake, definition, choice, engine.steps(definition))

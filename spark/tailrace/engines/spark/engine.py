@@ -1,0 +1,152 @@
+"""Spark, as the engine of a stream's folds or of a run: it is started when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import singledispatch
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tailrace.engines.arrivals import arrival, epoch_times
+from tailrace.engines.choose import Engine, EngineChoice
+from tailrace.engines.duckdb.engine import DuckEngine
+from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
+from tailrace.engines.protocol import Side
+from tailrace.engines.spark.cluster import ClusterSession
+from tailrace.engines.spark.driver_side import DriverSide
+from tailrace.engines.spark.executions.preparation import prepare, viewed
+from tailrace.engines.spark.follower import Follower
+from tailrace.engines.spark.keys import SparkKeys
+from tailrace.engines.spark.map_step import SparkMap
+from tailrace.engines.spark.pairs import SparkJoin
+from tailrace.engines.spark.rows.declared_rows import as_declared
+from tailrace.engines.spark.session import Starting, when_needed
+from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
+from tailrace.engines.spark.workers.arrow_frames import frame_of
+from tailrace.lake.catalog.lake import Lake
+from tailrace.model.definition import chain
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Definition, KindError
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.derived_logs import Arrivals, Union
+from tailrace.model.logs.log import Log
+from tailrace.sql.records.unions import united
+from tailrace.sql.records.ways import sql_alone
+from tailrace.sql.terms import quoted
+
+
+class SparkEngine:
+    """Spark; bundles are frames, or Arrow tables that become frames. Small work is done by `duck`, in this process."""
+
+    def __init__(self, starting: Starting, lake: Lake, duck: DuckEngine) -> None:
+        self._started, self.lake, self.duck = when_needed(starting), lake, duck
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session, started when it is first needed."""
+        return self._started()
+
+    def side(self, definition: Definition, choice: EngineChoice) -> Side:
+        """Open the side of a definition whose state executors have."""
+        return spark_side(definition, self, choice)
+
+    def first_side(self, definition: Definition, choice: EngineChoice) -> Side:
+        """Open the side that a fold begins on: one with its windows in this process, the driver, where that may be."""
+        return driver_side(definition, self, choice) or self.side(definition, choice)
+
+    def side_taking(self, definition: Definition, choice: EngineChoice, bundle: Bundled, state: Any) -> Side:
+        """Open the side that a fold of this process goes over to, to take a bundle after a state."""
+        if (driver := driver_side(definition, self, choice)) is not None:
+            if driver.takes(bundle, state):
+                return driver
+            driver.close()
+        return self.side(definition, choice)
+
+    def next_side(self, side: Side, definition: Definition, bundle: Bundled, state: Any) -> Side:
+        """Return the side that takes a fold's next bundle: windows in the driver stay there while they fit."""
+        if not isinstance(side, DriverSide) or side.takes(bundle, state):
+            return side
+        why = "an epoch is not the driver's: by TAILRACE_WINDOWS_IN_DRIVER, TAILRACE_MEMORY or the definition"
+        return self.side(definition, EngineChoice(Engine.SPARK, why))
+
+    def session(self, choice: EngineChoice, *, small: bool) -> ClusterSession:
+        """Open the session of a run; `small` says that its results would fit this process."""
+        return ClusterSession(self.spark, self.lake, choice, small=small)
+
+    def stepped(self, definition: chain.Ranged, bundle: pa.Table) -> pa.Table:
+        """Take the records of a bundle in this process through a definition's steps."""
+        return prepare(frame_of(self.spark, bundle), definition).toArrow()
+
+    def read(self, log: Log, after: int, until: int) -> DataFrame:
+        """Read a log's records of the epochs after one up to another."""
+        table = self.spark.table(self.lake.identifier(log.name))
+        return as_declared(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
+
+    def united(self, union: Union, bundles: Mapping[str, Bundled]) -> DataFrame:
+        """Put the bundles of a union's logs together, by the logs' names in the union."""
+        with ExitStack() as views:
+            frames = {side: as_frame(self.spark, bundle) for side, bundle in bundles.items()}
+            names = {side: views.enter_context(viewed(self.spark, frame)) for side, frame in frames.items()}
+            return self.spark.sql(united(union, names))
+
+    def arrived(self, log: Arrivals, bundle: Bundled, times: Mapping[int, int]) -> DataFrame:
+        """Add their arrival to the records of a log's bundle; `times` are the processing times of its epochs."""
+        known = frame_of(self.spark, epoch_times(times)).hint("broadcast").alias("t")
+        frame = as_frame(self.spark, bundle)
+        items = [*(f"r.{quoted(name)}" for name in frame.columns), arrival(log)]
+        return frame.alias("r").join(known, F.expr("r._epoch = t._epoch"), "left").selectExpr(*items)
+
+    def held(self, bundle: Bundled, most: int) -> pa.Table | None:
+        """Return a bundle as a table in this process; None where it has more than `most` records."""
+        frame = as_frame(self.spark, bundle)
+        return frame.toArrow() if frame.limit(most + 1).count() <= most else None
+
+    def follower(self, pipeline: Pipeline, owner: str) -> Follower:
+        """Return the follower that keeps the answers up with the ledger of a fold."""
+        return Follower(self.lake, pipeline, owner, self.duck.database.cursor())
+
+
+@singledispatch
+def spark_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> Side:
+    """Open the side of a definition whose state executors have: an entry for each kind."""
+    raise KindError("side on Spark", definition)
+
+
+@spark_side.register
+def _of_pipeline(definition: Pipeline, engine: SparkEngine, choice: EngineChoice) -> Side:
+    return SparkSide(engine.spark, engine.lake, definition, choice, connection=engine.duck.database.cursor())
+
+
+@spark_side.register
+def _of_computation(definition: Computation, engine: SparkEngine, choice: EngineChoice) -> Side:
+    return SparkKeys(engine.spark, engine.lake, definition, choice)
+
+
+@spark_side.register
+def _of_join(definition: Join, engine: SparkEngine, choice: EngineChoice) -> Side:
+    return SparkJoin(engine.spark, engine.lake, definition, choice)
+
+
+@spark_side.register
+def _of_map(definition: Map, engine: SparkEngine, choice: EngineChoice) -> Side:
+    return SparkMap(engine.spark, engine.lake, definition, choice)
+
+
+@singledispatch
+def driver_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> DriverSide | None:
+    """Open the side of a definition with its state in this process; None where executors have it in any case."""
+    return None
+
+
+@driver_side.register
+def _windows_here(definition: Pipeline, engine: SparkEngine, choice: EngineChoice) -> DriverSide | None:
+    if engine.lake.settings.windows_in_driver == 0 or not sql_alone(definition):
+        return None
+    execution = PartsExecution(engine.duck.database.cursor(), definition)
+    return DriverSide(engine.spark, engine.lake, execution, choice)
