@@ -296,7 +296,7 @@ class _Run:
         if not self.stop:
             running.start(once=once, every=every, stop=lambda: bool(self.stop))
             topic.query = running.query
-            while not running.wait(_POLL) and not self.stop:
+            while not (self.stop or running.wait(_POLL)):
                 pass
         if self.stop:
             progress.doing(f"{self.stop.name}: stopping at the next epoch boundary (again to stop at once)")
