@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.wanted_records import Wanted, WantedError, find_records
 from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
+from tailrace.trace.wanted_records import Wanted, WantedError, find_records
 from tests.support import small_lake
 from tests.support.serving import Seen, visited
 from tests.support.small_lake import append, at

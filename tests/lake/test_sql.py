@@ -20,12 +20,12 @@ from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.engines.duckdb.query import asked
 from tailrace.engines.spark.query import by_spark
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.key_history import history
 from tailrace.lake.read.query_views import QueryError
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.step.step import WindowsState, step
 from tailrace.model.windows.panes import Pane, settled_indexes
 from tailrace.settings import Settings
+from tailrace.trace.key_history import history
 from tests.support import small_lake
 from tests.support.several import PATIENT, Logs, Part, random_epochs
 

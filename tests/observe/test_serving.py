@@ -19,7 +19,6 @@ from starlette.testclient import TestClient
 
 from tailrace import DISCARDING, Count, Global, Map, Pipeline, Sessions, minutes
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.key_history import history
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
@@ -31,6 +30,7 @@ from tailrace.observe.serving.reading.shown_text import CUT, shown
 from tailrace.observe.serving.reading.stage_overview import runs_of
 from tailrace.observe.serving.reading.stage_rows import StageRows, late_rows
 from tailrace.settings import Settings
+from tailrace.trace.key_history import history
 from tests.support import small_lake
 from tests.support.clicks import VISITS
 from tests.support.depth import cases

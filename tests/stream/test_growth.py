@@ -14,7 +14,6 @@ import pytest
 from tailrace.backfill.backfill import backfill
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.key_history import history
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.lake.schema.filters import after, equal, every, up_to
 from tailrace.model.base.clock import Clock
@@ -22,6 +21,7 @@ from tailrace.model.base.time import moment
 from tailrace.operate import maintenance
 from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
+from tailrace.trace.key_history import history
 from tests.support.native import arrow_bundle
 from tests.support.recorded import land, no_spark
 from tests.support.rides import HOURLY, RIDES

@@ -13,7 +13,8 @@ def computation_tables(computation: Computation) -> DefinitionTables:
     """Declare the tables of a computation. It has no runs: a range of it cannot be computed by itself."""
     once = computation.once
     registry = None if once is None else registry_contract(once.registry)
-    return DefinitionTables(computation_contract(computation), registry=registry)
+    keys, values = tuple(computation.key), tuple(type(computation).produces)
+    return DefinitionTables(computation_contract(computation), keys, values, registry=registry)
 
 
 def computation_contract(computation: Computation) -> Contract:

@@ -86,7 +86,8 @@ class Contract:
 class DefinitionTables:
     """The tables of a definition, beside the tables of its logs.
 
-    `ledger` has everything that it gave, one commit an epoch. `answers` has the current answers of its windows, and
+    `ledger` has everything that it gave, one commit an epoch: rows with `keys`, the columns of a key, and `values`, the
+    columns of the result. `answers` has the current answers of its windows, and
     `runs` its backfills; `registry` has the ids that it claims. A table that its kind does not have is None.
 
     `signals` tells whether it waits for signals that are sent to its logs. `places` names the columns of the ledger
@@ -95,6 +96,8 @@ class DefinitionTables:
     """
 
     ledger: Contract
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
     answers: Contract | None = None
     runs: Contract | None = None
     registry: Contract | None = None

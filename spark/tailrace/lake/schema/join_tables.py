@@ -12,7 +12,8 @@ from tailrace.model.logs.log import PANE_TIME
 
 def join_tables(join: Join) -> DefinitionTables:
     """Declare the tables of a join."""
-    return DefinitionTables(join_contract(join), runs=runs_contract(join), places=tuple(JOIN_PLACE.values()))
+    places = tuple(JOIN_PLACE.values())
+    return DefinitionTables(join_contract(join), (), tuple(join.results), runs=runs_contract(join), places=places)
 
 
 def join_contract(join: Join) -> Contract:

@@ -11,7 +11,7 @@ from tailrace.model.logs.log import PANE_TIME
 
 def map_tables(definition: Map) -> DefinitionTables:
     """Declare the tables of a map."""
-    return DefinitionTables(map_contract(definition), runs=runs_contract(definition))
+    return DefinitionTables(map_contract(definition), (), tuple(definition.results), runs=runs_contract(definition))
 
 
 def map_contract(definition: Map) -> Contract:

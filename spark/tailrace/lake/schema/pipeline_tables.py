@@ -28,6 +28,8 @@ def pipeline_tables(pipeline: Pipeline) -> DefinitionTables:
     """Declare the tables of a pipeline."""
     return DefinitionTables(
         ledger_contract(pipeline),
+        keys=tuple(pipeline.key),
+        values=tuple(pipeline.answer_columns),
         answers=answer_contract(pipeline),
         runs=runs_contract(pipeline),
         signals=bool(pipeline.when.signals()),

@@ -22,7 +22,7 @@ from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.read.key_history import History, LedgerPane
+    from tailrace.trace.key_history import History, LedgerPane
 
 _STYLES = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 
@@ -49,7 +49,7 @@ def panes(
     at = parsed(window, "--window") if window is not None else None
     looking()
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.read.key_history import history, key_values
+    from tailrace.trace.key_history import history, key_values
 
     past = history(Lake(settings), pipeline, key_values(pipeline, texts), at)
     if json:

@@ -18,9 +18,9 @@ from tailrace.cli.terminal.usage import UsageError
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.read.answer_records import AnswerRecords
-    from tailrace.lake.read.record_trace import Step
-    from tailrace.lake.read.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
+    from tailrace.trace.answer_records import AnswerRecords
+    from tailrace.trace.steps import Step
+    from tailrace.trace.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
 
 SHOWN = 200
 """The maximum number of letters of a value, or bytes of a rejected record, that are shown to people."""
@@ -72,8 +72,8 @@ def trace(
     looking()
     from tailrace.cli.commands.look.traced_data import found_data
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.read.record_trace import Tracing
-    from tailrace.lake.read.wanted_records import Wanted, find_in_logs
+    from tailrace.trace.tracing import Tracing
+    from tailrace.trace.wanted_records import Wanted, find_in_logs
 
     lake = Lake(settings)
     wanted = Wanted(id=tuple(id or ()), where=where) if place is None else Wanted.at(place)
@@ -116,12 +116,11 @@ def _record(record: LandedRecord, steps: Sequence[Step]) -> Iterator[Any]:
 
 
 def _cells(step: Step) -> tuple[str | Text, ...]:
-    from tailrace.lake.read.record_trace import InWindow, outcome
+    from tailrace.trace.steps import InWindow
 
-    found = outcome(step, lambda micros: span(micros / 1e6), _value)
     key, window = (Text(_cut(key_named(step.key))), bounds(step.window)) if isinstance(step, InWindow) else ("", "")
-    said = Text(found.state, style=_STYLES[found.state])
-    return step.definition, key, window, said, Text("; ".join(found.told))
+    told = step.told(lambda micros: span(micros / 1e6), _value)
+    return step.definition, key, window, Text(step.word, style=_STYLES[step.word]), Text("; ".join(told))
 
 
 def _rejected(one: RejectedRecord) -> Iterator[Any]:
@@ -137,8 +136,8 @@ def _answer(output: Output, settings: Settings, definition: str, key: Sequence[s
     looking()
     from tailrace.cli.commands.look.traced_data import answer_data
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.read.answer_records import answer_records
-    from tailrace.lake.read.key_history import key_values
+    from tailrace.trace.answer_records import answer_records
+    from tailrace.trace.key_history import key_values
 
     found = answer_records(Lake(settings), pipeline, key_values(pipeline, texts), at, limit)
     if output.json:
@@ -180,13 +179,13 @@ def _answer_lines(name: str, found: AnswerRecords) -> Iterator[Any]:
 
 
 def _place(one: LandedRecord | RejectedRecord) -> str:
-    from tailrace.lake.read.wanted_records import place_text
+    from tailrace.trace.wanted_records import place_text
 
     return place_text(one.source, one.offset)
 
 
 def _said(values: Mapping[str, Any]) -> str:
-    from tailrace.lake.read.record_trace import values_told
+    from tailrace.trace.steps import values_told
 
     return values_told(values, _value)
 

@@ -238,7 +238,7 @@ def _as_of(
 ) -> None:
     with waiting(output, f"reading {pipeline.name} as of epoch {epoch}"), ending_spark():
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.lake.read.key_history import key_values
+        from tailrace.trace.key_history import key_values
         from tailrace.verify.as_of import as_of as run
 
         key = None if texts is None else key_values(pipeline, texts)

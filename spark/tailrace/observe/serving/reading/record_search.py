@@ -11,8 +11,16 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from tailrace.lake.read.record_trace import InWindow, Step, Tracing, outcome
-from tailrace.lake.read.wanted_records import (
+from tailrace.lake.schema.filters import Filter
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.definition.definition import Definition
+from tailrace.observe.serving.reading.event_time import TimeRange
+from tailrace.observe.serving.reading.lake_reader import Session, digest_of
+from tailrace.observe.serving.reading.shown_text import instant_text, shown, span_text, window_text
+from tailrace.trace.steps import InWindow, Step
+from tailrace.trace.tracing import Tracing
+from tailrace.trace.wanted_records import (
     LandedRecord,
     RejectedRecord,
     Wanted,
@@ -20,14 +28,6 @@ from tailrace.lake.read.wanted_records import (
     find_in_logs,
     place_text,
 )
-from tailrace.lake.schema.filters import Filter
-from tailrace.lake.schema.pipeline_tables import key_columns, ledger_contract
-from tailrace.lake.schema.shapes import iceberg_schema
-from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.pipeline import Pipeline
-from tailrace.observe.serving.reading.event_time import TimeRange
-from tailrace.observe.serving.reading.lake_reader import Session, digest_of
-from tailrace.observe.serving.reading.shown_text import instant_text, shown, span_text, window_text
 
 MOST_FOUND = 5
 """The maximum number of records that a search shows."""
@@ -131,21 +131,20 @@ def _rejected(one: RejectedRecord) -> Mapping[str, str]:
 
 
 def _step(session: Session, stage: Definition, step: Step) -> StepShown:
-    found = outcome(step, span_text, shown)
-    told = ". ".join(one[:1].upper() + one[1:] for one in found.told)
-    if not isinstance(step, InWindow) or not isinstance(stage, Pipeline):
-        return StepShown(step.definition, found.state, told=told)
+    told = ". ".join(one[:1].upper() + one[1:] for one in step.told(span_text, shown))
+    if not isinstance(step, InWindow):
+        return StepShown(step.definition, step.word, told=told)
     window, key = TimeRange(step.window.start, step.window.end), ", ".join(shown(part) for part in step.key)
     query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
-    return StepShown(step.definition, found.state, window_text(window.first, window.last), key, told, query)
+    return StepShown(step.definition, step.word, window_text(window.first, window.last), key, told, query)
 
 
-def _digest(session: Session, pipeline: Pipeline, step: InWindow) -> str:
+def _digest(session: Session, stage: Definition, step: InWindow) -> str:
     """Write the key as addresses have it (`digest_of`)."""
-    schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
-    own = pa.schema([schema.field(name) for name in key_columns(pipeline)])
-    if not len(own):
+    own = tables_of(stage)
+    schema, keys = iceberg_schema(own.ledger).as_arrow(), own.keys
+    if not keys:
         return str(session.one(f"SELECT {digest_of(())} AS digest")["digest"])
-    row = pa.Table.from_pylist([dict(zip(pipeline.key, step.key, strict=True))], schema=own)
-    name = session.known_as("_one_key", row)
-    return str(session.one(f"SELECT {digest_of(pipeline.key)} AS digest FROM {name}")["digest"])
+    typed = pa.schema([schema.field(name) for name in keys])
+    name = session.known_as("_one_key", pa.Table.from_pylist([dict(zip(keys, step.key, strict=True))], schema=typed))
+    return str(session.one(f"SELECT {digest_of(keys)} AS digest FROM {name}")["digest"])

@@ -10,7 +10,6 @@ from typing import Any
 from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.lake.catalog.lake import head_of, lineage, properties_of
 from tailrace.lake.commit.epoch_properties import CLOCK, EpochCommit
-from tailrace.lake.read.key_history import LedgerLate, LedgerPane, ledger_late, ledger_pane
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import LATE, PANE
 from tailrace.lake.schema.filters import Filter, among, before, every, since, up_to
@@ -23,6 +22,7 @@ from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, Value
 from tailrace.observe.serving.reading.event_time import TimeRange
 from tailrace.observe.serving.reading.lake_reader import Session, cut_columns, digest_of
 from tailrace.observe.serving.reading.shown_text import shown, window_text
+from tailrace.trace.key_history import LedgerLate, LedgerPane, ledger_late, ledger_pane
 
 MOST_PANES = 200
 """The maximum number of panes of a window that are shown, the latest ones."""

@@ -20,13 +20,13 @@ from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import DUPLICATES
-from tailrace.lake.read.key_history import key_value, plain
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.base.time import instant
 from tailrace.model.logs.log import PLACE, SIGN, Log
+from tailrace.trace.key_history import key_value, plain
 
 
 class WantedError(LakeError, ValueError):

@@ -12,9 +12,6 @@ from typing import Any
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import arrival_times
-from tailrace.lake.read.key_history import History, KeyValue, LedgerPane, history, ledger_pane, plain
-from tailrace.lake.read.record_trace import State, Tracing
-from tailrace.lake.read.wanted_records import LandedRecord, landed_of, rows_of
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import Filter, above, after, at_most, before, equal, every, since, up_to
@@ -29,6 +26,10 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.stages import record_of
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
+from tailrace.trace.key_history import History, KeyValue, LedgerPane, history, ledger_pane, plain
+from tailrace.trace.steps import InWindow, State
+from tailrace.trace.tracing import Tracing
+from tailrace.trace.wanted_records import LandedRecord, landed_of, rows_of
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,10 @@ class _Reading:
             names = known_as(table, log.columns, {field.name for field in table.schema().fields})
             for row in rows_of(table.scan(row_filter=self._within(log, names)).to_arrow_batch_reader()):
                 landed = landed_of(log, names, row)
-                states = [one.state for one in tracing.in_windows(landed)
-                          if one.key == self.key and one.window == self.window]  # fmt: skip
-                if states:
-                    yield OfRecord(landed, states[0])
+                steps = (one for one in tracing.in_last(landed) if isinstance(one, InWindow))
+                own = next((one for one in steps if one.key == self.key and one.window == self.window), None)
+                if own is not None:
+                    yield OfRecord(landed, own.state)
 
     def answers(self) -> Iterator[OfAnswer]:
         """Yield the current answers of the stage before that are in the window."""

@@ -39,14 +39,15 @@ from tailrace.backfill.backfill import backfill
 from tailrace.cli import main
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.answer_records import answer_records
-from tailrace.lake.read.key_history import KeyValueError
-from tailrace.lake.read.record_trace import InWindow, LeftOut, Passed, Row, State, Step, Tracing
-from tailrace.lake.read.wanted_records import Wanted, WantedError, find_records
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.chain import Definition
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
+from tailrace.trace.answer_records import answer_records
+from tailrace.trace.key_history import KeyValueError
+from tailrace.trace.steps import InWindow, LeftOut, Passed, Row, State, Step
+from tailrace.trace.tracing import Tracing
+from tailrace.trace.wanted_records import Wanted, WantedError, find_records
 from tests.ingest.test_deduplicating import ORDERS, START, order
 from tests.support.depth import cases
 from tests.support.sessions import session
@@ -203,7 +204,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 DEFINITION = """
-from tests.lake.test_traces import SALES
+from tests.trace.test_traces import SALES
 """
 
 

@@ -1,0 +1,44 @@
+"""Reads of single records and keys in ledgers, each kept for the records that are followed after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.commit.runs_table import runs_named
+from tailrace.lake.schema.filters import among, equal, every
+from tailrace.lake.schema.table_names import ledger_name, runs_name
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.windows.panes import Key
+from tailrace.trace.key_history import History, history, plain
+
+
+class Ledgers:
+    """The ledgers of a lake, for records that are followed one after the other."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self._histories: dict[tuple[str, Key, int], History] = {}
+        self._backfills: dict[str, list[Run]] = {}
+
+    def history(self, pipeline: Pipeline, key: Key, at: int) -> History:
+        """Read the history of a key's windows that hold an instant."""
+        place = pipeline.name, key, at
+        if place not in self._histories:
+            self._histories[place] = history(self.lake, pipeline, key, at)
+        return self._histories[place]
+
+    def backfills(self, name: str) -> list[Run]:
+        """List the committed backfills of a definition, in the order of generations."""
+        if name not in self._backfills:
+            runs = runs_named(self.lake, name) if self.lake.has(runs_name(name)) else []
+            self._backfills[name] = [one for one in runs if one.kind == "backfill" and one.status == "committed"]
+        return self._backfills[name]
+
+    def rows(self, name: str, kinds: Iterable[str], values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Read the rows of a definition's ledger that are of these kinds and have these values."""
+        where = every(among("kind", kinds), *(equal(column, plain(value)) for column, value in values.items()))
+        found: list[dict[str, Any]] = self.lake.table(ledger_name(name)).scan(row_filter=where).to_arrow().to_pylist()
+        return found

@@ -1,0 +1,89 @@
+"""A record in the windows of a pipeline: the panes and the answer of each that count it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tailrace.lake.catalog.run import Run
+from tailrace.model.base.time import instant
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PLACE
+from tailrace.model.step.stages import record_of
+from tailrace.model.windows.panes import Accumulation, Key, Version
+from tailrace.model.windows.windows import Window
+from tailrace.trace.key_history import History, LedgerPane
+from tailrace.trace.ledgers import Ledgers
+from tailrace.trace.steps import InWindow, Record, State, Step, left_out
+
+
+def in_windows(pipeline: Pipeline, record: Record, ledgers: Ledgers) -> Iterator[Step]:
+    """Follow a record into the windows of a pipeline."""
+    prepared = pipeline.prepared(record)
+    yield from left_out(pipeline.name, prepared)
+    for one in prepared.records:
+        key, at = tuple(one.get(name) for name in pipeline.key), instant(one[pipeline.log.event_time])
+        for window in pipeline.windows_of(at, one):
+            yield _in_window(pipeline, record, ledgers, key, window, at)
+
+
+def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, window: Window, at: int) -> InWindow:
+    past = ledgers.history(pipeline, key, at if pipeline.where.merges else window.start)
+    place = tuple(record[name] for name in PLACE)
+    epoch: int = record["_epoch"]
+    late = next((one for one in past.late if one.source == place and one.window.start == window.start), None)
+    if pipeline.where.merges:
+        window = _session(past, window, at)
+    run = _taking_in(ledgers.backfills(pipeline.name), window, epoch)
+
+    def counts(version: Version) -> bool:
+        """Tell whether a pane of the window counts the record. A late record counts from the run on that took it in."""
+        if late is None:
+            return version.epoch >= epoch
+        return run is not None and version.generation >= run.generation
+
+    answer = past.answer(window)
+    panes = [one for one in past.panes if one.window == window and not one.retraction and counts(one.version)]
+    if pipeline.how is Accumulation.DISCARDING:
+        # Each record is in the pane that was fresh with it, and in no other.
+        panes = panes[:1]
+    # A run that has computed the window from all records has this one in its answer, whichever epoch it names.
+    counted = answer is not None and (run is not None or (late is None and counts(answer.version)))
+    if counted:
+        state = State.COUNTED
+    elif late is not None and run is None:
+        state = State.LATE
+    else:
+        state = State.WAITING if pipeline.closes(window.end) > past.watermark else State.GONE
+    return InWindow(
+        pipeline.name,
+        key,
+        window,
+        state,
+        late,
+        None if late is None else run,
+        tuple(panes),
+        answer,
+        _passed_on(pipeline, key, window, answer) if counted and answer is not None else None,
+    )
+
+
+def _session(past: History, window: Window, at: int) -> Window:
+    """Find the session that an instant is in now: the longest with an answer, or else the longest there was."""
+    within = [one for one in past.windows if one.start <= at < one.end]
+    answered = [one for one in within if past.answer(one) is not None]
+    return max(answered or within or [window], key=lambda one: one.end - one.start)
+
+
+def _taking_in(backfills: list[Run], window: Window, epoch: int) -> Run | None:
+    """Find the first run that has computed a window from a log that had this epoch (rule V5)."""
+    for run in backfills:
+        if run.log_epoch is not None and run.log_epoch >= epoch and run.first <= window.timestamp < run.last:
+            return run
+    return None
+
+
+def _passed_on(pipeline: Pipeline, key: Key, window: Window, answer: LedgerPane) -> Record:
+    """Make the record that a later stage has of an answer."""
+    at = window.timestamp if answer.event_time is None else answer.event_time
+    made = record_of(pipeline, key, window, answer.answer, at)
+    return {**made, **dict(zip(PLACE, (answer.version.epoch, None, None), strict=True))}

@@ -1,0 +1,90 @@
+"""Follow a record through the definitions that read it: in which windows it is, and which panes and answers count it.
+
+The steps and windows of a record are the model's; what became of them is read from the ledgers, without a JVM. An
+answer that counts the record is a record of the stage after, and is followed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, singledispatch
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.commit.epoch_properties import arrival_times
+from tailrace.lake.read.set_aside import with_set_aside
+from tailrace.lake.schema.lake_errors import LakeError
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Definition, KindError
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.record_steps import SparkColumns, SparkFrame
+from tailrace.model.logs.derived_logs import Arrivals, Union
+from tailrace.model.logs.log import Log
+from tailrace.trace.computation_trace import through_computation
+from tailrace.trace.join_trace import through_join
+from tailrace.trace.ledgers import Ledgers
+from tailrace.trace.map_trace import through_map
+from tailrace.trace.pipeline_trace import in_windows
+from tailrace.trace.steps import Record, Step
+from tailrace.trace.wanted_records import LandedRecord
+
+
+@singledispatch
+def follow(definition: Definition, record: Record, ledgers: Ledgers) -> Iterator[Step]:
+    """Follow a record into one definition, and yield what became of it there."""
+    raise KindError("trace", definition)
+
+
+follow.register(Pipeline, in_windows)
+follow.register(Map, through_map)
+follow.register(Join, through_join)
+follow.register(Computation, through_computation)
+
+
+class Tracing:
+    """Follows records through a definition and the definitions that it reads; reads of ledgers are kept.
+
+    Raises `LakeError` where a step of a definition is written for Spark, or a ledger is not there.
+    """
+
+    def __init__(self, lake: Lake, definition: Definition) -> None:
+        self.lake, self.ledgers = lake, Ledgers(lake)
+        self.chain = [with_set_aside(lake, one) for one in chain(definition)]
+        for one in self.chain:
+            if any(isinstance(step, SparkColumns | SparkFrame) for step in getattr(one, "each", ())):
+                raise LakeError(f"{one.name} has a step that is written for Spark: a record is followed without Spark")
+
+    def of(self, landed: LandedRecord) -> list[Step]:
+        """Return what became of a record in each definition, in the order in which they read one another."""
+        given: dict[str, list[Record]] = {landed.log: [landed.record]}
+        steps = list[Step]()
+        for one in self.chain:
+            own = self._in(one, given)
+            given.setdefault(one.name, []).extend(record for step in own for record in step.onward)
+            steps += own
+        return steps
+
+    def in_last(self, landed: LandedRecord) -> list[Step]:
+        """Return what became of a record in the last definition, which reads its log."""
+        return self._in(self.chain[-1], {landed.log: [landed.record]})
+
+    def _in(self, definition: Definition, given: Mapping[str, Sequence[Record]]) -> list[Step]:
+        records = self._read(definition.log, given)
+        return [step for record in records for step in follow(definition, record, self.ledgers)]
+
+    def _read(self, log: Log, given: Mapping[str, Sequence[Record]]) -> Iterable[Record]:
+        """Yield the records that a log has of the records `given` by its parts, by their names."""
+        if isinstance(log, Union):
+            return [one for name, part in log.members.items() for one in log.records(name, given.get(part.name, ()))]
+        if isinstance(log, Arrivals):
+            times = self._arrivals[log.of.name]
+            return [one for record in given.get(log.of.name, ())
+                    for one in log.records([record], times[record["_epoch"]])]  # fmt: skip
+        return given.get(log.name, ())
+
+    @cached_property
+    def _arrivals(self) -> dict[str, dict[int, int]]:
+        logs = {one.log.of.name for one in self.chain if isinstance(one.log, Arrivals)}
+        return {name: arrival_times(self.lake, name) for name in logs}
