@@ -38,7 +38,7 @@ from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
-from tests.support.cluster import cluster
+from tests.support.services.cluster import cluster
 
 A_SECOND = 5_000
 """Records a second that are written for the latencies."""

@@ -12,7 +12,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tailrace.settings import PREFIX, Settings
 from tests.support.depth import DEPTH
-from tests.support.killing import JVM
+from tests.support.faults.killing import JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +70,6 @@ def spark(settings: Settings) -> SparkSession:
 
     Tests share the JVM, but no catalog, SQL setting or view.
     """
-    from tests.support.sessions import session
+    from tests.support.engines.sessions import session
 
     return session(settings)

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.measure import ROOT, JobError, environment
 from benchmarks.planning.shapes import CLUSTER, ONE_CORE, SHAPES
 from tailrace.settings import Settings
-from tests.support.cluster import Cluster, cluster
+from tests.support.services.cluster import Cluster, cluster
 
 FOLDER = ROOT / "build" / "planning"
 MEASURED = Path(__file__).with_name("measured.json")

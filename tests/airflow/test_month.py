@@ -25,9 +25,9 @@ from tailrace.model.base.time import hours
 from tailrace.plan.loader import load as definition
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
-from tests.support.airflows import ROOT, Api, missing
 from tests.support.depth import deep
-from tests.support.postgres import POSTGRES, postgres
+from tests.support.services.airflows import ROOT, Api, missing
+from tests.support.services.postgres import POSTGRES, postgres
 
 pytestmark = [
     deep,

@@ -24,8 +24,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.toolchain import quiet_home, require_java
 from tailrace.toolchain.jars import sha256_of
-from tests.support.aws import aws
 from tests.support.depth import deep
+from tests.support.services.aws import aws
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "bundles-of-a-test"

@@ -18,9 +18,9 @@ from tailrace.model.base.time import instant
 from tailrace.runners.jobs import BackfillJob, Cancelled, RunnerError, StreamJob
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, quiet_home, require_java
-from tests.support import rides
 from tests.support.depth import deep
-from tests.support.emr import ROLE, Emr, emr
+from tests.support.lakes import rides
+from tests.support.services.emr import ROLE, Emr, emr
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]

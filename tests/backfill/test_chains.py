@@ -58,9 +58,9 @@ from tailrace.sql.results import join_output, map_rows
 from tailrace.sql.results.answers import current
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
+from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases
-from tests.support.stage_folds import StageFolds
-from tests.support.strategies import each_time_the_same
+from tests.support.engines.stage_folds import StageFolds
 
 RIDES = Log(name="rides", columns={"who": "string", "cents": "bigint", "day": "timestamp"}, event_time="day")
 AT_ONCE = AfterWatermark(late=AfterCount(1))
@@ -111,7 +111,7 @@ def _bare(value: Any) -> Any:
 
 
 def _session(lake: Lake) -> Any:
-    from tests.support.sessions import in_process
+    from tests.support.engines.sessions import in_process
 
     return in_process(lake)
 

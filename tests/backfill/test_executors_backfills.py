@@ -35,8 +35,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
-from tests.support.executors import watched, without_package
-from tests.support.rides import HOURLY, RIDES, Case
+from tests.support.engines.executors import watched, without_package
+from tests.support.lakes.rides import HOURLY, RIDES, Case
 
 DEAR = Map(
     name="dear",

@@ -34,7 +34,7 @@ from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import deep
-from tests.support.rides import HOURLY, Case, within
+from tests.support.lakes.rides import HOURLY, Case, within
 
 VISITS = replace(HOURLY, name="visits", where=Sessions(minutes(30)))
 BILLS = Pipeline(

@@ -29,9 +29,9 @@ from tailrace.model.windows.panes import ACCUMULATING, Answers
 from tailrace.model.windows.windows import NOTHING, Fixed, Window
 from tailrace.settings import Settings
 from tests.fold.test_stages import BILLS, BY_LENGTH, START, VISITS, clicks, land
+from tests.support.checks.ledgers import run
 from tests.support.depth import deep
-from tests.support.ledgers import run
-from tests.support.sessions import cluster, in_process
+from tests.support.engines.sessions import cluster, in_process
 
 SECOND = 1_000_000
 RECORDS = clicks(200, random.Random(11))

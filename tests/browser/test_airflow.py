@@ -21,9 +21,9 @@ from tailrace.observe.serving.airflow_links import remedy
 from tailrace.observe.serving.reading.event_time import TimeRange
 from tailrace.plan.loader import load
 from tailrace.settings import Settings
-from tests.support.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
-from tests.support.serve_process import serving
-from tests.support.sessions import session
+from tests.support.engines.sessions import session
+from tests.support.processes.serve_process import serving
+from tests.support.services.airflows import CHROMIUM, FLAGS, ROOT, Api, Person, missing
 
 pytestmark = [
     pytest.mark.system,

@@ -11,11 +11,11 @@ import pytest
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tests.support import small_lake
-from tests.support.airflows import CHROMIUM, FLAGS
-from tests.support.serve_process import serving
-from tests.support.serving import corrected
-from tests.support.small_lake import HOURLY, append, pane
+from tests.support.lakes import small_lake
+from tests.support.lakes.small_lake import HOURLY, append, pane
+from tests.support.processes.serve_process import serving
+from tests.support.processes.serving import corrected
+from tests.support.services.airflows import CHROMIUM, FLAGS
 
 LACKS = "" if find_spec("playwright") and CHROMIUM else "there is no playwright, or no Chromium"
 

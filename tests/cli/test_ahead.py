@@ -15,11 +15,11 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import duration, hours, instant
 from tailrace.observe.serving.reading.stage_overview import StageState
 from tailrace.settings import PREFIX, Settings
-from tests.support.small_lake import HOURLY, make
+from tests.support.lakes.small_lake import HOURLY, make
 
 FAR = instant(datetime(2126, 1, 1, tzinfo=UTC))
 NOW = instant(datetime(2026, 1, 1, 14, tzinfo=UTC))
-STATUS = ["status", "tests/support/small_lake.py:HOURLY"]
+STATUS = ["status", "tests/support/lakes/small_lake.py:HOURLY"]
 
 
 def test_a_watermark_ahead_of_the_clock_is_told_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tests.support.clicks import land
+from tests.support.cases.clicks import land
 from tests.support.depth import deep
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def test_the_commands_of_the_page_run_beside_a_stream_of_another_log(tmp_path: P
         "PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}",
     }
     definition = tmp_path / "visits.py"
-    definition.write_text("from tests.support.clicks import BUSY\n")
+    definition.write_text("from tests.support.cases.clicks import BUSY\n")
     land(tmp_path / "clicks", 0, 3)
     other = tailrace("stream", str(definition), "--from", str(tmp_path / "clicks"), "--once", "--per-epoch", "1")
     ran = []

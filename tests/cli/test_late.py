@@ -27,8 +27,8 @@ from tailrace.model.base.time import instant, moment
 from tailrace.observe.serving.reading.lake_reader import Reader
 from tailrace.observe.serving.reading.stage_overview import late_state
 from tailrace.settings import Settings
-from tests.support import small_lake
-from tests.support.small_lake import HOURLY, RIDES, append, at
+from tests.support.lakes import small_lake
+from tests.support.lakes.small_lake import HOURLY, RIDES, append, at
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 
@@ -172,7 +172,7 @@ def test_records_for_a_window_of_all_time_are_repaired_by_a_backfill_of_all_time
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
     file = tmp_path / "ever.py"
     file.write_text(
-        "from tests.support.small_lake import RIDES\nfrom tailrace import AfterCount, Count, Global, Pipeline\n"
+        "from tests.support.lakes.small_lake import RIDES\nfrom tailrace import AfterCount, Count, Global, Pipeline\n"
         "EVER = Pipeline(\n    name='ever', log=RIDES, what={'rides': Count()}, where=Global(), when=AfterCount(3), "
         "finishing='close'\n)\n"
     )

@@ -18,7 +18,7 @@ from tailrace.lake.catalog.backends import Sqlite
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.sqlite import LookedUp
 from tailrace.settings import Settings
-from tests.support import small_lake
+from tests.support.lakes import small_lake
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

@@ -17,9 +17,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.operate import maintenance
 from tailrace.operate.maintenance import Maintained, Maintenance
 from tailrace.settings import Settings
-from tests.support import small_lake
-from tests.support.recorded import no_spark
-from tests.support.small_lake import DEFINITION, append
+from tests.support.lakes import small_lake
+from tests.support.lakes.recorded_ledgers import no_spark
+from tests.support.lakes.small_lake import DEFINITION, append
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

@@ -20,7 +20,7 @@ from tailrace.verify.as_of import AsOf
 from tailrace.verify.recorded_epochs import ReplayError
 from tailrace.verify.row_diff import RowCount, RowDifference
 from tailrace.verify.stage_replay import Replayed
-from tests.support import small_lake
+from tests.support.lakes import small_lake
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.pipeline_status import status
 from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.settings import Settings
-from tests.support import small_lake
+from tests.support.lakes import small_lake
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 
@@ -143,7 +143,7 @@ def test_status_before_the_first_stream(lake: Lake, definition: str) -> None:
 def test_status_warns_of_another_definition(made: Lake, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text(
-        "from dataclasses import replace\nfrom tests.support.small_lake import HOURLY\n"
+        "from dataclasses import replace\nfrom tests.support.lakes.small_lake import HOURLY\n"
         "from tailrace import Fixed, days\n"
         "one = replace(HOURLY, where=Fixed(days(1)))\ndel HOURLY\n"
     )

@@ -41,7 +41,7 @@ from tailrace.model.step.progress import Partition, Progress
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.verify.tampering.audit_result import Audit, Check
 from tailrace.verify.tampering.remedies import REMEDIES, remedy
-from tests.support import small_lake
+from tests.support.lakes import small_lake
 
 LANDING = "tests"
 WATERMARK = instant(small_lake.at(12))
@@ -404,7 +404,8 @@ def test_an_audit_of_several_definitions_takes_what_they_share_once(
     definition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other, clash = tmp_path / "other.py", tmp_path / "clash.py"
-    imports = ("dataclasses import replace", "tailrace import Fixed, hours", "tests.support.small_lake import HOURLY")
+    small_lake = "tests.support.lakes.small_lake"
+    imports = ("dataclasses import replace", "tailrace import Fixed, hours", f"{small_lake} import HOURLY")
     made = "".join(f"from {one}\n" for one in imports)
     other.write_text(f'{made}P = replace(HOURLY, name="other_rides")\n')
     clash.write_text(f"{made}P = replace(HOURLY, where=Fixed(hours(3)))\n")

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.settings import Settings
-from tests.support import small_lake
-from tests.support.serve_process import serving
-from tests.support.small_lake import HOURLY, append, pane
+from tests.support.lakes import small_lake
+from tests.support.lakes.small_lake import HOURLY, append, pane
+from tests.support.processes.serve_process import serving
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

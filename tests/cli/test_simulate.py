@@ -24,7 +24,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.samples import sample_records
 from tailrace.model.step.reference import batch, fold
 from tailrace.model.windows.panes import answers
-from tests.support.strategies import LOG, bundles, examples, pipelines
+from tests.support.cases.strategies import LOG, bundles, examples, pipelines
 
 DEFINITION = """
 from tailrace import *

@@ -13,9 +13,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
 from tailrace.trace.wanted_records import Wanted, WantedError, find_records
-from tests.support import small_lake
-from tests.support.serving import Seen, visited
-from tests.support.small_lake import append, at
+from tests.support.lakes import small_lake
+from tests.support.lakes.small_lake import append, at
+from tests.support.processes.serving import Seen, visited
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

@@ -16,8 +16,8 @@ from tailrace.lake.commit.signal_tables import Completions
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.model.step.progress import Partition, Progress
 from tailrace.settings import Settings
-from tests.support import small_lake
-from tests.support.small_lake import RIDES, append, at
+from tests.support.lakes import small_lake
+from tests.support.lakes.small_lake import RIDES, append, at
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

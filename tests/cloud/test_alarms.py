@@ -23,8 +23,8 @@ from tailrace.observe.telemetry.log_lines import Logs
 from tailrace.observe.telemetry.run_events import Began, Ended, Happening, Mended, Subject
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
-from tests.support import small_lake
-from tests.support.terraform import SOURCES
+from tests.support.lakes import small_lake
+from tests.support.services.terraform import SOURCES
 
 pytestmark = pytest.mark.system
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.aws import Aws, aws
+from tests.support.services.aws import Aws, aws
 
 pytestmark = pytest.mark.system
 

@@ -16,9 +16,9 @@ from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.generate.flights import landing_cuts, write_files
 from tailrace.generate.flights import load as load_flights
 from tailrace.model.base.time import hours
-from tests.support.aws import aws
-from tests.support.racing import next_epoch
-from tests.support.terraform import Terraform
+from tests.support.faults.racing import next_epoch
+from tests.support.services.aws import aws
+from tests.support.services.terraform import Terraform
 from tests.support.waiting import PATIENT
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]

@@ -20,7 +20,7 @@ from tailrace.ingest.sources import SECURITY, Kafka
 from tailrace.runners.jobs import StreamJob
 from tailrace.runners.submit import last_object
 from tailrace.settings import Settings
-from tests.support.aws import ACCOUNT, Aws, aws
+from tests.support.services.aws import ACCOUNT, Aws, aws
 
 pytestmark = pytest.mark.system
 

@@ -15,8 +15,8 @@ from tailrace.engines.duckdb.file_query import FileQuery
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.settings import Settings
-from tests.support.catalogs import Servers
-from tests.support.racing import next_epoch, racing
+from tests.support.faults.racing import next_epoch, racing
+from tests.support.services.catalogs import Servers
 from tests.support.waiting import PATIENT, until
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]

@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from tailrace.aws.bundle import conf
 from tailrace.aws.emr import Application
 from tailrace.settings import PREFIX, Settings
-from tests.support.aws import ACCOUNT, REGION, Aws, aws
-from tests.support.terraform import ENVIRONMENTS, MODULES, ROOT, SOURCES, Terraform, resources
+from tests.support.services.aws import ACCOUNT, REGION, Aws, aws
+from tests.support.services.terraform import ENVIRONMENTS, MODULES, ROOT, SOURCES, Terraform, resources
 
 pytestmark = pytest.mark.system
 

@@ -21,8 +21,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import moment
 from tailrace.settings import Settings
 from tests.support.depth import deep
-from tests.support.shell import shell
-from tests.support.thrift import thrift
+from tests.support.processes.shell import shell
+from tests.support.services.thrift import thrift
 
 ROOT = Path(__file__).parents[2]
 CHANGED = """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.engines.duckdb.session import DuckSession
-from tests.support.sessions import in_process
+from tests.support.engines.sessions import in_process
 
 
 @pytest.fixture(scope="module")

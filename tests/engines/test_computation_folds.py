@@ -21,10 +21,10 @@ from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.computation_state import KeysState
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
-from tests.support.clicks import CLICKS, START, VISITS
-from tests.support.folding_here import SECOND, Folded, clicks
-from tests.support.groups import LINKS, Groups, by_hand
-from tests.support.searching import HASTY, Epochs, epochs, made
+from tests.support.cases.clicks import CLICKS, START, VISITS
+from tests.support.cases.groups import LINKS, Groups, by_hand
+from tests.support.cases.searches import HASTY, Epochs, epochs, made
+from tests.support.engines.computation_folds import SECOND, Folded, clicks
 
 
 def test_X2_a_restart_at_every_epoch_leaves_the_ledger_of_the_reference(settings: Settings) -> None:

@@ -29,20 +29,20 @@ from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results.answers import accumulators, current, in_range, results_of
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Condition, Query, Relation, bracketed
-from tests.support.correcting import GENERATION, drawn_fault
-from tests.support.depth import cases
-from tests.support.duck import said_by_rows
-from tests.support.laws import same_answers
-from tests.support.native import Said, arrow_bundle, said_by_reference
-from tests.support.sessions import in_process
-from tests.support.stages import chains, computed
-from tests.support.strategies import (
+from tests.support.cases.corrections import GENERATION, drawn_fault
+from tests.support.cases.stages import chains, computed
+from tests.support.cases.strategies import (
     Told,
     bundles,
     each_time_the_same,
     perhaps_told,
     pipelines,
 )
+from tests.support.checks.laws import same_answers
+from tests.support.depth import cases
+from tests.support.engines.duckdb_runs import said_by_rows
+from tests.support.engines.sessions import in_process
+from tests.support.engines.spark_runs import Said, arrow_bundle, said_by_reference
 
 
 def batched(session: DuckSession, pipeline: Pipeline, records: list[dict[str, object]]) -> Answers:

@@ -25,8 +25,8 @@ from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import answers
 from tailrace.settings import Settings
-from tests.support.duck import CONNECTION
-from tests.support.native import arrow_bundle
+from tests.support.engines.duckdb_runs import CONNECTION
+from tests.support.engines.spark_runs import arrow_bundle
 
 PIPELINE = examples.figure(14)
 EPOCHS = examples.element_at_a_time()

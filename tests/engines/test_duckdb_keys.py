@@ -17,11 +17,11 @@ from tailrace.engines.duckdb.session import ROWS_A_CALL
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
-from tests.support.computing import Machine, machines
+from tests.support.cases.computations import Machine, machines
+from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases
-from tests.support.duck import CONNECTION
-from tests.support.keys import KeysAsTables, is_the_reference
-from tests.support.strategies import each_time_the_same
+from tests.support.engines.duckdb_runs import CONNECTION
+from tests.support.engines.key_tables import KeysAsTables, is_the_reference
 
 
 class Here(KeysAsTables):

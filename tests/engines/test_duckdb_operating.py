@@ -36,8 +36,8 @@ from tailrace.stream.log_stream import Tailing
 from tailrace.verify.as_of import as_of
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.recorded import no_spark, record
-from tests.support.strategies import BASE, LOG
+from tests.support.cases.strategies import BASE, LOG
+from tests.support.lakes.recorded_ledgers import no_spark, record
 
 PLACES = Pipeline(
     name="places", log=replace(LOG, percentiles={}), key="place", what={"n": Count(), "sum": Sum("value")},

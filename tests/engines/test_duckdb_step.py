@@ -11,13 +11,13 @@ from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.executions import sql_execution
 from tailrace.model.base.errors import ClockError
 from tailrace.model.step.reference import fold, fold_stages
+from tests.support.cases.few import FEW, few_epochs
+from tests.support.cases.midnights import calendars_agree, midnights
+from tests.support.cases.stages import chains
+from tests.support.cases.strategies import each_time_the_same, epochs, perhaps_told, pipelines
 from tests.support.depth import cases
-from tests.support.duck import CONNECTION, in_parts, run_on_duckdb
-from tests.support.few import FEW, few_epochs
-from tests.support.midnights import calendars_agree, midnights
-from tests.support.native import said_by_reference
-from tests.support.stages import chains
-from tests.support.strategies import each_time_the_same, epochs, perhaps_told, pipelines
+from tests.support.engines.duckdb_runs import CONNECTION, in_parts, run_on_duckdb
+from tests.support.engines.spark_runs import said_by_reference
 from tests.transcripts import Staged, Transcript, staged, transcripts
 
 EACH_TIME_THE_SAME = each_time_the_same(cases(16, deeper=300))

@@ -15,8 +15,8 @@ from tailrace.engines.duckdb.database.connection import RoomError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.definition import Definition, KindError
 from tailrace.settings import Settings
-from tests.support.clicks import VISITS
-from tests.support.rides import HOURLY
+from tests.support.cases.clicks import VISITS
+from tests.support.lakes.rides import HOURLY
 
 GIGABYTE = EnginePolicy(None, 10**9)
 DUCKDB, SPARK = (EnginePolicy(one, 10**9, named=f"it is {one.value}") for one in Engine)

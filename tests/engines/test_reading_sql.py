@@ -18,7 +18,7 @@ from tailrace.engines.spark.query import by_spark
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import ALLOWED, QueryError
 from tailrace.settings import Settings
-from tests.support import small_lake
+from tests.support.lakes import small_lake
 
 SECRET = "a-secret-that-no-query-tells"
 

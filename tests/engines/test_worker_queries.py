@@ -32,8 +32,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.settings import Settings
 from tailrace.sql.results.answers import in_range
-from tests.support.executors import watched, without_package
-from tests.support.rides import HOURLY, Case
+from tests.support.engines.executors import watched, without_package
+from tests.support.lakes.rides import HOURLY, Case
 
 
 @pytest.fixture

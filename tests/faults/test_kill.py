@@ -20,8 +20,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
-from tests.support.killing import KILLS, SEED, environment, run_and_kill, run_here
-from tests.support.landing import DEAR, DEFINITION, Landing
+from tests.support.faults.killing import KILLS, SEED, environment, run_and_kill, run_here
+from tests.support.lakes.landing import DEAR, DEFINITION, Landing
 
 
 @pytest.mark.slow

@@ -21,11 +21,11 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
-from tests.support.answered import as_by_hand
-from tests.support.applications import APPLICATIONS, RECORDS, file, once, sources, stretch
+from tests.support.cases.applications import APPLICATIONS, RECORDS, file, once, sources, stretch
+from tests.support.checks.ledgers import as_ever
+from tests.support.checks.pipeline_answers import as_by_hand
 from tests.support.depth import deep
-from tests.support.killing import KILLS, SEED, environment, run_and_kill
-from tests.support.ledgers import as_ever
+from tests.support.faults.killing import KILLS, SEED, environment, run_and_kill
 
 COMPUTATIONS = {"silences": "flights", "zeitgeist": "queries"}
 STREAMS = {

@@ -14,10 +14,10 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
-from tests.support.clicks import BUSY, TIMES, VISITS, land
+from tests.support.cases.clicks import BUSY, TIMES, VISITS, land
+from tests.support.checks.ledgers import as_ever
 from tests.support.depth import deep
-from tests.support.killing import KILLS, SEED, environment, run_and_kill
-from tests.support.ledgers import as_ever
+from tests.support.faults.killing import KILLS, SEED, environment, run_and_kill
 
 
 @deep
@@ -28,7 +28,7 @@ def test_X2_computations_killed_at_many_moments_end_as_if_they_never_were(
 ) -> None:
     chance, folder = random.Random(SEED), tmp_path / "landing"
     definition = tmp_path / "visits.py"
-    definition.write_text("from tests.support.clicks import BUSY, TIMES\n")
+    definition.write_text("from tests.support.cases.clicks import BUSY, TIMES\n")
     env = environment(settings)
     command = [sys.executable, "-m", "tailrace.cli.main", "stream", f"{definition}:busy", f"{definition}:times"]
     command += ["--from", str(folder), "--json", "--per-epoch", "1"]

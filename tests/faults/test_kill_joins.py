@@ -24,13 +24,13 @@ from tailrace.verify.join_replay import replay_join
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
 from tests.support.depth import deep
-from tests.support.killing import KILLS, SEED, environment, run_and_kill, run_here
-from tests.support.two_logs import DEFINITION, TwoLogs
+from tests.support.faults.killing import KILLS, SEED, environment, run_and_kill, run_here
+from tests.support.lakes.two_logs import DEFINITION, TwoLogs
 
 if TYPE_CHECKING:
-    from tests.support.kafka import Broker
+    from tests.support.services.kafka import Broker
 
-pytest_plugins = ["tests.support.kafka"]
+pytest_plugins = ["tests.support.services.kafka"]
 
 
 @pytest.mark.slow

@@ -12,15 +12,15 @@ import pytest
 
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.settings import Settings
-from tests.support.clicks import VISITS
+from tests.support.cases.clicks import VISITS
+from tests.support.cases.searches import HASTY
 from tests.support.depth import deep
-from tests.support.folding_here import Folded, searched, visited
-from tests.support.killing import KILLS, SEED, environment, run_and_kill
-from tests.support.searching import HASTY
+from tests.support.engines.computation_folds import Folded, searched, visited
+from tests.support.faults.killing import KILLS, SEED, environment, run_and_kill
 
 
 def command(which: str, count: int, region: str = "") -> list[str]:
-    return [sys.executable, "-m", "tests.support.folding_here", which, str(count), region]
+    return [sys.executable, "-m", "tests.support.engines.computation_folds", which, str(count), region]
 
 
 def ends(line: list[str], settings: Settings, chance: random.Random) -> int:

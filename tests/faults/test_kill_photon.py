@@ -14,11 +14,11 @@ import pytest
 
 from tailrace.generate.delivery import MINUTE
 from tailrace.settings import Settings
+from tests.support.cases.searches import LOGS
 from tests.support.depth import deep
-from tests.support.dying import POINT
-from tests.support.killing import KILLS, SEED, environment, run_and_kill
-from tests.support.regions import DEFINITION, Region, made, otherwise
-from tests.support.searching import LOGS
+from tests.support.faults.dying_command import POINT
+from tests.support.faults.killing import KILLS, SEED, environment, run_and_kill
+from tests.support.faults.regions import DEFINITION, Region, made, otherwise
 
 TABLES = ("joined_clicks", "photon__ledger")
 POINTS = [
@@ -55,7 +55,7 @@ def test_X6_two_regions_of_which_one_dies_again_and_again_join_every_click_once(
                 us.lands(3)
             for engine, point in POINTS:
                 eu.lands(3)
-                dying = command(eu, "--per-epoch", "1", "--once", module="tests.support.dying")
+                dying = command(eu, "--per-epoch", "1", "--once", module="tests.support.faults.dying_command")
                 env, out = environment(eu.settings) | {POINT: point, "TAILRACE_ENGINE": engine}, subprocess.PIPE
                 done = subprocess.run(dying, env=env, stdout=out, stderr=out, check=False, start_new_session=True)
                 assert done.returncode == -signal.SIGKILL, f"{point}: {done.stderr.decode()}"

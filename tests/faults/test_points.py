@@ -16,9 +16,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import DEPTH, deep
-from tests.support.dying import POINT
-from tests.support.killing import environment, run_here
-from tests.support.landing import DEAR, DEFINITION, Landing
+from tests.support.faults.dying_command import POINT
+from tests.support.faults.killing import environment, run_here
+from tests.support.lakes.landing import DEAR, DEFINITION, Landing
 
 TABLES = (
     *("clicks__rejected", "clicks", "visits__ledger", "visits_by_length__ledger", "dear_clicks__ledger"),
@@ -56,7 +56,7 @@ def test_X2_a_stream_that_dies_at_each_point_of_its_commits_ends_as_if_it_never_
     for point in POINTS[engine] if DEPTH > 1 else CHOSEN:
         while True:
             landing.land(4)
-            command = [sys.executable, "-m", "tests.support.dying", *given]
+            command = [sys.executable, "-m", "tests.support.faults.dying_command", *given]
             done = subprocess.run(
                 command, env=env | {POINT: point}, capture_output=True, text=True, start_new_session=True, check=False
             )

@@ -16,7 +16,7 @@ from tailrace.lake.catalog.table_protocol import BACKFILLED
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.settings import Settings
 from tests.support.depth import deep
-from tests.support.racing import Race, next_epoch, racing
+from tests.support.faults.racing import Race, next_epoch, racing
 from tests.support.waiting import PATIENT
 
 

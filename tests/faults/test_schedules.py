@@ -26,11 +26,11 @@ from tailrace.model.step.step import Record, WindowsState
 from tailrace.model.triggers.combinators import AfterCount, AfterWatermark
 from tailrace.model.windows.panes import ACCUMULATING, DISCARDING, RETRACTING, Answers, Pane, answers
 from tailrace.model.windows.windows import Fixed, Sessions, Sliding
-from tests.support import laws
+from tests.support.cases.strategies import BASE
+from tests.support.checks import laws
 from tests.support.depth import cases
-from tests.support.reference import Epochs, backfill, recorded, stream
-from tests.support.strategies import BASE
-from tests.support.worlds import Chances, World, Writer
+from tests.support.faults.reference_writers import Epochs, backfill, recorded, stream
+from tests.support.faults.worlds import Chances, World, Writer
 
 SCHEDULES = cases(800, deeper=5000)
 """How many are run."""

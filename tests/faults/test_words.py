@@ -26,8 +26,8 @@ from tailrace.lake.schema.lake_errors import DamagedError, LakeError, MovedError
 from tailrace.lake.upkeep.damage import Damage, damages
 from tailrace.lake.upkeep.diagnosis import MachineError, diagnosed, explained
 from tailrace.settings import Settings
-from tests.support import small_lake
-from tests.support.killing import environment
+from tests.support.faults.killing import environment
+from tests.support.lakes import small_lake
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

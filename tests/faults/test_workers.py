@@ -20,9 +20,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.settings import Settings
-from tests.support.cluster import SUBMIT, Cluster, cluster
 from tests.support.depth import deep
-from tests.support.racing import Race, racing
+from tests.support.faults.racing import Race, racing
+from tests.support.services.cluster import SUBMIT, Cluster, cluster
 from tests.support.waiting import PATIENT
 
 JOBS = Path(__file__).parents[2] / "spark" / "jobs"

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tests.support.several import Logs
+from tests.support.lakes.several_logs import Logs
 
 
 @pytest.fixture

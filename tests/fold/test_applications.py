@@ -12,8 +12,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.chain import chain
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tests.support.answered import as_by_hand
-from tests.support.applications import APPLICATIONS, RECORDS, once, sources, stretch
+from tests.support.cases.applications import APPLICATIONS, RECORDS, once, sources, stretch
+from tests.support.checks.pipeline_answers import as_by_hand
 from tests.support.depth import deep
 
 

@@ -44,9 +44,10 @@ from tailrace.operate.changeover import apply
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.clicks import START
+from tests.support.cases.clicks import START
+from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases
-from tests.support.several import (
+from tests.support.lakes.several_logs import (
     CLICKS,
     SECOND,
     VIEWS,
@@ -57,7 +58,6 @@ from tests.support.several import (
     reference_panes,
     view,
 )
-from tests.support.strategies import each_time_the_same
 
 SEEN = Arrivals(of=VIEWS)
 BY_MINUTE = Pipeline(

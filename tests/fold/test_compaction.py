@@ -37,9 +37,9 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.native import arrow_bundle
-from tests.support.recorded import land, no_spark
-from tests.support.rides import HOURLY, RIDES
+from tests.support.engines.spark_runs import arrow_bundle
+from tests.support.lakes.recorded_ledgers import land, no_spark
+from tests.support.lakes.rides import HOURLY, RIDES
 
 EPOCHS = 8
 LEDGER = "hourly__ledger"

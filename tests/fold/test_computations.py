@@ -21,8 +21,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.context import ComputationError
 from tailrace.model.step import computation_state, computation_step
 from tailrace.settings import Settings
-from tests.support.clicks import BUSY, CLICKS, QUICK, START, TIMES, VISITS, land
-from tests.support.ledgers import as_ever, expected, on, run
+from tests.support.cases.clicks import BUSY, CLICKS, QUICK, START, TIMES, VISITS, land
+from tests.support.checks.ledgers import as_ever, expected, on, run
 
 TYPES = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
 """Where a record came from."""

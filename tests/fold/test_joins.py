@@ -48,9 +48,9 @@ from tailrace.settings import Settings
 from tailrace.verify.join_replay import replay_join
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
+from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import DEPTH, cases, deep
-from tests.support.serving import Seen, visited
-from tests.support.several import (
+from tests.support.lakes.several_logs import (
     CLICKS,
     SECOND,
     VIEWS,
@@ -63,7 +63,7 @@ from tests.support.several import (
     reference_panes,
     view,
 )
-from tests.support.strategies import each_time_the_same
+from tests.support.processes.serving import Seen, visited
 
 NAMED: Any = {"left_columns": {"viewed_at": "at"}, "right_columns": {"clicked_at": "seen", "cents": "cents"}}
 APART = (seconds(5), seconds(60))

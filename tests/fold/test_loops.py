@@ -20,8 +20,8 @@ from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
-from tests.support.groups import LINKS, Groups, by_hand
-from tests.support.ledgers import on
+from tests.support.cases.groups import LINKS, Groups, by_hand
+from tests.support.checks.ledgers import on
 
 GROUPS = Groups(name="groups", log=LINKS, key="one")
 CHANGES = Pipeline(name="changes", log=GROUPS.produced, key="group", what={"n": Count()}, where=Fixed(days(1)))

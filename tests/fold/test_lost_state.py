@@ -19,7 +19,7 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
-from tests.support.rides import HOURLY, RIDES, Case, within
+from tests.support.lakes.rides import HOURLY, RIDES, Case, within
 
 BY_CENTS = Pipeline(
     name="by_cents", log=HOURLY.panes, key="cents", what={"windows": Count()}, where=Fixed(days(1)),

@@ -27,7 +27,7 @@ from tailrace.model.step.step import Record
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tests.support.nexmark import (
+from tests.support.cases.nexmark import (
     KINDS,
     PUBLISHED,
     generated,

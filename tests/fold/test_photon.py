@@ -19,9 +19,9 @@ from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
+from tests.support.checks.ledgers import on
 from tests.support.depth import deep
-from tests.support.ledgers import on
-from tests.support.regions import PHOTON, Region, made, otherwise
+from tests.support.faults.regions import PHOTON, Region, made, otherwise
 
 pytestmark = pytest.mark.spark
 

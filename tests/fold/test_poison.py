@@ -51,10 +51,10 @@ from tailrace.model.definition.record_steps import Place, Reasons, SetAside
 from tailrace.model.logs.log import PLACE
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tests.support.adding_up import adds_up
+from tests.support.cases.strategies import each_time_the_same
+from tests.support.checks.agreements import adds_up
 from tests.support.depth import cases
-from tests.support.several import CLICKS, PATIENT, VIEWS, Logs, Part, random_epochs, view
-from tests.support.strategies import each_time_the_same
+from tests.support.lakes.several_logs import CLICKS, PATIENT, VIEWS, Logs, Part, random_epochs, view
 
 LOG = Log(name="orders", columns={"id": "bigint", "n": "bigint", "at": "timestamp"}, event_time="at")
 STEPS = (SparkColumns({"share": ("bigint", "100 div n")}), Derive({"twice": Col("share") * 2}))

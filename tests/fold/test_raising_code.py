@@ -41,10 +41,10 @@ from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import Definition, chain
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
-from tests.support.adding_up import adds_up
+from tests.support.cases.strategies import each_time_the_same
+from tests.support.checks.agreements import adds_up
 from tests.support.depth import cases, deep
-from tests.support.several import CLICKS, VIEWS, Logs, Part, random_epochs
-from tests.support.strategies import each_time_the_same
+from tests.support.lakes.several_logs import CLICKS, VIEWS, Logs, Part, random_epochs
 
 HALF = chr(0xD800)
 """Half a character, which has no bytes."""

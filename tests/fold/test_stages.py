@@ -45,7 +45,7 @@ from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
-from tests.support.native import said_by_ledger, said_by_reference
+from tests.support.engines.spark_runs import said_by_ledger, said_by_reference
 
 CLICKS = Log(
     name="clicks",

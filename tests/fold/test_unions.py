@@ -42,8 +42,9 @@ from tailrace.settings import Settings
 from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
+from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases
-from tests.support.several import (
+from tests.support.lakes.several_logs import (
     ADS,
     CLICKS,
     VIEWS,
@@ -56,7 +57,6 @@ from tests.support.several import (
     reference_panes,
     view,
 )
-from tests.support.strategies import each_time_the_same
 
 COUNTED = Pipeline(
     name="counted", log=ADS, key=("ad", "log"), what={"records": Count(), "cents": Sum("cents")},

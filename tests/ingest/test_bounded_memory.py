@@ -34,7 +34,7 @@ from tailrace.lake.schema.contracts import log_contract
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tests.support.peaks import begin, held, peak_of
+from tests.support.processes.peaks import begin, held, peak_of
 
 MB = 10**6
 MEMORY = 100 * MB

@@ -29,7 +29,7 @@ from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.derived_logs import Arrivals
 from tailrace.model.logs.log import SIGN, Log
 from tailrace.model.windows.windows import Fixed, Global
-from tests.support.schema_registry import as_lines, avro_body, framed
+from tests.support.services.schema_registry import as_lines, avro_body, framed
 
 COLUMNS = {"id": "bigint", "city": "string", "price": "decimal(10,2)", "day": "date", "paid": "timestamp",
            "ok": "boolean", "ratio": "double"}  # fmt: skip

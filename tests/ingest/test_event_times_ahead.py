@@ -31,9 +31,9 @@ from tailrace.model.logs.changes import Changes
 from tailrace.model.samples.sample_records import from_json
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
-from tests.support.files import lines, put
-from tests.support.rides import HOURLY, RIDES, Case
-from tests.support.schema_registry import avro_body, framed
+from tests.support.lakes.files import lines, put
+from tests.support.lakes.rides import HOURLY, RIDES, Case
+from tests.support.services.schema_registry import avro_body, framed
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -23,7 +23,7 @@ from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tests.ingest.test_unreadable_files import HOURLY
 from tests.ingest.test_worker_landing import lines, ride
-from tests.support.rides import RIDES
+from tests.support.lakes.rides import RIDES
 
 HIDDEN = ("_x.json", ".x.json", "x.json._COPYING_", "_folder/x.json", ".folder/below/x.json", "below/_SUCCESS")
 

@@ -23,7 +23,7 @@ from tailrace.ingest.framed import column_values
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
-from tests.support.schema_registry import as_lines, avro_body, framed
+from tests.support.services.schema_registry import as_lines, avro_body, framed
 
 THINGS = Log(
     name="things",

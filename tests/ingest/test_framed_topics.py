@@ -36,13 +36,13 @@ from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.schema_registry import Registry, any_registry, avro_body, framed, serving
-from tests.support.sessions import session
+from tests.support.engines.sessions import session
+from tests.support.services.schema_registry import Registry, any_registry, avro_body, framed, serving
 
 if TYPE_CHECKING:
-    from tests.support.kafka import Broker
+    from tests.support.services.kafka import Broker
 
-pytest_plugins = ["tests.support.kafka"]
+pytest_plugins = ["tests.support.services.kafka"]
 pytestmark = pytest.mark.kafka
 
 RIDES = Log(

@@ -31,8 +31,8 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY
 from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
-from tests.support.files import lines, put
-from tests.support.schema_registry import as_lines, avro_body, framed
+from tests.support.lakes.files import lines, put
+from tests.support.services.schema_registry import as_lines, avro_body, framed
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STAYS = Log(name="stays", columns={"at": "timestamp", "until": "timestamp", "day": "date"}, event_time="at")

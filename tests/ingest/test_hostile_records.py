@@ -26,8 +26,8 @@ from tailrace.model.logs.changes import Changes
 from tailrace.model.logs.log import Log
 from tailrace.settings import Settings
 from tests.support.depth import cases
-from tests.support.files import THINGS
-from tests.support.schema_registry import as_lines, avro_body, framed
+from tests.support.lakes.files import THINGS
+from tests.support.services.schema_registry import as_lines, avro_body, framed
 
 LOG = Log(name="hostile", columns=dict(THINGS.columns), event_time="at", unknown="ignore")
 AVRO = replace(LOG, messages="avro")

@@ -36,9 +36,9 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 
 if TYPE_CHECKING:
-    from tests.support.kafka import Broker
+    from tests.support.services.kafka import Broker
 
-pytest_plugins = ["tests.support.kafka"]
+pytest_plugins = ["tests.support.services.kafka"]
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 3

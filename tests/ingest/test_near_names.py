@@ -28,7 +28,7 @@ from tailrace.lake.read.pipeline_status import log_status
 from tailrace.model.logs.changes import Changes
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tests.support.schema_registry import Registry, any_registry, avro_body, framed
+from tests.support.services.schema_registry import Registry, any_registry, avro_body, framed
 
 CLICKS = Log(
     name="clicks", columns={"at": "timestamp", "userid": "string", "price": "bigint"}, event_time="at",

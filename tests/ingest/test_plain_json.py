@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tailrace.ingest.plain_json import LINES, read_lines
 from tailrace.model.base.time import instant
 from tailrace.model.logs.log import Log
-from tests.support.files import THINGS
+from tests.support.lakes.files import THINGS
 
 Texts = Mapping[str, str]
 

@@ -22,7 +22,7 @@ from tailrace.ingest.framed.protobuf_bodies import compiled
 from tailrace.ingest.framed.schema_columns import UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
-from tests.support.schema_registry import as_lines, framed
+from tests.support.services.schema_registry import as_lines, framed
 
 FARES = Log(
     name="fares",

@@ -23,7 +23,7 @@ from tailrace.ingest.plain_files import read_parquet
 from tailrace.ingest.sources import Files, Format, SourceError
 from tailrace.model.base.time import instant
 from tailrace.model.logs.log import Log
-from tests.support.files import THINGS, Outcome, lines, outcome, put
+from tests.support.lakes.files import THINGS, Outcome, lines, outcome, put
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = '"at": "2026-01-01T12:00:00Z"'

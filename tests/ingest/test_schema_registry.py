@@ -14,7 +14,7 @@ from tailrace.ingest.framed.schema_registry import RegistryError, SchemaRegistry
 from tailrace.lake.read.lake_checks import WrongError
 from tailrace.runners import machine_checks
 from tailrace.settings import Settings
-from tests.support.schema_registry import Registry, any_registry, basic, serving
+from tests.support.services.schema_registry import Registry, any_registry, basic, serving
 
 SCHEMA = {"type": "record", "name": "T", "fields": [{"name": "n", "type": "long"}]}
 

@@ -27,7 +27,7 @@ from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tests.ingest.test_worker_landing import lines, parquet, ride
-from tests.support.rides import RIDES
+from tests.support.lakes.rides import RIDES
 
 TOLERANT = replace(RIDES, unknown="ignore")
 HOURLY = Pipeline(

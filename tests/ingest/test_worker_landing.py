@@ -24,8 +24,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tests.support.executors import watched, without_package
-from tests.support.rides import HOURLY, RIDES
+from tests.support.engines.executors import watched, without_package
+from tests.support.lakes.rides import HOURLY, RIDES
 
 SECOND = 1_000_000
 FIRST = 1_767_225_600 * SECOND

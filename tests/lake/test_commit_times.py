@@ -41,8 +41,8 @@ from tailrace.lake.upkeep.orphans import orphans
 from tailrace.lake.upkeep.time_mending import SERVED, mend_times
 from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
-from tests.support.catalogs import Servers
-from tests.support.small_lake import HOURLY, RIDES, make
+from tests.support.lakes.small_lake import HOURLY, RIDES, make
+from tests.support.services.catalogs import Servers
 
 LOG = "rides"
 HOUR = 3_600_000

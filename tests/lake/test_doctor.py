@@ -24,8 +24,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read import lake_checks
 from tailrace.runners import machine_checks
 from tailrace.settings import Settings
-from tests.support.aws import ACCOUNT, REGION, aws
-from tests.support.catalogs import Servers
+from tests.support.services.aws import ACCOUNT, REGION, aws
+from tests.support.services.catalogs import Servers
 
 BUCKET = "lake-of-a-test"
 

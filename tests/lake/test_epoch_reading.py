@@ -35,8 +35,8 @@ from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.windows.panes import Accumulation
 from tailrace.settings import Settings
 from tailrace.stream.log_stream import Tailing
-from tests.support.recorded import no_spark, record
-from tests.support.strategies import BASE, LOG
+from tests.support.cases.strategies import BASE, LOG
+from tests.support.lakes.recorded_ledgers import no_spark, record
 
 EPOCHS = 4
 QUERY = "select place, window_start, n, sum from places order by place, window_start"

@@ -33,7 +33,7 @@ from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning
 from tailrace.settings import Settings
-from tests.support.small_lake import HOURLY, RIDES, append, make
+from tests.support.lakes.small_lake import HOURLY, RIDES, append, make
 
 BOTH = dict(HOURLY.what)
 
@@ -101,9 +101,8 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 def planned(tmp_path: Path, change: str) -> dict[str, Any]:
     file = tmp_path / "changed.py"
-    imports = (
-        "from dataclasses import replace\nfrom tailrace import *\nfrom tests.support.small_lake import HOURLY as H\n"
-    )
+    imports = "from dataclasses import replace\nfrom tailrace import *\n"
+    imports += "from tests.support.lakes.small_lake import HOURLY as H\n"
     file.write_text(f"{imports}p = replace(H, {change})\ndel H\n")
     found = CliRunner().invoke(app, ["plan", str(file), "--json"])
     assert found.exit_code == 0, found.output

@@ -16,7 +16,7 @@ from tailrace.lake.change.generations import GENERATION, Contents, beside, gener
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.settings import Settings
-from tests.support.small_lake import HOURLY, LEDGER, append, make
+from tests.support.lakes.small_lake import HOURLY, LEDGER, append, make
 
 CHANGED = replace(HOURLY, what={"rides": Count(), "total": Sum("price"), "mean_price": Max("price")})
 """A result more, one less, and one of another type."""

@@ -33,7 +33,7 @@ from tailrace.lake.schema.owned_tables import commits_contract
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
 from tailrace.lake.upkeep.needs import planned, upkeep_tables
 from tailrace.settings import Settings
-from tests.support.small_lake import HOURLY, RIDES, make
+from tests.support.lakes.small_lake import HOURLY, RIDES, make
 
 LOG = "rides"
 NEVER, AT_ONCE = timedelta(days=1), timedelta(0)

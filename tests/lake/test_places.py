@@ -22,11 +22,11 @@ from tailrace.lake.metadata.avro_values import AvroFile
 from tailrace.lake.metadata.lake_place import NOTE, LakeNote, PlaceError, rows_of
 from tailrace.lake.metadata.moved_files import Renaming
 from tailrace.settings import PREFIX, Settings
-from tests.support.catalogs import Servers
-from tests.support.sessions import session
-from tests.support.small_lake import HOURLY, RIDES, make
+from tests.support.engines.sessions import session
+from tests.support.lakes.small_lake import HOURLY, RIDES, make
+from tests.support.services.catalogs import Servers
 
-DEFINITION = "tests/support/small_lake.py:HOURLY"
+DEFINITION = "tests/support/lakes/small_lake.py:HOURLY"
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.samples import examples
 from tailrace.settings import Settings
-from tests.support.catalogs import LAKES, LOCAL, Servers
+from tests.support.services.catalogs import LAKES, LOCAL, Servers
 
 PIPELINE = examples.figure(14)
 LEDGER = ledger_contract(PIPELINE).table
@@ -217,7 +217,6 @@ def test_V4_a_run_sees_that_a_higher_generation_covers_its_range(lake: Lake) -> 
 
 
 def test_duckdb_reads_what_is_published(lake: Lake) -> None:
-    pytest.importorskip("duckdb")
     head = lake.head(LEDGER).snapshot
     for epoch in range(3):
         head = lake.enter(LEDGER, [{"kind": "pane", "epoch": epoch}], {"epoch": str(epoch)}, head)

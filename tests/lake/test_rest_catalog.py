@@ -31,10 +31,10 @@ from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.samples import examples
 from tailrace.settings import Settings
-from tests.support.catalogs import Servers
-from tests.support.killing import SEED
-from tests.support.rest_catalog import CLIENT, Forward, Gate, Reply
-from tests.support.sessions import session
+from tests.support.engines.sessions import session
+from tests.support.faults.killing import SEED
+from tests.support.services.catalogs import Servers
+from tests.support.services.rest_catalog import CLIENT, Forward, Gate, Reply
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow

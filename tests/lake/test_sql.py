@@ -26,8 +26,8 @@ from tailrace.model.step.step import WindowsState, step
 from tailrace.model.windows.panes import Pane, settled_indexes
 from tailrace.settings import Settings
 from tailrace.trace.key_history import history
-from tests.support import small_lake
-from tests.support.several import PATIENT, Logs, Part, random_epochs
+from tests.support.lakes import small_lake
+from tests.support.lakes.several_logs import PATIENT, Logs, Part, random_epochs
 
 QUERIES = [
     "select city, rides, mean_price, window_start from hourly_rides order by city, window_start",

@@ -11,8 +11,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.still_lake import KeptManifests, StillLake
 from tailrace.lake.schema.filters import equal
 from tailrace.settings import Settings
-from tests.support import small_lake
-from tests.support.small_lake import HOURLY, append, pane
+from tests.support.lakes import small_lake
+from tests.support.lakes.small_lake import HOURLY, append, pane
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

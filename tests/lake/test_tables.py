@@ -23,7 +23,7 @@ from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError, 
 from tailrace.lake.schema.owned_tables import signals_contract
 from tailrace.model.samples import examples
 from tailrace.settings import Settings
-from tests.support.memory import MemoryLake
+from tests.support.faults.lake_in_memory import MemoryLake
 
 PIPELINE = examples.figure(14)
 CONTRACT = signals_contract(PIPELINE.log)

@@ -19,7 +19,7 @@ from tailrace.model.base.time import END_OF_TIME, instant, moment
 from tailrace.model.triggers.trigger import Moment, Phase, Trigger
 from tailrace.model.windows.calendars import UNITS, Calendar
 from tailrace.model.windows.windows import Fixed, Sessions, Sliding, Window, gathered, merge, phase_of
-from tests.support.strategies import BASE, EVERYTHING, LOG, bundles, examples, triggers
+from tests.support.cases.strategies import BASE, EVERYTHING, LOG, bundles, examples, triggers
 
 O = Scalars()  # noqa: E741
 

@@ -25,7 +25,7 @@ from tailrace.model.step.reference import backfilled, fold_stages
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import Answers as Folded
 from tailrace.model.windows.panes import answers
-from tests.support.applications import APPLICATIONS, RECORDS, Answers, Application, once
+from tests.support.cases.applications import APPLICATIONS, RECORDS, Answers, Application, once
 
 
 def queried(application: Application, records: Mapping[str, Sequence[Record]]) -> Answers:

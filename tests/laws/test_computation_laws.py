@@ -13,9 +13,9 @@ from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.computation_state import KeysState
 from tailrace.model.step.computation_step import onward, step
 from tailrace.model.step.step import Record
-from tests.support import strategies
-from tests.support.computing import Desk, Machine, by_key, kept, machines, readers, told, without_late
-from tests.support.strategies import examples
+from tests.support.cases import strategies
+from tests.support.cases.computations import Desk, Machine, by_key, kept, machines, readers, told, without_late
+from tests.support.cases.strategies import examples
 
 Epochs = list[tuple[list[Record], Clock]]
 

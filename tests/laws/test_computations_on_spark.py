@@ -14,9 +14,9 @@ from tailrace.engines.spark.keys import KeysThere, SparkKeys
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
-from tests.support.computing import Machine, machines
-from tests.support.keys import KeysAsTables, is_the_reference
-from tests.support.native import in_parts
+from tests.support.cases.computations import Machine, machines
+from tests.support.engines.key_tables import KeysAsTables, is_the_reference
+from tests.support.engines.spark_runs import in_parts
 
 
 class There(KeysAsTables):

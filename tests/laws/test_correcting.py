@@ -20,9 +20,9 @@ from tailrace.model.step.stage_correction import correct_stages
 from tailrace.model.step.step import Record
 from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import Late, Pane, answers
-from tests.support import laws
-from tests.support.stages import chains
-from tests.support.strategies import Epochs, epochs, everything, examples, pipelines
+from tests.support.cases.stages import chains
+from tests.support.cases.strategies import Epochs, epochs, everything, examples, pipelines
+from tests.support.checks import laws
 
 GENERATION = 7
 

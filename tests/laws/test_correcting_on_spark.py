@@ -24,10 +24,10 @@ from tailrace.model.windows.panes import Pane, answers
 from tailrace.sql.results.answers import current, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Condition, Query, Relation
-from tests.support.correcting import GENERATION, drawn_fault
-from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference, said_of
-from tests.support.sessions import cluster
-from tests.support.strategies import Epochs, pipelines
+from tests.support.cases.corrections import GENERATION, drawn_fault
+from tests.support.cases.strategies import Epochs, pipelines
+from tests.support.engines.sessions import cluster
+from tests.support.engines.spark_runs import bundle_frame, in_parts, run_native, said_by_reference, said_of
 
 Kinds = tuple[type[SparkExecution], type[Answering], type[OpenWindowsCorrected]]
 

@@ -30,8 +30,8 @@ from tailrace.model.definition.record_steps import ElementWise, taken_through
 from tailrace.settings import Settings
 from tailrace.sql.records.selections import FAILED, stepped
 from tailrace.sql.terms import Relation, all_of
-from tests.support.native import in_parts
-from tests.support.strategies import examples
+from tests.support.cases.strategies import examples
+from tests.support.engines.spark_runs import in_parts
 
 TYPES = {
     "n": "bigint",

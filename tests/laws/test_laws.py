@@ -25,8 +25,7 @@ from tailrace.model.step.transition import Times, Transition
 from tailrace.model.triggers.combinators import AfterCount, AllOf, AnyOf, Repeat, Until
 from tailrace.model.windows.panes import Accumulation, answers
 from tailrace.model.windows.windows import Global, Sessions
-from tests.support import laws
-from tests.support.strategies import (
+from tests.support.cases.strategies import (
     BASE,
     Epochs,
     epochs,
@@ -35,6 +34,7 @@ from tests.support.strategies import (
     pipelines,
     runs,
 )
+from tests.support.checks import laws
 
 
 def told(pipeline: Pipeline, made: Epochs) -> None:

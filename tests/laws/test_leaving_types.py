@@ -50,11 +50,11 @@ from tailrace.model.step.reference import fold, fold_stages
 from tailrace.model.windows.panes import Accumulation
 from tailrace.settings import Settings
 from tailrace.verify.stage_replay import replay
+from tests.support.cases.strategies import examples
 from tests.support.depth import deep
-from tests.support.duck import in_parts, run_on_duckdb
-from tests.support.native import run_native, said_by_reference
-from tests.support.recorded import Epochs, record
-from tests.support.strategies import examples
+from tests.support.engines.duckdb_runs import in_parts, run_on_duckdb
+from tests.support.engines.spark_runs import run_native, said_by_reference
+from tests.support.lakes.recorded_ledgers import Epochs, record
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOST, LEAST = 2**63 - 1, -(2**63)

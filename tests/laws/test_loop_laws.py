@@ -14,9 +14,9 @@ from tailrace.model.base.time import EPOCH, instant, seconds
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.model.step.computation_state import KeysState
 from tailrace.model.step.computation_step import step
-from tests.support.computing import Ring, machines
-from tests.support.groups import LINKS, Groups, by_hand
-from tests.support.strategies import epochs, examples
+from tests.support.cases.computations import Ring, machines
+from tests.support.cases.groups import LINKS, Groups, by_hand
+from tests.support.cases.strategies import epochs, examples
 
 
 @examples(100)

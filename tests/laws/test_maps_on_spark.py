@@ -10,9 +10,9 @@ from tailrace.engines.spark.map_step import SparkMap
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.settings import Settings
-from tests.support.maps import by_reference, by_rows, random_maps
-from tests.support.native import arrow_bundle, in_parts
-from tests.support.strategies import bundles
+from tests.support.cases.maps import by_reference, by_rows, random_maps
+from tests.support.cases.strategies import bundles
+from tests.support.engines.spark_runs import arrow_bundle, in_parts
 
 
 @in_parts(2, deeper=8, of=8)

@@ -50,11 +50,11 @@ from tailrace.model.step.chain_fold import fold_chain
 from tailrace.model.step.reference import fold
 from tailrace.settings import Settings
 from tests.backfill.test_chains import folded, on
+from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases
-from tests.support.duck import run_on_duckdb
-from tests.support.folding_here import Folded
-from tests.support.native import said_by_reference
-from tests.support.strategies import each_time_the_same
+from tests.support.engines.computation_folds import Folded
+from tests.support.engines.duckdb_runs import run_on_duckdb
+from tests.support.engines.spark_runs import said_by_reference
 
 HOSTILE = [
     *(

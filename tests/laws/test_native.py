@@ -15,11 +15,11 @@ from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold
 from tailrace.sql.records.ways import reasons
+from tests.support.cases.few import FEW, few_epochs
+from tests.support.cases.midnights import calendars_agree, midnights
+from tests.support.cases.strategies import epochs, pipelines
 from tests.support.depth import deep
-from tests.support.few import FEW, few_epochs
-from tests.support.midnights import calendars_agree, midnights
-from tests.support.native import in_parts, run_native, said_by_reference
-from tests.support.strategies import epochs, pipelines
+from tests.support.engines.spark_runs import in_parts, run_native, said_by_reference
 from tests.transcripts import Transcript, transcripts
 
 QUICK = (6, 11)

@@ -17,7 +17,7 @@ from tailrace.model.base.time import END_OF_TIME, moment
 from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.windows.panes import answers
 from tailrace.plan.loader import load
-from tests.support.nexmark import (
+from tests.support.cases.nexmark import (
     OTHERWISE,
     PUBLISHED,
     Epochs,

@@ -21,8 +21,8 @@ from tailrace.model.definition.once import Claims, Id
 from tailrace.model.samples.visits import example
 from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.computation_state import KeysState, Record
-from tests.support.computing import kept
-from tests.support.searching import HASTY, LOGS, PHOTON, epochs, made, number_of
+from tests.support.cases.computations import kept
+from tests.support.cases.searches import HASTY, LOGS, PHOTON, epochs, made, number_of
 
 
 def joined(run: ChainRun) -> Counter[str]:

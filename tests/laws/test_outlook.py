@@ -18,7 +18,7 @@ from tailrace.model.step.step import WindowsState, step
 from tailrace.model.step.transition import Row, Times, Transition
 from tailrace.model.triggers.combinators import AfterWatermark
 from tailrace.model.triggers.trigger import AfterCount, AfterDelay
-from tests.support.strategies import epochs, pipelines
+from tests.support.cases.strategies import epochs, pipelines
 
 
 def times(pipeline: Pipeline, before: Clock, clock: Clock) -> Times:

@@ -26,10 +26,10 @@ from tailrace.model.triggers.guarded import TriggerWarning
 from tailrace.model.triggers.trigger import Measure, Moment, Ready, Trigger
 from tailrace.model.windows.panes import answers
 from tailrace.model.windows.windows import NOTHING, Fixed, Window
-from tests.support.duck import run_on_duckdb
-from tests.support.native import arrow_bundle, in_parts, run_native, said_by_reference
-from tests.support.sessions import in_process
-from tests.support.strategies import LOG, bundles, epochs, examples
+from tests.support.cases.strategies import LOG, bundles, epochs, examples
+from tests.support.engines.duckdb_runs import run_on_duckdb
+from tests.support.engines.sessions import in_process
+from tests.support.engines.spark_runs import arrow_bundle, in_parts, run_native, said_by_reference
 
 
 @dataclass(frozen=True)

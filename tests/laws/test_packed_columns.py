@@ -21,8 +21,8 @@ from tailrace.model.step.reference import batch
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed, Global, Sliding
-from tests.support.stages import SIDES, gathering
-from tests.support.strategies import LOG, bundles, examples
+from tests.support.cases.stages import SIDES, gathering
+from tests.support.cases.strategies import LOG, bundles, examples
 
 
 def numbered(records: list[Record]) -> list[Record]:

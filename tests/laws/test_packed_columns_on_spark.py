@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.model.step.reference import fold_stages
 from tailrace.sql.records.ways import reasons
-from tests.support.native import in_parts, run_stages, said_by_reference
-from tests.support.stages import unpackings
-from tests.support.strategies import epochs
+from tests.support.cases.stages import unpackings
+from tests.support.cases.strategies import epochs
+from tests.support.engines.spark_runs import in_parts, run_stages, said_by_reference
 
 
 @in_parts(1, deeper=12, of=6)

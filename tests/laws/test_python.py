@@ -45,10 +45,10 @@ from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
+from tests.support.cases.few import FEW, few_epochs
+from tests.support.cases.strategies import BASE, EVERYTHING, LOG, Told, epochs, pipelines
 from tests.support.depth import deep
-from tests.support.few import FEW, few_epochs
-from tests.support.native import bundle_frame, in_parts, run_native, said_by_reference
-from tests.support.strategies import BASE, EVERYTHING, LOG, Told, epochs, pipelines
+from tests.support.engines.spark_runs import bundle_frame, in_parts, run_native, said_by_reference
 from tests.transcripts import Transcript, transcripts
 
 KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}

@@ -15,11 +15,11 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.sql.records.ways import reasons
 from tailrace.verify.stage_replay import replay
+from tests.support.cases.strategies import epochs, examples, pipelines
 from tests.support.depth import deep
-from tests.support.native import in_parts
-from tests.support.recorded import record
-from tests.support.sessions import session
-from tests.support.strategies import epochs, examples, pipelines
+from tests.support.engines.sessions import session
+from tests.support.engines.spark_runs import in_parts
+from tests.support.lakes.recorded_ledgers import record
 
 IN_PYTHON = {"labels": ApproxDistinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.step.reference import backfilled, batch, fold
 from tailrace.model.windows.panes import answers
-from tests.support.stages import chains, holds_for_stages
-from tests.support.strategies import epochs, everything, examples
+from tests.support.cases.stages import chains, holds_for_stages
+from tests.support.cases.strategies import epochs, everything, examples
 
 
 @examples(60, deeper=300)

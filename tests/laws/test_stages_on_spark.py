@@ -17,13 +17,13 @@ from tailrace.model.step.reference import batch, fold_stages
 from tailrace.model.windows.windows import Window
 from tailrace.sql.records.ways import reasons
 from tailrace.sql.terms import Relation
+from tests.support.cases.few import FEW_OF_STAGES, few_epochs
+from tests.support.cases.stages import chains, computed
+from tests.support.cases.strategies import bundles, epochs
+from tests.support.checks.laws import Epochs, same_answers
 from tests.support.depth import deep
-from tests.support.few import FEW_OF_STAGES, few_epochs
-from tests.support.laws import Epochs, same_answers
-from tests.support.native import Said, bundle_frame, in_parts, run_stages, said_by_reference
-from tests.support.sessions import cluster
-from tests.support.stages import chains, computed
-from tests.support.strategies import bundles, epochs
+from tests.support.engines.sessions import cluster
+from tests.support.engines.spark_runs import Said, bundle_frame, in_parts, run_stages, said_by_reference
 from tests.transcripts import Staged, staged
 
 

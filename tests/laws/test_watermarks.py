@@ -18,7 +18,7 @@ from tailrace.model.logs.watermark_strategies import (
     lag_edge,
 )
 from tailrace.model.step.progress import Progress, Seen
-from tests.support.strategies import examples
+from tests.support.cases.strategies import examples
 
 SECOND = 1_000_000
 NAMES = ("a", "b", "c")

@@ -17,7 +17,7 @@ from tailrace.model.definition.context import ComputationError
 from tailrace.model.samples.visits import clicks, example
 from tailrace.model.step.computation_state import KeysState
 from tailrace.model.step.computation_step import step, taken
-from tests.support.clicks import CLICKS, QUICK, VISITS
+from tests.support.cases.clicks import CLICKS, QUICK, VISITS
 
 
 class Wrong(Computation):
@@ -100,7 +100,7 @@ def test_what_needs_productions_that_are_kept_is_refused_over_weak_ones() -> Non
     assert {fault.path for fault in refused.value.faults} == {"each[0]", "finishing"}
     assert Pipeline(name="counts", log=VISITS.produced, each=each, what=what, where=where).sources == (CLICKS,)
     from tailrace.engines.log_records import records
-    from tests.support.sessions import in_process
+    from tests.support.engines.sessions import in_process
 
     with pytest.raises(NotKeptError, match="what quick produces is not kept"):
         records(in_process(), QUICK.produced, 0)

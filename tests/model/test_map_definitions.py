@@ -20,7 +20,7 @@ from tailrace.model.step.chain_fold import fold_chain
 from tailrace.plan.loader import LoadError, load, load_ranged
 from tailrace.sql.records.selections import stepped
 from tailrace.sql.terms import Relation
-from tests.support.clicks import VISITS
+from tests.support.cases.clicks import VISITS
 
 SALES = Log(
     name="sales",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.model.step.reference import fold_stages
-from tests.support.stages import holds_for_stages
+from tests.support.cases.stages import holds_for_stages
 from tests.transcripts import Staged, joined, render, split, staged
 
 

@@ -13,7 +13,7 @@ from tailrace.model.samples import examples
 from tailrace.model.step.reference import at_once, fold
 from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import answers
-from tests.support import laws
+from tests.support.checks import laws
 from tests.transcripts import Transcript, joined, load, render, split, transcripts
 
 

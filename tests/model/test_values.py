@@ -31,8 +31,8 @@ from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Repe
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import Pane, Timing, Version, answers
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing
-from tests.support.duck import run_on_duckdb
-from tests.support.native import said_by_reference
+from tests.support.engines.duckdb_runs import run_on_duckdb
+from tests.support.engines.spark_runs import said_by_reference
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 SALES = Log(

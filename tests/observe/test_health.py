@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tailrace.lake.read.health import Health, answers, health, unwell
 from tailrace.model.base.time import duration, hours, instant
 from tailrace.settings import Settings
-from tests.support.rides import HOURLY, Case
+from tests.support.lakes.rides import HOURLY, Case
 
 LANDED = [("ann", 1, "08:00"), ("bob", 2, "09:30")]
 AT = instant(datetime(2026, 1, 1, 12, 25, tzinfo=UTC))

@@ -31,13 +31,13 @@ from tailrace.observe.serving.reading.stage_overview import runs_of
 from tailrace.observe.serving.reading.stage_rows import StageRows, late_rows
 from tailrace.settings import Settings
 from tailrace.trace.key_history import history
-from tests.support import small_lake
-from tests.support.clicks import VISITS
+from tests.support.cases.clicks import VISITS
 from tests.support.depth import cases
-from tests.support.folding_here import Folded
-from tests.support.folding_here import visited as visited_epochs
-from tests.support.serving import BASE, HERE, Seen, contents, corrected, visited
-from tests.support.small_lake import HOURLY, RIDES, append, at, pane
+from tests.support.engines.computation_folds import Folded
+from tests.support.engines.computation_folds import visited as visited_epochs
+from tests.support.lakes import small_lake
+from tests.support.lakes.small_lake import HOURLY, RIDES, append, at, pane
+from tests.support.processes.serving import BASE, HERE, Seen, contents, corrected, visited
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
 

@@ -43,8 +43,8 @@ from tailrace.observe.telemetry.run_events import (
 )
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
-from tests.support import small_lake
-from tests.support.scraping import Scraped, collecting, scraped
+from tests.support.lakes import small_lake
+from tests.support.services.scraping import Scraped, collecting, scraped
 
 MINUTE = 60_000_000
 NOW = instant(small_lake.at(14))

@@ -30,8 +30,8 @@ from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.recorded import record
-from tests.support.serving import Seen, visited
+from tests.support.lakes.recorded_ledgers import record
+from tests.support.processes.serving import Seen, visited
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOST = 2**63 - 1

@@ -19,11 +19,11 @@ from tailrace.model.step.reference import batch, fold
 from tailrace.operate.changeover import ApplyError, apply, rollback
 from tailrace.verify.stage_replay import replay
 from tests.fold.test_stages import BILLS, VISITS
-from tests.support import laws
+from tests.support.cases.stages import chains
+from tests.support.cases.strategies import each_time_the_same, epochs, everything
+from tests.support.checks import laws
 from tests.support.depth import cases
-from tests.support.stage_folds import StageFolds
-from tests.support.stages import chains
-from tests.support.strategies import each_time_the_same, epochs, everything
+from tests.support.engines.stage_folds import StageFolds
 
 
 @seed(9)

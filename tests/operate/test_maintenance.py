@@ -31,7 +31,7 @@ from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.sessions import session
+from tests.support.engines.sessions import session
 
 RIDES = Log(
     name="rides",

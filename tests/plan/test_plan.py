@@ -61,7 +61,7 @@ from tailrace.plan.stages import Beginning, Execution, KeptState, KindPlan, Plan
 from tailrace.settings import Settings
 from tailrace.sql.epoch.partials import partials
 from tailrace.sql.terms import Relation
-from tests.support.small_lake import HOURLY, make
+from tests.support.lakes.small_lake import HOURLY, make
 
 WHERE = [
     Fixed(hours(1)),
@@ -336,12 +336,12 @@ def test_a_kind_of_ones_own_is_planned_once_it_is_registered() -> None:
 def test_tables_that_are_there_are_told_with_their_sizes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     make(settings)
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
-    told = json.loads(CliRunner().invoke(app, ["explain", "tests/support/small_lake.py", "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(app, ["explain", "tests/support/lakes/small_lake.py", "--json"]).stdout)
     sizes = {table["table"]: table["size"] for table in told["tables"]}
     files = [task.file for task in Lake(settings).table("hourly_rides__ledger").scan().plan_files()]
     counted = {"rows": sum(file.record_count for file in files), "files": len(files)}
     assert sizes["hourly_rides__ledger"] == {**counted, "bytes": sum(file.file_size_in_bytes for file in files)}
-    shown = CliRunner().invoke(app, ["explain", "tests/support/small_lake.py"]).stdout
+    shown = CliRunner().invoke(app, ["explain", "tests/support/lakes/small_lake.py"]).stdout
     assert f"{sizes['hourly_rides__ledger']['rows']} rows" in " ".join(shown.split())
 
 

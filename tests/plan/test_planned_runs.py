@@ -35,8 +35,8 @@ from tailrace.model.definition.chain import Definition
 from tailrace.plan.plans import plans
 from tailrace.plan.stages import Commit, Execution, Plan
 from tailrace.settings import Settings
-from tests.support.recorded import no_spark
-from tests.support.several import CLICKS, VIEWS, Logs, Part, click, reached, view
+from tests.support.lakes.recorded_ledgers import no_spark
+from tests.support.lakes.several_logs import CLICKS, VIEWS, Logs, Part, click, reached, view
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ import pytest
 import tailrace
 from tailrace.settings import Settings
 from tests.support.depth import DEPTH, deep
-from tests.support.serve_process import serving
-from tests.support.shell import Shell, shell
+from tests.support.processes.serve_process import serving
+from tests.support.processes.shell import Shell, shell
 
 ROOT = Path(__file__).parents[2]
 FRONT = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]

@@ -9,8 +9,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import fold, fold_stages
 from tailrace.model.windows.panes import Timing
 from tailrace.sql.records.ways import Way, way
-from tests.support.few import FEW, FEW_OF_STAGES, few_epochs
-from tests.support.strategies import EVERYTHING
+from tests.support.cases.few import FEW, FEW_OF_STAGES, few_epochs
+from tests.support.cases.strategies import EVERYTHING
 from tests.transcripts import staged, transcripts
 
 _NAMES = re.compile(r"[A-Z][A-Za-z]+(?=\()")

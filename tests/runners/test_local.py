@@ -22,8 +22,8 @@ from tailrace.model.base.time import instant
 from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError
 from tailrace.runners.local import Local
 from tailrace.settings import Settings
-from tests.support import rides
 from tests.support.depth import deep
+from tests.support.lakes import rides
 
 MIDNIGHT = instant(datetime(2026, 1, 1, tzinfo=UTC))
 HOUR = 3_600_000_000

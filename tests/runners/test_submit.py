@@ -14,9 +14,9 @@ from tailrace.model.base.time import instant
 from tailrace.runners.jobs import BackfillJob, MaintainJob, RunnerError
 from tailrace.runners.submit import Submit
 from tailrace.settings import Settings
-from tests.support import rides
-from tests.support.cluster import SUBMIT, Cluster, cluster
 from tests.support.depth import deep
+from tests.support.lakes import rides
+from tests.support.services.cluster import SUBMIT, Cluster, cluster
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tests.support.sessions import session
+from tests.support.engines.sessions import session
 
 LOG = Log(name="beats", columns={"id": "bigint", "at": "timestamp"}, event_time="at", record_id=("id",))
 BEATS = Pipeline(name="beats_a_minute", log=LOG, key=(), what={"beats": Count()}, where=Fixed(minutes(1)))

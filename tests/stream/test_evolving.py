@@ -19,7 +19,7 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.rides import HOURLY, RIDES, Case, within
+from tests.support.lakes.rides import HOURLY, RIDES, Case, within
 
 LOG = replace(RIDES, columns=dict(RIDES.columns) | {"cents": "int"})
 PIPELINE = replace(HOURLY, log=LOG)

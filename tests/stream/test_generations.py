@@ -28,8 +28,8 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.stream.log_stream import Tailing
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
-from tests.support.rides import HOURLY, Case, within
-from tests.support.sessions import session
+from tests.support.engines.sessions import session
+from tests.support.lakes.rides import HOURLY, Case, within
 
 CHANGED = replace(HOURLY, what={"n": Sum("cents"), "dearest": Max("cents")}, where=Fixed(minutes(30)))
 """Other windows, a result of the same name that means something else, one that is gone and a new one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +21,10 @@ from tailrace.operate import maintenance
 from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
 from tailrace.trace.key_history import history
-from tests.support.native import arrow_bundle
-from tests.support.recorded import land, no_spark
-from tests.support.rides import HOURLY, RIDES
+from tests.support.engines.spark_runs import arrow_bundle
+from tests.support.lakes.recorded_ledgers import land, no_spark
+from tests.support.lakes.rides import HOURLY, RIDES
+from tests.support.tools import need_times_of_access
 
 FIRST = 20_454
 """The first day, in days since 1970."""
@@ -38,15 +38,6 @@ AT_ONCE = 100
 DAY, HOUR, MINUTE = 86_400_000_000, 3_600_000_000, 60_000_000
 TABLES = ("rides", "hourly__ledger", "hourly")
 SECOND_DAY = (FIRST + 1) * DAY
-
-
-def keeps_times_of_access(folder: Path) -> bool:
-    """Whether a file that is read says when, at least for the first time since it was written."""
-    file = folder / "file"
-    file.write_text("x")
-    os.utime(file, (0, time.time()))
-    file.read_text()
-    return file.stat().st_atime > 0
 
 
 Found = dict[str, tuple[int, int]]
@@ -163,8 +154,7 @@ def of_days(settings: Settings, size: int) -> dict[tuple[str, str], Found]:
 def test_what_is_read_does_not_grow_with_the_tables(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not keeps_times_of_access(tmp_path):
-        pytest.skip("this file system does not say which files were read")
+    need_times_of_access(tmp_path)
     # A day has three files here, and maintenance is to take those together.
     monkeypatch.setattr(maintenance, "TOGETHER", 3)
     monkeypatch.setattr("tailrace.lake.upkeep.needs.TOGETHER", 3)

@@ -22,7 +22,7 @@ from tailrace.settings import Settings
 from tailrace.verify.map_replay import replay_map
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.support.ledgers import on, run
+from tests.support.checks.ledgers import on, run
 
 ROOT = 3_037_000_500
 """The least number whose square is no bigint."""

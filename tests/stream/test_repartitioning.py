@@ -20,8 +20,8 @@ from tailrace.model.step.step import Record
 from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
-from tests.support.recorded import Epochs, no_spark, record
-from tests.support.rides import HOURLY
+from tests.support.lakes.recorded_ledgers import Epochs, no_spark, record
+from tests.support.lakes.rides import HOURLY
 
 START, HOUR = 1_767_225_600_000_000, 3_600_000_000
 TABLES = ("rides", "hourly__ledger", "hourly")

@@ -6,7 +6,6 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import Engine, EngineChoice
@@ -27,9 +26,9 @@ from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.stage_replay import replay
-from tests.stream.test_growth import keeps_times_of_access
-from tests.support.native import bundle_frame
-from tests.support.rides import HOURLY, Case, within
+from tests.support.engines.spark_runs import bundle_frame
+from tests.support.lakes.rides import HOURLY, Case, within
+from tests.support.tools import need_times_of_access
 
 DAY = 86_400_000_000
 FIRST = 20_454 * DAY
@@ -81,8 +80,7 @@ def read(files: list[Path]) -> int:
 def test_an_epoch_reads_the_files_of_the_windows_that_it_touches_and_no_others(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    if not keeps_times_of_access(tmp_path):
-        pytest.skip("this file system does not say which files were read")
+    need_times_of_access(tmp_path)
     days = 4
     folding = Folding(plain, Lake(settings))
     for day in range(days):

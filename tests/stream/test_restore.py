@@ -18,7 +18,7 @@ from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tests.support.depth import deep
-from tests.support.rides import HOURLY, Case
+from tests.support.lakes.rides import HOURLY, Case
 
 BUSY = Pipeline(
     name="busy", log=replace(HOURLY, answers=True).panes, key="n", where=Fixed(minutes(240)),

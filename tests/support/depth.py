@@ -1,7 +1,7 @@
 """How deep the tests try: little of each claim at each change, and more of it in `make test-deep`.
 
 A law holds for all definitions, and a test tries some. How many is chosen by what one costs: those of the model and of
-the engine in the process are many at each change; those that real Spark plans and runs are few (`tests.support.few`),
+the engine in the process are many at each change; those that real Spark plans and runs are few (`cases/few.py`),
 with each kind of window, trigger, step and answer among them.
 """
 

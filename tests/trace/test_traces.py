@@ -50,8 +50,8 @@ from tailrace.trace.tracing import Tracing
 from tailrace.trace.wanted_records import Wanted, WantedError, find_records
 from tests.ingest.test_deduplicating import ORDERS, START, order
 from tests.support.depth import cases
-from tests.support.sessions import session
-from tests.support.several import CLICKS, PATIENT, SECOND, VIEWS, Logs, Part, random_epochs
+from tests.support.engines.sessions import session
+from tests.support.lakes.several_logs import CLICKS, PATIENT, SECOND, VIEWS, Logs, Part, random_epochs
 
 LATER: dict[str, Any] = {
     "when": AfterWatermark(early=AfterCount(2), late=AfterCount(1)),

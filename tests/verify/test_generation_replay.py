@@ -15,7 +15,7 @@ from tailrace.settings import Settings
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.recorded_epochs import ReplayError
 from tailrace.verify.stage_replay import replay
-from tests.support.several import VIEWS, Logs, Part, reached, view
+from tests.support.lakes.several_logs import VIEWS, Logs, Part, reached, view
 
 SEEN = Pipeline(
     name="seen", log=VIEWS, key="ad", what={"n": Count()}, where=Fixed(minutes(1)), how=RETRACTING,

@@ -44,10 +44,10 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.verify.as_of import as_of
 from tailrace.verify.recorded_epochs import Recording, ReplayError
 from tailrace.verify.stage_replay import replay
+from tests.support.cases.strategies import BASE, LOG
 from tests.support.depth import deep
-from tests.support.native import in_micros
-from tests.support.recorded import record
-from tests.support.strategies import BASE, LOG
+from tests.support.engines.spark_runs import in_micros
+from tests.support.lakes.recorded_ledgers import record
 
 DEFINITION = """
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Fixed, Log, Max, Pipeline, Sessions, Sum

@@ -11,7 +11,7 @@ from tailrace.lake.change.migration import evolve
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.settings import Settings
 from tailrace.verify.stage_replay import replay
-from tests.support.several import PATIENT, Logs, random_epochs
+from tests.support.lakes.several_logs import PATIENT, Logs, random_epochs
 
 
 def test_a_ledger_from_before_panes_said_which_they_are_gets_the_column_and_replays(settings: Settings) -> None:

@@ -50,7 +50,7 @@ from tailrace.verify.computation_audit import audit_computation
 from tailrace.verify.pipeline_audit import audit
 from tailrace.verify.tampering.audit_result import Audit
 from tests.support.depth import DEPTH
-from tests.support.several import CLICKS, VIEWS, Logs, Part, click, reached, view
+from tests.support.lakes.several_logs import CLICKS, VIEWS, Logs, Part, click, reached, view
 
 SEEN = Pipeline(
     name="seen", log=VIEWS, key="ad", what={"n": Count()}, where=Fixed(minutes(1)), how=RETRACTING,

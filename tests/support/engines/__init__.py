@@ -1,0 +1,1 @@
+"""Runs of definitions on an engine, epoch by epoch."""

@@ -1,0 +1,1 @@
+"""Streams that die, race and meet faults, in processes and in memory."""

@@ -1,0 +1,1 @@
+"""Lakes of a test's own with logs and ledgers, and files that land for them."""

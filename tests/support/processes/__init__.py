@@ -1,0 +1,1 @@
+"""The command and its server in processes of their own."""
