@@ -13,7 +13,6 @@ KINDS = {"Pipeline", "Computation", "Map", "Join", "Ranged", "Windowless"}
 ASKING = {"isinstance", "issubclass"}
 
 STILL_ASKING = {
-    "airflow/factory.py",
     "airflow/ranges.py",
     "airflow/repair.py",
     "cli/commands/look/late.py",
@@ -33,7 +32,6 @@ STILL_ASKING = {
     "observe/serving/reading/stage_overview.py",
     "observe/serving/reading/stage_rows.py",
     "observe/telemetry/metrics.py",
-    "runners/in_process.py",
     "verify/pipeline_audit.py",
     "verify/recorded_epochs.py",
     "verify/tampering/table_checks.py",

@@ -18,7 +18,7 @@ from tailrace.airflow.repair import APPROVE, PROPOSE, REPAIR, TABLE, ProposeOper
 from tailrace.airflow.stream_tasks import STREAM, WATERMARK, StreamOperator, WatermarkOperator
 from tailrace.airflow.stream_tasks import form as stream_form
 from tailrace.airflow.timetable import ByHand
-from tailrace.model.definition.chain import Ranged, Windowless
+from tailrace.model.definition.chain import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
 from tailrace.plan.loader import load, load_any, load_ranged
@@ -255,7 +255,7 @@ ranges are backfilled as they were proposed.
 
 
 def _doc(pipeline: Ranged) -> str:
-    if isinstance(pipeline, Windowless):
+    if not pipeline.windowed:
         return _MAP.format(name=pipeline.name, log=log_names(pipeline.log.parts))
     return f"""
 ### Backfill {pipeline.name}

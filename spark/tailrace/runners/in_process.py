@@ -54,7 +54,7 @@ def backfilled(
     `begun` is called with the session before anything is computed. Without `spark` it raises `RoomError` where DuckDB
     runs out of room.
     """
-    ranged = tuple(one for one in chain(definition) if isinstance(one, Ranged))
+    ranged = tuple(one for one in chain(definition) if one.recomputable)
     with observing(Subject("backfill", settings, ranged), tell) as observed:
         from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
