@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.pipeline_status import log_status
+from tailrace.lake.read.status import log_status
 from tailrace.model.base.time import hours
 from tailrace.plan.loader import load as definition
 from tailrace.settings import Settings

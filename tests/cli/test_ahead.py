@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.health import unwell
+from tailrace.lake.read.stage_progress import StageProgress
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import duration, hours, instant
-from tailrace.observe.serving.reading.stage_overview import StageState
 from tailrace.settings import PREFIX, Settings
 from tests.support.lakes.small_lake import HOURLY, make
 
@@ -40,5 +40,5 @@ def test_a_watermark_ahead_of_the_clock_is_told_of(settings: Settings, monkeypat
 
 
 @pytest.mark.parametrize(("watermark", "over"), [(FAR, FAR - NOW), (NOW, 0), (NOW + duration(hours(24)), 0)])
-def test_the_page_has_how_far_a_watermark_is_ahead(watermark: int, over: int) -> None:
-    assert StageState("hourly", "pipeline", watermark=watermark, processing_time=NOW).ahead == over
+def test_a_stage_has_how_far_its_watermark_is_ahead(watermark: int, over: int) -> None:
+    assert StageProgress(name="hourly", watermark=watermark, processing_time=NOW).ahead == over

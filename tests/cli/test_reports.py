@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from tailrace.cli.main import app
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.pipeline_status import status
+from tailrace.lake.read.status import status
 from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.settings import Settings
 from tests.support.lakes import small_lake
@@ -114,10 +114,10 @@ def test_status_is_the_same_in_json(made: Lake, definition: str) -> None:
 
 def test_an_open_window_is_one_that_a_record_can_still_reach(made: Lake) -> None:
     # Oslo 10 and 11, Rome 11 once; Oslo 9 has closed (its end plus two hours is behind the watermark), Rome 12 is gone.
-    found = status(made, small_lake.HOURLY).pipeline
+    found = status(made, small_lake.HOURLY).own
     assert found is not None
-    assert found.open is not None
-    assert found.open.count == 3
+    assert found.windows is not None
+    assert found.windows.count == 3
 
 
 def test_status_without_a_definition_lists_the_lake(made: Lake) -> None:

@@ -14,7 +14,7 @@ from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.restoration import restore
-from tailrace.lake.read.computation_status import computation_status
+from tailrace.lake.read.status import status
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
@@ -88,11 +88,12 @@ def test_X2_a_loop_comes_to_rest_whatever_dies_and_whatever_is_restored(
     cut, flying = lake.head("groups__ledger").number("epoch"), in_flight(plain, 1)
     assert cut == 1
     assert flying, "it died while records were in flight"
-    status = computation_status(lake, GROUPS)
-    assert status is not None
-    assert status.in_flight == len(flying)
+    own = status(lake, GROUPS).own
+    assert own is not None
+    assert own.keys is not None
+    assert own.keys.in_flight == len(flying)
     # Those who read what it produces wait for what is in flight.
-    assert status.onward <= status.watermark
+    assert own.onward <= own.watermark
     clean(plain, lake)
     reports = run(plain, on(lake, "spark"), folder)
     assert {report.folded["groups"].engine for report in reports} == {"spark"}, "what DuckDB left is in flight there"

@@ -18,7 +18,7 @@ from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Su
 from tailrace.ingest.landing import Landed, Landing
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.pipeline_status import log_status
+from tailrace.lake.read.status import log_status
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream

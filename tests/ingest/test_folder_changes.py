@@ -18,7 +18,7 @@ from tailrace.ingest.folders.folder_changes import changes, listed
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import FolderLooked, Notice
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.pipeline_status import log_status
+from tailrace.lake.read.status import log_status
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tests.ingest.test_unreadable_files import HOURLY

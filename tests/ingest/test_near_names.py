@@ -24,7 +24,7 @@ from tailrace.ingest.near_names import NearNames, near_names
 from tailrace.ingest.sources import Files, Format, Kafka
 from tailrace.lake.catalog.events import NearName, Notice
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.pipeline_status import log_status
+from tailrace.lake.read.status import log_status
 from tailrace.model.logs.changes import Changes
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream

@@ -24,7 +24,7 @@ from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
-from tailrace.lake.read.pipeline_status import pipeline_status
+from tailrace.lake.read.status import status
 from tailrace.model.base.time import instant
 from tailrace.model.logs.watermark_strategies import Injected
 from tailrace.observe.telemetry.observation import observing
@@ -88,21 +88,21 @@ def same_as_the_tables(found: Scraped, spark: SparkSession, lake: Lake) -> None:
     assert found.value("retractions_total", **OWN) == taken
     late = rows(spark, "SELECT reason, COUNT(*) FROM counted__ledger WHERE kind = 'late' GROUP BY 1")
     assert found.value("late_records_total", reason="expired", **OWN) == late[("expired",)]
-    status = pipeline_status(lake, "counted", COUNTED)
-    assert status.open is not None
-    assert found.value("open_windows", **OWN) == status.open.count
-    assert found.value("last_epoch", **OWN) == status.epoch
-    assert found.value("answers_epochs_behind", **OWN) == status.epoch - status.answers_epoch
-    assert found.value("watermark_timestamp_seconds", **OWN) == status.watermark / 1e6
-    assert status.processing_time is not None
-    assert found.value("watermark_lag_seconds", **OWN) == (status.processing_time - status.watermark) / 1e6
+    own = status(lake, COUNTED).own
+    assert own is not None
+    assert own.windows is not None
+    assert found.value("open_windows", **OWN) == own.windows.count
+    assert found.value("last_epoch", **OWN) == own.epoch
+    assert found.value("answers_epochs_behind", **OWN) == own.epoch - own.answers_epoch
+    assert found.value("watermark_timestamp_seconds", **OWN) == own.watermark / 1e6
+    assert found.value("watermark_lag_seconds", **OWN) == (own.lag or 0) / 1e6
     progress = progress_of(lake, "drops")
     assert progress is not None
     for name, partition in progress.partitions.items():
-        own = {"log": "drops", "partition": name}
-        assert found.value("partition_lag_seconds", **own) == (progress.now - partition.watermark) / 1e6
-        assert found.value("partition_holds_watermark", **own) == (name in progress.behind)
-        assert found.value("partition_idle", **own) == progress.is_idle(name)
+        of = {"log": "drops", "partition": name}
+        assert found.value("partition_lag_seconds", **of) == (progress.now - partition.watermark) / 1e6
+        assert found.value("partition_holds_watermark", **of) == (name in progress.behind)
+        assert found.value("partition_idle", **of) == progress.is_idle(name)
 
 
 def test_what_is_scraped_of_a_stream_is_what_its_tables_hold(

@@ -21,7 +21,7 @@ from tailrace.fold.fold import EpochResult
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.ingest.landing import Landed
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.pipeline_status import status
+from tailrace.lake.read.status import status
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.definition.pipeline import UNANSWERED
@@ -91,9 +91,10 @@ def test_X7_results_that_left_their_type_are_counted_and_shown_with_why(
 ) -> None:
     made, said = lake
     assert [one.unanswered for one in said] == [0, 1, 1]
-    own = status(made, TOTALS).pipeline
+    own = status(made, TOTALS).own
     assert own is not None
-    assert (own.unanswered, own.unanswered_why) == (1, WHY)
+    assert own.answers is not None
+    assert (own.answers.unanswered, own.answers.unanswered_why) == (1, WHY)
     assert f"unanswered    1  {WHY}" in run("status", DEFINITION).splitlines()
     data = json.loads(run("status", DEFINITION, "--json"))
     assert (data["unanswered"], data["unanswered_why"]) == (1, WHY)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tailrace import RETRACTING, Col, Count, Derive, Fixed, Log, Map, Max, OwnWindows, Pipeline, Sum, hours
 from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.pipeline_status import pipeline_status
+from tailrace.lake.read.status import overview
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
@@ -87,8 +87,9 @@ def test_X7_what_a_definition_cannot_take_is_rejected_by_it_alone_and_everything
     landed(folder)
     lake = on(Lake(settings), engine)
     run(plain, lake, folder, SQUARES, ROWS, OPEN)
+    states = {one.name: one for one in overview(lake)[1]}
     for one, why in WHY.items():
-        state = pipeline_status(lake, one)
+        state = states[one]
         assert (state.rejected, dict(state.reasons)) == (1, {why: 1}), one
     rows = lake.table("costs__ledger").scan("kind = 'pane'").to_arrow().to_pylist()
     assert {row["shop"]: (row["records"], row["most"]) for row in rows} == {"a": (3, 42), "": (1, 1), "b": (1, ROOT)}

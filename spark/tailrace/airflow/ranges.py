@@ -39,7 +39,7 @@ class Extent:
         """Read the extent from the tables' metadata. Raises `LakeError` where there are no tables yet."""
         from tailrace.lake.catalog.lake import head_of
         from tailrace.lake.read.current_answers import held_by
-        from tailrace.lake.read.pipeline_status import latest_in
+        from tailrace.lake.read.status import latest_in
 
         ledger = lake.table(ledger_name(pipeline.name))
         watermark = head_of(ledger).number("watermark", BEGINNING)

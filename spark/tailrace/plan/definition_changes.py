@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, TimestamptzType
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.change.generations import MEANING, generation_of, left, refused
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.pipeline_status import log_status
+from tailrace.lake.read.status import log_status
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.table_names import LEDGER, ledger_name
 from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import progress_of
-from tailrace.lake.schema.table_names import ledger_name
+from tailrace.lake.read.stage_progress import StageProgress, stage_progress
 from tailrace.model.base.clock import ahead
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Definition, chain
@@ -15,28 +13,10 @@ from tailrace.model.definition.source_text import length
 MINUTE = 60_000_000
 
 
-@dataclass(frozen=True)
-class Health:
-    """The progress of a stage: the epoch and the watermark of its ledger, and the epoch that its answers stand for.
-
-    Instants are in microseconds; epochs are -1 before the first, and `answers` is -1 without a table of answers, too.
-    """
-
-    name: str
-    epoch: int
-    watermark: int
-    answers: int
-
-
-def health(lake: Lake, definition: Definition) -> list[Health]:
+def health(lake: Lake, definition: Definition) -> list[StageProgress]:
     """Read the progress of each stage of a definition, in order; stages that no stream has begun are left out."""
-    found = []
-    for stage in chain(definition):
-        if lake.has(ledger_name(stage.name)):
-            head = lake.head(ledger_name(stage.name))
-            answers = lake.head(stage.name).number("epoch") if lake.has(stage.name) else -1
-            found.append(Health(stage.name, head.number("epoch"), head.number("watermark", BEGINNING), answers))
-    return found
+    found = (stage_progress(lake, stage.name) for stage in chain(definition))
+    return [one for one in found if one is not None]
 
 
 def answers(lake: Lake, definition: Definition) -> dict[str, str | None]:

@@ -34,6 +34,15 @@ class Clock:
         return self
 
 
+def behind(watermark: int, now: int | None) -> int | None:
+    """Return by how many microseconds a watermark is behind the clock; None without a clock, and at an end of time.
+
+    >>> behind(2, 7), behind(7, 2), behind(END_OF_TIME, 7)
+    (5, -5, None)
+    """
+    return now - watermark if now is not None and BEGINNING < watermark < END_OF_TIME else None
+
+
 AHEAD = duration(days(1))
 """The maximum lead of a watermark over the clock without a warning: some logs are about events yet to happen."""
 

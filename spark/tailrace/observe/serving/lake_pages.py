@@ -29,7 +29,7 @@ from tailrace.observe.serving.reading.event_time import TimeRange, address_text,
 from tailrace.observe.serving.reading.lake_reader import Reader
 from tailrace.observe.serving.reading.record_search import MOST_LETTERS, search
 from tailrace.observe.serving.reading.run_changes import run_changes
-from tailrace.observe.serving.reading.stage_overview import LastStates, kind_of, late_state, runs_of
+from tailrace.observe.serving.reading.stage_overview import LastStates, late_state, runs_of
 from tailrace.observe.serving.reading.stage_rows import ALL, NoTablesError, StageRows, late_rows
 from tailrace.observe.serving.reading.window_story import MOST_RECORDS, WindowStory, window_story
 
@@ -99,7 +99,7 @@ class LakePages:
     states: LastStates
 
     def _page(self, template: str, title: str, **values: Any) -> Response:
-        stages = [(name, kind_of(stage)) for name, stage in self.served.stages.items()]
+        stages = [(name, stage.kind_name) for name, stage in self.served.stages.items()]
         text = self.templates.get_template(template).render(title=title, stages=stages, stage=None, **values)
         return HTMLResponse(text)
 
@@ -112,9 +112,9 @@ class LakePages:
             del tabs["late"]
         text = self.templates.get_template(template).render(
             title=stage.name,
-            stages=[(name, kind_of(one)) for name, one in self.served.stages.items()],
+            stages=[(name, one.kind_name) for name, one in self.served.stages.items()],
             stage=stage.name,
-            kind=kind_of(stage),
+            kind=stage.kind_name,
             tabs=tabs,
             tab=tab,
             **values,

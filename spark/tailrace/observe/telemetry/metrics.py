@@ -18,9 +18,10 @@ from tailrace.fold.fold import EpochResult
 from tailrace.lake.catalog.events import UNREAD, FolderLooked, Followed, NearName, Noted, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.stage_progress import StageProgress, stage_progress
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
-from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.base.clock import behind
+from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.progress import Progress
 from tailrace.observe.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
 from tailrace.stream.epoch_report import EpochReport
@@ -208,10 +209,11 @@ class Metrics:
             for counter in ("retractions", "unanswered", "step_rejected_records"):
                 self._add(f"tailrace_{counter}_total", 0, log, name)
             tables[ledger] = "stream"
-            self._ledgers[name] = lake.head(ledger).number("epoch") if lake.has(ledger) else -1
+            progress = stage_progress(lake, name) or StageProgress(name=name)
+            self._ledgers[name] = progress.epoch
             if name in answered:
                 tables[name] = "follow"
-                self._answers[name] = lake.head(name).number("epoch") if lake.has(name) else -1
+                self._answers[name] = progress.answers_epoch
             self._behind(name)
         for table, writer in tables.items():
             for counter in ("commits", "conflicts"):
@@ -253,14 +255,14 @@ class Metrics:
             self._set("tailrace_open_windows", folded.open, log, name)
         if clock.watermark > BEGINNING:
             self._set("tailrace_watermark_timestamp_seconds", clock.watermark / 1e6, log, name)
-            self._set("tailrace_watermark_lag_seconds", _lag(clock.processing_time, clock.watermark), log, name)
+            self._set("tailrace_watermark_lag_seconds", _lag(clock.watermark, clock.processing_time), log, name)
 
     def _partitions(self, progress: Progress) -> None:
         held = set(progress.behind)
         for name, partition in progress.partitions.items():
             labels = (self.log, name or WHOLE)
             if partition.watermark > BEGINNING:
-                self._set("tailrace_partition_lag_seconds", _lag(progress.now, partition.watermark), *labels)
+                self._set("tailrace_partition_lag_seconds", _lag(partition.watermark, progress.now), *labels)
             self._set("tailrace_partition_silent_seconds", (progress.now - partition.active) / 1e6, *labels)
             self._set("tailrace_partition_idle", progress.is_idle(name), *labels)
             self._set("tailrace_partition_holds_watermark", name in held, *labels)
@@ -292,7 +294,7 @@ class Metrics:
     def _backfills(self) -> None:
         """Count how all backfills ended, from the tables of runs: a process sees only its own runs."""
         lake = Lake(self.subject.settings)
-        for stage in (one for one in self.subject.stages if isinstance(one, Ranged)):
+        for stage in (one for one in self.subject.stages if one.recomputable):
             runs = Runs(lake, stage)
             all_ = [run for run in runs.all() if run.kind == "backfill"] if lake.has(runs.table) else []
             for status in ENDS:
@@ -309,6 +311,6 @@ class Metrics:
         self._made[name].labels(*labels).set(value)
 
 
-def _lag(now: int, watermark: int) -> float:
+def _lag(watermark: int, now: int) -> float:
     """Return the seconds by which the watermark is behind; 0 for input that is complete."""
-    return 0.0 if watermark >= END_OF_TIME else (now - watermark) / 1e6
+    return (behind(watermark, now) or 0) / 1e6

@@ -1,4 +1,4 @@
-"""`tailrace status`: how far a pipeline is, what it holds and which runs computed what."""
+"""`tailrace status`: how far a definition is, what it keeps and which runs computed what."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.lake.catalog.events import unread_files
-from tailrace.model.base.clock import ahead
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.definition.chain import Ranged, Windowless
-from tailrace.model.definition.computation import Computation
+from tailrace.model.base.clock import behind
+from tailrace.model.base.time import BEGINNING, instant, text
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import log_names
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.catalog.run import Run
-    from tailrace.lake.read.pipeline_status import LogStatus, PipelineStatus
+    from tailrace.lake.read.status import KeptKeys, LogStatus, Status
     from tailrace.model.step.progress import Progress
 
 HOLDING = 3
@@ -39,7 +38,7 @@ RUNS = 10
 def status(
     definition: Annotated[
         str | None,
-        typer.Argument(metavar="DEFINITION", help="A Python file with a Pipeline; without one, all of the lake."),
+        typer.Argument(metavar="DEFINITION", help="A Python file with a definition; without one, all of the lake."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -49,101 +48,50 @@ def status(
     the lake. Reads the tables, without Spark.
     """
     output, settings = Output(json), Settings()
-    pipeline = load_any(definition) if definition is not None else None
+    loaded = load_any(definition) if definition is not None else None
     looking()
-    if isinstance(pipeline, Computation):
-        _computation(output, settings, pipeline, str(definition))
-        return
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.corrections.stages_behind import stages_behind
-    from tailrace.lake.read.pipeline_status import overview
-    from tailrace.lake.read.pipeline_status import status as report
+    from tailrace.lake.read import status as read
 
     lake = Lake(settings)
-    if pipeline is None:
-        logs, pipelines = overview(lake)
+    if loaded is None:
+        logs, ledgers = read.overview(lake)
         if json:
-            output.data({"logs": [_log_data(log) for log in logs], "pipelines": [_data(one) for one in pipelines]})
+            output.data({"logs": [_log_data(log) for log in logs], "pipelines": [_data(one) for one in ledgers]})
         else:
-            output.text(*_overview(settings, logs, pipelines))
+            output.text(*_overview(settings, logs, ledgers))
         return
-    state = report(lake, pipeline)
-    behind = [] if state.pipeline is None else stages_behind(lake, pipeline)
+    state = read.status(lake, loaded)
+    lacking = [] if state.own is None else stages_behind(lake, loaded)
     if json:
-        own = _data(state.pipeline, state.logs, pipeline) if state.pipeline else {"pipeline": pipeline.name}
+        own = {} if state.own is None else _data(state.own) | _data_of(loaded, state.own, state.logs)
+        named = {"pipeline": loaded.name, loaded.kind_name: loaded.name}
         of_logs = [_log_data(log) for log in state.logs]
-        lacks = {"behind": list(behind_data(str(definition), behind))}
-        output.data({**own, "started": state.pipeline is not None, "logs": of_logs, **lacks})
+        lacks = {"behind": list(behind_data(str(definition), lacking))}
+        output.data({**own, **named, "started": state.own is not None, "logs": of_logs, **lacks})
         return
-    output.text(
-        Text.assemble(
-            (pipeline.name, "bold"), (f"  log {log_names(pipeline.sources)}  lake {settings.warehouse}", "dim")
-        )
-    )
-    if state.pipeline is None or not state.logs:
+    where = f"  log {log_names(loaded.sources)}  lake {settings.warehouse}"
+    output.text(Text.assemble((loaded.name, "bold"), (where, "dim")))
+    if state.own is None or not state.logs:
         output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
         return
-    output.text(facts(_facts(pipeline, state.pipeline, state.logs)))
-    if state.pipeline.runs:
-        output.text("", *_runs(state.pipeline.runs))
-    tell_behind(output, str(definition), behind)
+    output.text(facts(_facts(loaded, state.own, state.logs)))
+    if state.own.runs:
+        output.text("", *_runs(state.own.runs))
+    tell_behind(output, str(definition), lacking)
 
 
-def _computation(output: Output, settings: Settings, computation: Computation, definition: str) -> None:
-    from dataclasses import asdict
-
-    from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.corrections.stages_behind import stages_behind
-    from tailrace.lake.read.computation_status import computation_status
-
-    lake = Lake(settings)
-    state = computation_status(lake, computation)
-    behind = [] if state is None else stages_behind(lake, computation)
-    if output.json:
-        own = {"computation": computation.name} if state is None else asdict(state)
-        instants = ("watermark", "onward", "processing_time", "next")
-        times = {} if state is None else {name: _text(getattr(state, name)) for name in instants}
-        logs = [] if state is None else [_log_data(log) for log in state.logs]
-        lacks = {"behind": list(behind_data(definition, behind))}
-        output.data({**own, **times, "started": state is not None, "logs": logs, **lacks})
-        return
-    where = f"  log {log_names(computation.sources)}  lake {settings.warehouse}"
-    output.text(Text.assemble((computation.name, "bold"), (where, "dim")))
-    if state is None or not state.logs:
-        output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
-        return
-    rows: list[tuple[str, Text | str]] = []
-    if not state.same_definition:
-        warning = "the ledger has what a definition with another meaning made: it needs another name"
-        rows.append(("definition", Text(warning, style="bold red")))
-    productions = f"{state.productions:,}" if computation.productions == "strong" else "not kept"
-    rows += [
-        ("watermark", _dimmed(time_text(state.watermark), f"for those who read it {time_text(state.onward)}")),
-        ("last epoch", f"log {_epoch(min(log.epoch for log in state.logs))}, ledger {_epoch(state.epoch)}"),
-        *_logs(state.logs),
-        ("keys", f"{state.keys:,}"),
-        ("timers", _dimmed(f"{state.timers:,}", f"the next in event time at {time_text(state.next)}")),
-        ("productions", productions),
-        *([] if computation.once is None else [("another's", f"{state.claimed:,}")]),
-        *([] if state.in_flight is None else [("in flight", f"{counted(state.in_flight, 'record')} on the loop")]),
-        ("late records", f"{state.late:,}"),
-        ("rejected", f"{state.rejected:,}"),
-        *([] if state.engine is None else [("engine", _dimmed(*_engine(state.engine)))]),
-        ("fingerprint", computation.fingerprint),
-    ]
-    output.text(facts(rows))
-    tell_behind(output, definition, behind)
-
-
-def _facts(pipeline: Ranged, own: PipelineStatus, logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
+def _facts(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
     if not own.same_definition:
         warning = "the tables hold the results of a definition with another meaning: it needs another name"
         yield "definition", Text(warning, style="bold red")
-    over = ahead(own.watermark, own.processing_time)
-    lags = [
-        f"{span(lag / 1e6)} behind {what}" for what, lag in _lags(own, logs).items() if lag is not None and not over
-    ]
-    yield "watermark", _dimmed(time_text(own.watermark), ", ".join(lags))
+    over, latest = own.ahead, _latest(logs)
+    lags = {"processing time": own.lag, "its latest event": behind(own.watermark, latest)}
+    said = [f"{span(lag / 1e6)} behind {what}" for what, lag in lags.items() if lag is not None and not over]
+    if own.onward not in (BEGINNING, own.watermark):
+        said.append(f"for those who read it {time_text(own.onward)}")
+    yield "watermark", _dimmed(time_text(own.watermark), ", ".join(said))
     if over:
         warning = (
             f"the watermark is {span(over / 1e6)} ahead of the last epoch's clock: what is before it comes too late"
@@ -154,55 +102,59 @@ def _facts(pipeline: Ranged, own: PipelineStatus, logs: Sequence[LogStatus]) -> 
             yield "held back by", _holding(log.progress)
     epochs = f"log {_epoch(min(log.epoch for log in logs))}, ledger {_epoch(own.epoch)}"
     epochs += "" if own.answers is None else f", answers {_epoch(own.answers_epoch)}"
-    yield (
-        "last epoch",
-        _dimmed(
-            epochs,
-            f"committed {_second(own.committed)}, {_ago(own.committed)}",
-        ),
-    )
+    yield "last epoch", _dimmed(epochs, f"committed {_second(own.committed)}, {_ago(own.committed)}")
     yield from _logs(logs)
-    if own.open is not None:
-        ends = f"ending {time_text(own.open.oldest)} to {time_text(own.open.newest)}" if own.open.count else ""
-        yield "open windows", _dimmed(f"{own.open.count:,}", ends)
-    if isinstance(pipeline, Windowless):
-        yield "rows", _dimmed(f"{own.productions:,}", "retractions included")
-    else:
-        yield "answers", _answers(own)
-        if own.unanswered:
-            yield "unanswered", _dimmed(f"{own.unanswered:,}", own.unanswered_why or "")
+    if own.windows is not None:
+        ends = f"ending {time_text(own.windows.oldest)} to {time_text(own.windows.newest)}"
+        yield "open windows", _dimmed(f"{own.windows.count:,}", ends if own.windows.count else "")
+    if own.keys is not None:
+        yield from _keys(own, own.keys)
+    elif definition.windowed:
+        yield from _answers(own)
         yield "panes", _dimmed(f"{own.panes:,}", "retractions included")
         yield "late records", f"{own.late:,}"
+    else:
+        yield "rows", _dimmed(f"{own.productions:,}", "retractions included")
     if own.rejected:
         yield "rejected", _dimmed(f"{own.rejected:,}", _reasons(own))
     yield "generation", _dimmed(f"{own.generation}", f"the stream's lease has token {own.token}")
     if own.engine is not None:
-        yield "engine", _dimmed(*_engine(own.engine))
-    yield "fingerprint", pipeline.fingerprint
+        yield "engine", _dimmed(*own.engine_named)
+    yield "fingerprint", definition.fingerprint
 
 
-def _reasons(own: PipelineStatus) -> str:
+def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
+    """Yield what is kept of keys, and what came of them."""
+    yield "keys", f"{keys.count:,}"
+    yield "timers", _dimmed(f"{keys.timers:,}", f"the next in event time at {time_text(keys.next)}")
+    yield "productions", f"{own.productions:,}" if keys.strong else "not kept"
+    if own.claimed:
+        yield "another's", f"{own.claimed:,}"
+    if keys.in_flight is not None:
+        yield "in flight", f"{counted(keys.in_flight, 'record')} on the loop"
+    yield "late records", f"{own.late:,}"
+
+
+def _reasons(own: Status) -> str:
     """Write why the definition rejected records, with how many there are where reasons differ."""
     if len(own.reasons) == 1:
         return next(iter(own.reasons))
     return "; ".join(f"{number:,} times {reason}" for reason, number in own.reasons.items())
 
 
-def _answers(own: PipelineStatus) -> Text:
-    """Write how many answers there are, and how far they are behind the ledger."""
-    if own.answers is None:
-        return _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
-    behind = own.epoch - own.answers_epoch
-    follow = f"{counted(behind, 'epoch')} behind the ledger" if behind else "up with the ledger"
-    if own.rewritten:
-        follow += f"; the last change of them wrote {own.rewritten:,} anew"
-    return _dimmed(f"{own.answers:,}", follow)
-
-
-def _engine(recorded: str) -> tuple[str, str]:
-    """Split what is said of an engine into its name, and why it was taken."""
-    name, _, why = recorded.partition(": ")
-    return name, why
+def _answers(own: Status) -> Iterator[tuple[str, Text | str]]:
+    """Yield how many answers there are, how far they are behind the ledger, and how many have a result that is null."""
+    answers = own.answers
+    if answers is None:
+        yield "answers", _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
+        return
+    over = own.answers_behind
+    follow = f"{counted(over, 'epoch')} behind the ledger" if over else "up with the ledger"
+    if answers.rewritten:
+        follow += f"; the last change of them wrote {answers.rewritten:,} anew"
+    yield "answers", _dimmed(f"{answers.count:,}", follow)
+    if answers.unanswered:
+        yield "unanswered", _dimmed(f"{answers.unanswered:,}", answers.unanswered_why or "")
 
 
 def _holding(progress: Progress) -> Text:
@@ -223,7 +175,7 @@ def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
         ended = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count is not None)
         head = f"{run.generation:>3}  {run.run}  {run.kind:<8}  "
         yield Text.assemble(head, (f"{run.status:<9}", style), f"  {ended}" if ended else "")
-        by = f"by {_engine(run.engine)[0]}" if run.engine else None
+        by = f"by {run.engine.partition(': ')[0]}" if run.engine else None
         more = ", ".join(filter(None, (by, run.reason)))
         yield Text.assemble(f"     {bounds(Window(run.first, run.last))}", (f"  {more}" if more else "", "dim"))
     if len(runs) > RUNS:
@@ -256,7 +208,7 @@ def _near_names(log: LogStatus) -> Iterator[tuple[str, Text | str]]:
         yield "dropped", Text(said, style="bold red")
 
 
-def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[PipelineStatus]) -> Iterator[Any]:
+def _overview(settings: Settings, logs: list[LogStatus], ledgers: list[Status]) -> Iterator[Any]:
     yield Text(f"lake {settings.warehouse}  namespace {settings.namespace}", style="dim")
     if not logs:
         yield "nothing in it yet: tailrace stream DEFINITION --from DIR"
@@ -280,10 +232,10 @@ def _overview(settings: Settings, logs: list[LogStatus], pipelines: list[Pipelin
         )
     numbers = ("last epoch", "answers at", "answers", "panes", "late", "gen")
     of_pipelines = table("pipeline", "watermark", *numbers, right=numbers, whole=("pipeline", "watermark"))
-    for one in pipelines:
+    for one in ledgers:
         counts = (f"{number:,}" for number in (one.panes, one.late, one.generation))
-        answers = ("-", "-") if one.answers is None else (_epoch(one.answers_epoch), f"{one.answers:,}")
-        of_pipelines.add_row(one.pipeline, time_text(one.watermark), _epoch(one.epoch), *answers, *counts)
+        answers = ("-", "-") if one.answers is None else (_epoch(one.answers_epoch), f"{one.answers.count:,}")
+        of_pipelines.add_row(one.name, time_text(one.watermark), _epoch(one.epoch), *answers, *counts)
     yield of_logs
     yield ""
     yield of_pipelines
@@ -303,16 +255,6 @@ def _second(micros: int | None) -> str:
 
 def _ago(micros: int | None) -> str:
     return "never" if micros is None else f"{span(max(0.0, time.time() - micros / 1e6))} ago"
-
-
-def _lags(own: PipelineStatus, logs: Sequence[LogStatus]) -> dict[str, int | None]:
-    """Return how far the watermark is behind processing time and the latest event, in microseconds."""
-    if not BEGINNING < own.watermark < END_OF_TIME:
-        return {}
-    return {
-        "processing time": None if own.processing_time is None else own.processing_time - own.watermark,
-        "its latest event": None if (latest := _latest(logs)) is None else latest - own.watermark,
-    }
 
 
 def _latest(logs: Sequence[LogStatus]) -> int | None:
@@ -336,48 +278,51 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
     }
 
 
-def _data(own: PipelineStatus, logs: Sequence[LogStatus] = (), pipeline: Ranged | None = None) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "pipeline": own.pipeline,
+def _data(own: Status) -> dict[str, Any]:
+    """Return what tables tell of a definition without it."""
+    answers = own.answers
+    return {
+        "pipeline": own.name,
         "watermark": text(own.watermark),
+        "onward": text(own.onward),
         "processing_time": _text(own.processing_time),
         "epoch": own.epoch,
         "answers_epoch": own.answers_epoch,
-        "rewritten": own.rewritten,
+        "rewritten": 0 if answers is None else answers.rewritten,
         "generation": own.generation,
         "token": own.token,
         "engine": own.engine,
         "committed": _text(own.committed),
-        "answers": own.answers,
-        "unanswered": own.unanswered,
-        "unanswered_why": own.unanswered_why,
+        "answers": None if answers is None else answers.count,
+        "unanswered": 0 if answers is None else answers.unanswered,
+        "unanswered_why": None if answers is None else answers.unanswered_why,
         "panes": own.panes,
         "late": own.late,
         "rejected": own.rejected,
         "reasons": dict(own.reasons),
         "productions": own.productions,
+        "claimed": own.claimed,
     }
-    if pipeline is None or not logs:
-        return data
-    lags = _lags(own, logs)
-    seconds = {name: None if lag is None else lag / 1e6 for name, lag in lags.items()}
-    return data | {
-        "fingerprint": pipeline.fingerprint,
+
+
+def _data_of(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> dict[str, Any]:
+    """Return what is known of a status with its definition."""
+    lags = {"behind_processing_time": own.lag, "behind_latest_event": behind(own.watermark, _latest(logs))}
+    windows, keys = own.windows, own.keys
+    found: dict[str, Any] = {
+        "fingerprint": definition.fingerprint,
         "same_definition": own.same_definition,
-        "lag_seconds": {
-            "behind_processing_time": seconds.get("processing time"),
-            "behind_latest_event": seconds.get("its latest event"),
-        },
-        "ahead_seconds": ahead(own.watermark, own.processing_time) / 1e6,
-        "open_windows": None
-        if own.open is None
-        else {
-            "count": own.open.count,
-            "oldest_end": _text(own.open.oldest),
-            "newest_end": _text(own.open.newest),
-        },
+        "lag_seconds": {name: None if lag is None else lag / 1e6 for name, lag in lags.items()},
+        "ahead_seconds": own.ahead / 1e6,
+        "open_windows": None,
         "runs": [_run_data(run) for run in own.runs],
     }
+    if windows is not None:
+        ends = {"oldest_end": _text(windows.oldest), "newest_end": _text(windows.newest)}
+        found["open_windows"] = {"count": windows.count, **ends}
+    if keys is not None:
+        found |= {"keys": keys.count, "timers": keys.timers, "next": _text(keys.next), "in_flight": keys.in_flight}
+    return found
 
 
 def _run_data(run: Run) -> dict[str, Any]:

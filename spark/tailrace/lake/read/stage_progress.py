@@ -1,0 +1,81 @@
+"""How far a definition is, by the heads of its tables: nothing is scanned, and no engine is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+
+from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.commit.epoch_properties import ENGINE
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.clock import ahead, behind
+from tailrace.model.base.time import BEGINNING
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageProgress:
+    """The last epoch of a definition's ledger, and its clock. Instants are microseconds.
+
+    `epoch` is -1 before the first, and `answers_epoch`, which the answers stand for, also without a table of answers.
+    `onward` is the watermark of those who read the definition. `generation` and `token` are the stream's and its
+    lease's. `engine` names the engine of the epoch and says why it was taken, and `committed` is when the last commit
+    was made.
+    """
+
+    name: str
+    epoch: int = -1
+    answers_epoch: int = -1
+    watermark: int = BEGINNING
+    onward: int = BEGINNING
+    processing_time: int | None = None
+    generation: int = 0
+    token: int = 0
+    engine: str | None = None
+    committed: int | None = None
+
+    @classmethod
+    def of(cls, name: str, ledger: Table, answers: Table | None) -> StageProgress:
+        """Read the progress off a ledger and a table of answers."""
+        head = head_of(ledger)
+        processing_time = head.properties.get("processing_time")
+        return StageProgress(
+            name=name,
+            epoch=head.number("epoch"),
+            answers_epoch=-1 if answers is None else head_of(answers).number("epoch"),
+            watermark=head.number("watermark", BEGINNING),
+            onward=head.number("onward", BEGINNING),
+            processing_time=None if processing_time is None else int(processing_time),
+            generation=head.number("generation", 0),
+            token=head.number("token", 0),
+            engine=head.properties.get(ENGINE),
+            committed=committed_at(ledger),
+        )
+
+    @property
+    def lag(self) -> int | None:
+        """How far the watermark is behind the last epoch's processing time; None where either is at an end of time."""
+        return behind(self.watermark, self.processing_time)
+
+    @property
+    def ahead(self) -> int:
+        """How far the watermark is ahead of the last epoch's processing time; 0 up to a day."""
+        return ahead(self.watermark, self.processing_time)
+
+    @property
+    def engine_named(self) -> tuple[str, str]:
+        """The name of the last epoch's engine, and why it was taken; empty texts before the first epoch."""
+        name, _, why = (self.engine or "").partition(": ")
+        return name, why
+
+
+def stage_progress(lake: Lake, name: str) -> StageProgress | None:
+    """Read the progress of a definition by its name; None where no stream has begun it."""
+    ledger = lake.find(ledger_name(name))
+    return None if ledger is None else StageProgress.of(name, ledger, lake.find(name))
+
+
+def committed_at(table: Table) -> int | None:
+    """Return when a table's last commit was made; None before the first."""
+    snapshot = table.current_snapshot()
+    return None if snapshot is None else snapshot.timestamp_ms * 1000

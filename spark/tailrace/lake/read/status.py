@@ -1,0 +1,380 @@
+"""The status of a definition and of its logs, read from their tables without a JVM.
+
+Counts come from the tables' manifests wherever those have them, so that asking stays cheap as tables grow. Instants are
+microseconds. What a definition keeps between epochs is read by its kind (`kept_state`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, singledispatch
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import TimestamptzType
+
+from tailrace.lake.catalog.lake import Head, Lake, head_of, properties_of
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.commit.epoch_properties import DUPLICATES, FOLDER, NEAR, progress_in
+from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.read.stage_progress import StageProgress, committed_at
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PANE, PARTIAL, PRODUCTION, REJECTED
+from tailrace.lake.schema.filters import equal, every, there
+from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name, runs_name
+from tailrace.model.base.algebra import Scalars
+from tailrace.model.base.time import BEGINNING, instant
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Definition, KindError
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
+from tailrace.model.logs.log import Log
+from tailrace.model.step.progress import Progress
+from tailrace.model.step.transition import Transition
+
+
+@dataclass(frozen=True)
+class LogStatus:
+    """A log: its last epoch (-1 before the first), its records, those rejected, and the latest event time in it.
+
+    `latest` is None for a log with no record, and where the event time's column is not known. `committed` is when the
+    last commit was made. `progress` is that of the source's partitions, None before the first epoch, and `duplicates`
+    the number of records that came again and are not in the log. `unread` has the numbers of files in the landing
+    folder that are not read as they are now, by their kinds, as of the last epoch. `near_names` are the columns that
+    records lack, by the fields of nearly the same names that they have.
+    """
+
+    log: str
+    epoch: int
+    records: int
+    rejected: int
+    latest: int | None
+    committed: int | None
+    progress: Progress | None = None
+    duplicates: int = 0
+    unread: Mapping[str, int] = field(default_factory=dict)
+    near_names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenWindows:
+    """The windows that records may still reach: how many, and the ends of the oldest and the newest."""
+
+    count: int
+    oldest: int | None
+    newest: int | None
+
+
+@dataclass(frozen=True)
+class KeptKeys:
+    """The keys of a computation that are not gone: how many, and their pending timers.
+
+    `next` is when the first timer in event time is due. `in_flight` counts the records that the last epoch fed back,
+    None without a loop. `strong` says whether the ledger keeps what is produced.
+    """
+
+    count: int
+    timers: int
+    next: int | None
+    in_flight: int | None
+    strong: bool
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The table of a pipeline's current answers.
+
+    `unanswered` counts the answers with a result that is null as no value of its type is right, and `unanswered_why`
+    says it of one of them. `rewritten` is the number of answers that their last change wrote anew, with the files that
+    held the changed ones; a stream changes the answers less often where that is dear (`TAILRACE_FRESHNESS`).
+    """
+
+    count: int
+    unanswered: int
+    unanswered_why: str | None
+    rewritten: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status(StageProgress):
+    """A definition as its tables have it: how far it is, the rows of its ledger, and what it keeps.
+
+    `counts` are the ledger's rows by their kinds; those of panes and productions count retractions, too. `reasons` has
+    the most frequent reasons for which records were rejected, each with its number of records. `answers` is None
+    without a table of answers. `kept` are the open windows of a pipeline or the keys of a computation; None of a
+    definition that keeps nothing in its ledger. `same_definition` says whether a definition of this meaning made the
+    ledger; it and `kept` are None, and `runs` empty, where the definition is not at hand.
+    """
+
+    counts: Mapping[str, int]
+    reasons: Mapping[str, int]
+    answers: Answers | None
+    kept: OpenWindows | KeptKeys | None
+    same_definition: bool | None
+    runs: tuple[Run, ...]
+
+    @property
+    def panes(self) -> int:
+        """The panes in the ledger, retractions included."""
+        return self.counts.get(PANE, 0)
+
+    @property
+    def productions(self) -> int:
+        """The rows that a map, a join or a computation gave, retractions included."""
+        return self.counts.get(PRODUCTION, 0)
+
+    @property
+    def late(self) -> int:
+        """The records that came too late, once for each window."""
+        return self.counts.get(LATE, 0)
+
+    @property
+    def rejected(self) -> int:
+        """The records that the definition could not take."""
+        return self.counts.get(REJECTED, 0)
+
+    @property
+    def claimed(self) -> int:
+        """The productions that another had claimed."""
+        return self.counts.get(CLAIMED, 0)
+
+    @property
+    def windows(self) -> OpenWindows | None:
+        """The open windows, of a definition that has windows."""
+        return self.kept if isinstance(self.kept, OpenWindows) else None
+
+    @property
+    def keys(self) -> KeptKeys | None:
+        """The keys that are kept, of a definition that keeps keys."""
+        return self.kept if isinstance(self.kept, KeptKeys) else None
+
+    @property
+    def answers_behind(self) -> int:
+        """By how many epochs the answers are behind the ledger."""
+        return max(0, self.epoch - self.answers_epoch)
+
+
+@dataclass(frozen=True)
+class DefinitionStatus:
+    """The status of a definition, None where no stream has made its tables yet, and of its logs that have tables."""
+
+    logs: tuple[LogStatus, ...]
+    own: Status | None
+
+
+def status(lake: Lake, definition: Definition) -> DefinitionStatus:
+    """Read the status of a definition and of its logs. Raises `LakeError` where the catalog cannot be opened."""
+    ledger, found = lake.find(ledger_name(definition.name)), [(log, lake.find(log.name)) for log in definition.sources]
+    return DefinitionStatus(
+        tuple(_log_status(lake, table, log.name, log) for log, table in found if table is not None),
+        None if ledger is None else _status(lake, ledger, definition.name, definition),
+    )
+
+
+def overview(lake: Lake) -> tuple[list[LogStatus], list[Status]]:
+    """Read the status of every log and ledger of the namespace, as far as tables tell without a definition."""
+    if not lake.exists:
+        return [], []
+    tables = lake.tables
+    logs = [name.removesuffix("__rejected") for name in tables if name.endswith("__rejected")]
+    names = [name.removesuffix(LEDGER) for name in tables if name.endswith(LEDGER)]
+    ledgers = [_status(lake, lake.table(ledger_name(name)), name) for name in names]
+    return [log_status(lake, name) for name in logs], ledgers
+
+
+def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
+    """Read the status of a log. Raises `LakeError` where there is no such log."""
+    return _log_status(lake, lake.table(name), name, log)
+
+
+def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStatus:
+    rejected, head = lake.find(rejected_name(name)), head_of(table)
+    return LogStatus(
+        log=name,
+        epoch=head.number("epoch"),
+        records=_total(table),
+        rejected=0 if rejected is None else _total(rejected),
+        latest=latest_in(table, log.event_time) if log is not None else None,
+        committed=committed_at(table),
+        progress=progress_in(head),
+        duplicates=head.number(DUPLICATES, 0),
+        unread=json.loads(head.properties.get(FOLDER, "{}")),
+        near_names=json.loads(head.properties.get(NEAR, "{}")),
+    )
+
+
+def _status(lake: Lake, table: Table, name: str, definition: Definition | None = None) -> Status:
+    ledger, found = Ledger(table), lake.find(name)
+    answers = None if found is None else Answers(found.scan().count(), *_unanswered(found), _rewritten(found))
+    kept, same, runs = None, None, tuple[Run, ...]()
+    if definition is not None:
+        kept, same = kept_state(definition, ledger), ledger.head.properties.get("fingerprint") == definition.fingerprint
+        runs = tuple(Runs(lake, definition).all()) if lake.has(runs_name(name)) else ()
+    return Status(
+        **vars(StageProgress.of(name, table, found)),
+        counts=ledger.counts,
+        reasons=_reasons(table) if ledger.counts[REJECTED] else {},
+        answers=answers,
+        kept=kept,
+        same_definition=same,
+        runs=runs,
+    )
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A ledger and its files, which are listed once: a stream's table has many manifests."""
+
+    table: Table
+
+    @cached_property
+    def head(self) -> Head:
+        return head_of(self.table)
+
+    @cached_property
+    def files(self) -> list[FileScanTask]:
+        return list(self.table.scan().plan_files())
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """The number of rows of each kind, by the files, which are of one kind each."""
+        counts: Counter[str] = Counter()
+        for task in self.files:
+            counts[self.kind(task)] += task.file.record_count
+        return counts
+
+    def kind(self, task: FileScanTask) -> str:
+        """Return the kind of a file's rows."""
+        fields = [field.name for field in self.table.specs()[task.file.spec_id].fields]
+        return str(task.file.partition[fields.index("kind")])
+
+
+@singledispatch
+def kept_state(definition: Definition, ledger: Ledger) -> OpenWindows | KeptKeys | None:
+    """Read from a ledger what a definition keeps between epochs; None where its kind keeps nothing there."""
+    raise KindError("status", definition)
+
+
+kept_state.register(Map, lambda definition, ledger: None)
+kept_state.register(Join, lambda definition, ledger: None)
+
+
+def _unanswered(answers: Table) -> tuple[int, str | None]:
+    """Count the answers that say why a result of theirs is null, and return what one says.
+
+    Only files that have such an answer are read, as their manifests tell.
+    """
+    if UNANSWERED not in answers.schema().column_names:
+        return 0, None
+    number, why = 0, None
+    for batch in answers.scan(row_filter=there(UNANSWERED), selected_fields=(UNANSWERED,)).to_arrow_batch_reader():
+        number += batch.num_rows
+        if why is None and batch.num_rows:
+            why = batch[UNANSWERED][0].as_py()
+    return number, why
+
+
+def _reasons(ledger: Table) -> dict[str, int]:
+    """Count the most frequent reasons for which a definition rejected records."""
+    rows = ledger.scan(row_filter=equal("kind", REJECTED), selected_fields=("reason",)).to_arrow_batch_reader()
+    counts: Counter[str] = Counter()
+    for batch in rows:
+        counts.update({row["values"]: row["counts"] for row in batch["reason"].value_counts().to_pylist()})
+    return dict(counts.most_common(REASONS))
+
+
+REASONS = 3
+"""The number of reasons that are shown."""
+
+
+@kept_state.register
+def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
+    """Find the open windows by the latest partial of each, less windows that merged away or are out of reach."""
+    watermark = ledger.head.number("watermark", BEGINNING)
+    rules = Transition(pipeline, Scalars())
+    keys, schema = [*pipeline.key, "window_start", "window_end"], ledger.table.schema()
+    if any(name not in schema.column_names for name in keys):  # another definition's ledger
+        return OpenWindows(0, None, None)
+    # Files whose windows all end by this floor are not read; the rule itself is applied to each window below.
+    floor = watermark - pipeline.lateness - pipeline.where.reach
+    ends = schema.find_field("window_end").field_id
+    partials = [task for task in ledger.files if ledger.kind(task) == PARTIAL]
+    reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
+    # Imported here because it imports pandas where that is not kept out.
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    scan = ledger.table.scan(selected_fields=(*keys, "generation", "epoch", "gone"))
+    rows = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(reachable)
+    latest = latest_by(rows, keys)
+    found = [
+        instant(end)
+        for end, gone in zip(latest["window_end"].to_pylist(), latest["gone"].to_pylist(), strict=True)
+        if not gone and not rules.out_of_reach(instant(end), watermark)
+    ]
+    return OpenWindows(len(found), min(found, default=None), max(found, default=None))
+
+
+@kept_state.register
+def _kept_keys(computation: Computation, ledger: Ledger) -> KeptKeys:
+    """Find the keys that are not gone, and their timers, by the latest partial of each."""
+    table, epoch = ledger.table, ledger.head.number("epoch")
+    keys = [one for one in computation.key if one in table.schema().column_names]
+    names = (*keys, "epoch", "gone", "timers")
+    rows = table.scan(row_filter=equal("kind", PARTIAL), selected_fields=names).to_arrow()
+    pending = [row["timers"] for row in latest_by(rows, keys).to_pylist() if not row["gone"]]
+    due = [instant(timer["at"]) for timers in pending for timer in timers if timer["domain"] == "event"]
+    fed_back = every(equal("kind", FEEDBACK), equal("epoch", epoch))
+    in_flight = table.scan(row_filter=fed_back).count() if computation.loops else None
+    timers, strong = sum(map(len, pending)), computation.productions == "strong"
+    return KeptKeys(len(pending), timers, min(due, default=None), in_flight, strong)
+
+
+def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
+    """Select the latest partial of each of these keys, by version; of equal versions one not gone is the later."""
+    order = {"generation": "ascending", "epoch": "ascending", "gone": "descending"}
+    # A computation has no generations.
+    ordered = partials.sort_by([one for one in order.items() if one[0] in partials.column_names])
+    numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
+    last = numbered.group_by(keys).aggregate([("place", "max")])["place_max"]
+    return ordered.take(last)
+
+
+def _total(table: Table) -> int:
+    """Count the records of a table that is only ever appended to."""
+    return _counted(table.current_snapshot(), "total-records")
+
+
+def _rewritten(answers: Table) -> int:
+    """Count the rows that the last commit that brought the answers up removed from the table to write them anew."""
+    for snapshot in reversed(answers.snapshots()):
+        properties = properties_of(snapshot)
+        if STAMP in properties and MAINTAINED not in properties:
+            return _counted(snapshot, "deleted-records")
+    return 0
+
+
+def _counted(snapshot: Snapshot | None, what: str) -> int:
+    """Read a count that a commit's summary has; 0 where it has none."""
+    summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return int(summary.get(what, 0))
+
+
+def latest_in(table: Table, column: str) -> int | None:
+    """Find the latest instant in a column by the files' statistics, in microseconds; None where they have none."""
+    number = table.schema().find_field(column).field_id
+    highest = (_highest(task, number) for task in table.scan().plan_files())
+    return max((at for at in highest if at is not None), default=None)
+
+
+def _highest(task: FileScanTask, number: int) -> int | None:
+    """Find the latest instant in a column of a file by its statistics, in microseconds; None where they have none."""
+    bound = (task.file.upper_bounds or {}).get(number)
+    return None if bound is None else int(from_bytes(TimestamptzType(), bound))
