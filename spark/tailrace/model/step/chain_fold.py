@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition import map as maps
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map, Mapped
 from tailrace.model.definition.once import Claims, Once
@@ -169,6 +171,7 @@ def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], cl
         rejected, watermark = [], definition.onward(clock.watermark)
         sent = [join_step.record_of(one) for one in joined]
     else:
+        assert isinstance(definition, Computation)
         assert isinstance(run.state, computation_state.KeysState)
         run.state, productions, too_late, rejected, work = computation_step.step(definition, run.state, records, clock)
         run.late += too_late

@@ -15,8 +15,8 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples import examples
 from tailrace.model.samples.sample_records import Epochs
 from tailrace.observe.plots.chart import svg
+from tailrace.observe.plots.pipeline_simulation import PipelineSimulation, answers
 from tailrace.observe.plots.plot import PanePlot
-from tailrace.observe.plots.simulation import Simulation, answers
 
 NUMBERS = range(5, 15)
 
@@ -58,7 +58,7 @@ def figures() -> Iterator[Figure]:
     for number in NUMBERS:
         title, text = _SAID[number]
         pipeline = examples.figure(max(number, 6))
-        simulation = Simulation(pipeline, _epochs(number))
+        simulation = PipelineSimulation(pipeline, _epochs(number))
         drawn = simulation.plot(("a",), "total", f"Figure {number}: {title}", answers(pipeline))
         if number == 5:
             drawn = PanePlot(

@@ -1,123 +1,67 @@
-"""A definition run over a sample by the reference execution, and its plot (Dataflow Model, 2.4).
+"""A definition folded over a sample by the reference execution, for people to look at before it is shipped.
 
-It needs neither Spark nor a lake: it shows a definition's panes for a few records before the definition is shipped.
+It needs neither Spark nor a lake.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from tailrace.model.base.time import BEGINNING, instant, moment
-from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.definition.source_text import written
-from tailrace.model.logs.log import sign_of
+from tailrace.model.base.time import BEGINNING, moment
+from tailrace.model.definition.definition import Definition
 from tailrace.model.samples.sample_records import Epochs
-from tailrace.model.step.reference import ReferenceRun, fold_stages, prepared
-from tailrace.model.step.stages import changes
-from tailrace.model.windows.panes import Key, Pane
-from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, Value, bounded
+from tailrace.model.windows.panes import Key, Rejected
+from tailrace.observe.plots.plot import PanePlot, Value
+
+D = TypeVar("D", bound=Definition)
 
 
 @dataclass(frozen=True)
-class Simulation:
+class Simulation(Generic[D]):
     """A definition folded over epochs, as its first stage reads them, by the reference execution."""
 
-    pipeline: Pipeline
+    definition: D
     epochs: Epochs
 
-    @cached_property
-    def runs(self) -> tuple[ReferenceRun, ...]:
-        """The results of the stages, the first stage first: panes, and the records left out, in order."""
-        return fold_stages(self.pipeline, self.epochs)
+    @property
+    def outputs(self) -> Iterable[Key]:
+        """The key of each output: of each pane, or of each production."""
+        return ()
 
     @property
-    def run(self) -> ReferenceRun:
-        """The result of the last stage."""
-        return self.runs[-1]
-
-    @cached_property
-    def bundles(self) -> Epochs:
-        """The epochs that the last stage folds: the source's, or else the panes of the stage before, as records."""
-        earlier = self.pipeline.earlier
-        if earlier is None:
-            return self.epochs
-        fired: dict[int, list[Pane]] = {}
-        for pane in self.runs[-2].panes:
-            fired.setdefault(pane.version.epoch, []).append(pane)
-        return [(changes(earlier, fired.get(clock.epoch, ())), clock) for _, clock in self.epochs]
+    def results(self) -> Sequence[str]:
+        """The columns that a plot can show; none where there is nothing to draw."""
+        return ()
 
     @property
+    def rejected(self) -> Sequence[Rejected]:
+        """The records that the definition rejected."""
+        raise NotImplementedError
+
+    @cached_property
     def keys(self) -> list[Key]:
-        """The keys that have panes, those with the most panes first."""
-        return [key for key, _ in Counter(pane.key for pane in self.run.panes).most_common()]
+        """The keys that have outputs, those with the most first."""
+        return [key for key, _ in Counter(self.outputs).most_common()]
 
-    def panes(self, key: Key) -> list[Pane]:
-        """Return the panes of one key, in the order in which they fired."""
-        return [pane for pane in self.run.panes if pane.key == key]
+    def plot(self, key: Key, result: str) -> PanePlot:
+        """Plot one key and one of the results over both times."""
+        raise NotImplementedError
 
-    def plot(self, key: Key, result: str, title: str = "", subtitle: str = "") -> PanePlot:
-        """Build the paper's plot of one key and one of the results."""
-        own = self.panes(key)
-        named = ", ".join(f"{name} = {value}" for name, value in zip(self.pipeline.key, key, strict=True))
-        return PanePlot(
-            title=title or f"{self.pipeline.name}, simulated",
-            subtitle=subtitle or answers(self.pipeline),
-            key=named or "all records",
-            value=result,
-            panes=[_box(pane, result) for pane in own],
-            records=self._dots(key, result),
-            watermark=[(moment(c.processing_time), moment(c.watermark)) for _, c in self.epochs if _known(c.watermark)],
-            tables=[table(own)] if own else [],
-        )
-
-    def _dots(self, key: Key, result: str) -> list[PlotRecord]:
-        log, dots = self.pipeline.log, []
-        column = self.pipeline.what[result].column
-        late = Counter(id(one.record) for one in self.run.late)
-        for bundle, clock in self.bundles:
-            for source, record in prepared(self.pipeline, bundle):
-                if tuple(record.get(name) for name in self.pipeline.key) != key:
-                    continue
-                at = instant(record[log.event_time])
-                seen = instant(record[log.arrival_time]) if log.arrival_time else clock.processing_time
-                windows = len(self.pipeline.windows_of(at, record))
-                label = "1" if column is None else f"{plot_value(record.get(column))}"
-                label = label if sign_of(record) > 0 else f"−{label}"
-                lost = bool(late[id(source)]) and late[id(source)] >= windows
-                # An answer of all of event time happened at no time of its own: it is shown when it became known.
-                happened = moment(at) if bounded(moment(at)) else moment(seen)
-                dots.append(PlotRecord(happened, moment(seen), label, too_late=lost))
-        return dots
+    @property
+    def watermark_line(self) -> list[tuple[Any, Any]]:
+        """The watermark over processing time, for a plot."""
+        clocks = (clock for _, clock in self.epochs if clock.watermark > BEGINNING)
+        return [(moment(clock.processing_time), moment(clock.watermark)) for clock in clocks]
 
 
-def answers(pipeline: Pipeline) -> str:
-    """Write a definition's four answers in one line: what, where, when and how.
-
-    >>> from tailrace.model.samples import examples
-    >>> answers(examples.figure(12))
-    'Sum("value") by team · Fixed(minutes(2)) · AfterWatermark(late=AfterCount(1)) · accumulating'
-    """
-    what = ", ".join(written(combiner).replace("'", '"') for combiner in pipeline.what.values())
-    by = f" by {', '.join(pipeline.key)}" if pipeline.key else ""
-    return f"{what}{by} · {written(pipeline.where)} · {written(pipeline.when)} · {pipeline.how.value}"
-
-
-def table(panes: Sequence[Pane]) -> PlotTable:
-    """Make a table of panes, one a row, in the order in which they fired."""
-    names = list(dict.fromkeys(name for pane in panes for name in pane.values))
-    columns = ["fired", "watermark", "window start", "window end", "timing", "", *names, "pane index"]
-    rows = []
-    for pane in panes:
-        times = [_end(pane.processing_time), _end(pane.watermark), _end(pane.window.start), _end(pane.window.end)]
-        sign = "take back" if pane.retraction else ""
-        values = [plot_value(pane.values.get(name)) for name in names]
-        rows.append([*times, pane.timing.value.replace("_", " "), sign, *values, pane.version.index])
-    return PlotTable("Panes, in the order in which they fired", columns, rows)
+def key_text(names: Sequence[str], key: Key) -> str:
+    """Write a key for a plot, with the names of its columns."""
+    return ", ".join(f"{name} = {value}" for name, value in zip(names, key, strict=True)) or "all records"
 
 
 def plot_value(value: Any) -> Value:
@@ -127,26 +71,3 @@ def plot_value(value: Any) -> Value:
     return (
         value if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)) else f"{value}"
     )
-
-
-def _box(pane: Pane, result: str) -> PlotPane:
-    return PlotPane(
-        window_start=moment(pane.window.start),
-        window_end=moment(pane.window.end),
-        fired_at=moment(pane.processing_time),
-        value=plot_value(pane.values[result]),
-        timing=pane.timing.value,
-        retraction=pane.retraction,
-        index=pane.version.index,
-        epoch=pane.version.epoch,
-        generation=pane.version.generation,
-    )
-
-
-def _known(watermark: int) -> bool:
-    return watermark > BEGINNING
-
-
-def _end(micros: int) -> object:
-    at = moment(micros)
-    return at if bounded(at) else "–"

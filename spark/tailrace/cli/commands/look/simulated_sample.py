@@ -13,6 +13,9 @@ from tailrace.model.samples import sample_records
 from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Rejected
 
+MOST = 200
+"""The maximum number of rows that a table of a report shows; JSON and the page have all of them."""
+
 _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
 
