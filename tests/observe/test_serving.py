@@ -111,7 +111,7 @@ def test_a_grid_counts_each_answer_in_the_column_of_its_windows_last_instant(lak
     ):
         range = extent(session, named, late)
         assert range is not None
-        grid = event_grid(session, named, late, range, runs, step=rows.step, unbounded=True)
+        grid = event_grid(session, named, late, range, runs, step=rows.own.step, unbounded=True)
     reader.close()
     answers = lake.table(HOURLY.name).scan().to_arrow().to_pylist()
     expected = Counter(

@@ -90,6 +90,7 @@ class DefinitionTables:
     columns of the result. `answers` has the current answers of its windows, and
     `runs` its backfills; `registry` has the ids that it claims. A table that its kind does not have is None.
 
+    `step` is how far apart in event time the windows of answers are, in microseconds; 0 where nobody can tell.
     `signals` tells whether it waits for signals that are sent to its logs. `places` names the columns of the ledger
     that hold the place of a rejected record: a group for each log that records come from. `meta` is what tests of a dbt
     project are to know of the ledger.
@@ -101,9 +102,15 @@ class DefinitionTables:
     answers: Contract | None = None
     runs: Contract | None = None
     registry: Contract | None = None
+    step: int = 0
     signals: bool = False
     places: tuple[tuple[str, ...], ...] = (SOURCE,)
     meta: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def repairs_late(self) -> bool:
+        """Whether the ledger has the records that came too late, and a run of the range takes them in."""
+        return self.runs is not None and "behind" in self.ledger.columns
 
 
 def log_contract(log: Log) -> Contract:

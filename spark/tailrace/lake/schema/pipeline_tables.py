@@ -15,8 +15,10 @@ from tailrace.lake.schema.contracts import (
 )
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.schema.time_spans import reach_of_windows, spanned
+from tailrace.model.base.time import duration
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.triggers.combinators import slot_types
+from tailrace.model.windows.windows import Sliding
 
 _KIND = "partial (state after the epoch), pane (what came out), late, or rejected by a step"
 _LEFT = "late, rejected"
@@ -26,12 +28,14 @@ _NULL = "the results that are null since they left their type, each with why"
 
 def pipeline_tables(pipeline: Pipeline) -> DefinitionTables:
     """Declare the tables of a pipeline."""
+    where = pipeline.where
     return DefinitionTables(
         ledger_contract(pipeline),
         keys=tuple(pipeline.key),
         values=tuple(pipeline.answer_columns),
         answers=answer_contract(pipeline),
         runs=runs_contract(pipeline),
+        step=duration(where.every) if isinstance(where, Sliding) else where.longest or 0,
         signals=bool(pipeline.when.signals()),
         meta={"mode": pipeline.how.value, "key": list(pipeline.key), "results": list(pipeline.answer_columns)},
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import jinja2
@@ -18,9 +18,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from tailrace.lake.catalog.events import unread_files
 from tailrace.lake.corrections.stages_behind import backfills_of
 from tailrace.lake.read.late_records import proposed
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.definition.chain import Definition, chain, keeping_answers
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.serving.airflow_links import remedy
 from tailrace.observe.serving.reading import shown_text
@@ -105,11 +104,12 @@ class LakePages:
 
     def _of_stage(self, template: str, request: Request, tab: str, **values: Any) -> Response:
         stage = self._stage(request)
-        tabs = {"time": "Event time", "late": "Late records", "runs": "Runs", "definition": "Definition"}
-        if isinstance(stage, Computation):
-            tabs = {name: tabs[name] for name in ("time", "definition")}
-        elif not isinstance(stage, Pipeline | Join):
-            del tabs["late"]
+        own, tabs = tables_of(stage), {"time": "Event time"}
+        if own.repairs_late:
+            tabs["late"] = "Late records"
+        if own.runs is not None:
+            tabs["runs"] = "Runs"
+        tabs["definition"] = "Definition"
         text = self.templates.get_template(template).render(
             title=stage.name,
             stages=[(name, one.kind_name) for name, one in self.served.stages.items()],
@@ -153,13 +153,15 @@ class LakePages:
                 rows = StageRows.of(session.lake, stage)
             except NoTablesError:
                 return self._of_stage("not_yet.html", request, "time", definition=self.served.text_of(stage))
-            runs, files = runs_of(session.lake, stage), ALL if asked is None else whole_units(asked, rows.step)
+            runs, files = runs_of(session.lake, stage), ALL if asked is None else whole_units(asked, rows.own.step)
             with (
                 rows.named(session, files, (*rows.keys, *rows.values)) as named,
                 late_rows(session, stage.name, windowed=rows.windowed) as late,
             ):
                 range = asked or extent(session, named, late)
-                grid = range and event_grid(session, named, late, range, runs, step=rows.step, unbounded=asked is None)
+                grid = range and event_grid(
+                    session, named, late, range, runs, step=rows.own.step, unbounded=asked is None
+                )
                 # Before anything is asked for, the rows are those of the whole table: the first page of them.
                 listed = answer_list(session, rows, named, asked or ALL, page, generation)
         path = f"/stages/{stage.name}"
@@ -208,10 +210,10 @@ class LakePages:
 
     def _story(self, request: Request) -> WindowStory:
         stage, window = self._stage(request), _range_of(request)
-        if not isinstance(stage, Pipeline) or window is None:
+        if not stage.windowed or window is None:
             raise HTTPException(404, "there is no such window")
         with self.reader.session() as session:
-            found = window_story(session, stage, window, request.query_params.get("key", "")[:64])
+            found = window_story(session, cast("Pipeline", stage), window, request.query_params.get("key", "")[:64])
         if found is None:
             raise HTTPException(404, "the ledger has nothing of this key and window")
         return found
@@ -219,8 +221,8 @@ class LakePages:
     def late(self, request: Request) -> Response:
         """Show what came too late and is in no answer, by range, and how to take it in."""
         stage, page = self._stage(request), _page_of(request)
-        if not isinstance(stage, Pipeline | Join):
-            raise HTTPException(404, "what came too late is told of pipelines and joins")
+        if not tables_of(stage).repairs_late:
+            raise HTTPException(404, f"a {stage.kind_name} has no late records for a backfill to take in")
         with self.reader.session() as session:
             report = late_state(session, stage)
         text = self.served.text_of(stage)
@@ -269,7 +271,7 @@ class LakePages:
         named = request.path_params["run"]
         with self.reader.session() as session:
             run = next((one for one in runs_of(session.lake, stage) if one.run == named), None)
-            if run is None or isinstance(stage, Computation):
+            if run is None:
                 raise HTTPException(404, "there is no such run")
             same = run.fingerprint == stage.fingerprint
             changes = run_changes(session, stage, run, page, same_definition=same)
@@ -280,7 +282,7 @@ class LakePages:
             "runs",
             run=run,
             changes=changes,
-            windowed=isinstance(stage, Pipeline),
+            windowed=stage.windowed,
             before=address(path, page=page - 1) if page else None,
             after=address(path, page=page + 1) if changes.more else None,
         )

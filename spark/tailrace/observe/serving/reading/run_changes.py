@@ -9,11 +9,10 @@ from typing import Any
 from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import LATE, PANE, PRODUCTION
+from tailrace.lake.schema.contracts import LATE, PANE, PRODUCTION, DefinitionTables
 from tailrace.lake.schema.filters import among, at_most, equal, every
-from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.observe.serving.reading.lake_reader import Session, cut_columns, digest_of
 from tailrace.observe.serving.reading.shown_text import counted
@@ -45,18 +44,19 @@ class ChangeList:
     more: bool
 
 
-def run_changes(session: Session, stage: Ranged, run: Run, page: int, *, same_definition: bool) -> ChangeList:
+def run_changes(session: Session, stage: Definition, run: Run, page: int, *, same_definition: bool) -> ChangeList:
     """Read one page of what a run changed, from the rows of its generation that it wrote to the ledger."""
-    if isinstance(stage, Pipeline):
-        return _windows(session, stage, run, page, same_definition=same_definition)
-    return _rows(session, stage, run, page)
+    own = tables_of(stage)
+    if own.answers is not None:
+        return _windows(session, own, run, page, same_definition=same_definition)
+    return _rows(session, own, run, page)
 
 
-def _windows(session: Session, stage: Pipeline, run: Run, page: int, *, same_definition: bool) -> ChangeList:
-    ledger = session.lake.table(ledger_name(stage.name))
+def _windows(session: Session, tables: DefinitionTables, run: Run, page: int, *, same_definition: bool) -> ChangeList:
+    ledger = session.lake.table(tables.ledger.table)
     there = ledger.schema().column_names
-    keys = [name for name in stage.key if name in there]
-    values = [name for name in stage.answer_columns if name in there]
+    keys = [name for name in tables.keys if name in there]
+    values = [name for name in tables.values if name in there]
     whole = "answer" in there
     own = every(equal("kind", PANE), equal("generation", run.generation))
     columns = ["kind", *keys, *SPAN, "generation", "pane_index", "retraction", "writer", *values]
@@ -143,11 +143,11 @@ def _why(row: Mapping[str, Any], *, same_definition: bool) -> str:
     return "the log gives another answer" if row["_was"] else "the window had no answer"
 
 
-def _rows(session: Session, stage: Ranged, run: Run, page: int) -> ChangeList:
-    """Read the rows of a map or a join that a run gave and took back; each is a change of its own."""
-    ledger = session.lake.table(ledger_name(stage.name))
+def _rows(session: Session, tables: DefinitionTables, run: Run, page: int) -> ChangeList:
+    """Read the rows that a run gave and took back, where rows are of no window; each is a change of its own."""
+    ledger = session.lake.table(tables.ledger.table)
     there = ledger.schema().column_names
-    values = [name for name in stage.results if name in there]
+    values = [name for name in tables.values if name in there]
     own = every(among("kind", (PRODUCTION,)), equal("generation", run.generation))
     columns = ["kind", "generation", "retraction", "writer", PANE_TIME, *values]
     with session.relation(ledger, own, columns) as name:

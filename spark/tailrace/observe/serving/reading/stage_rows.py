@@ -13,15 +13,13 @@ from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import standing_rows
 from tailrace.lake.schema.column_groups import SPAN, VERSION
-from tailrace.lake.schema.contracts import LATE, PANE, PRODUCTION
+from tailrace.lake.schema.contracts import LATE, PANE, PRODUCTION, DefinitionTables
 from tailrace.lake.schema.filters import EVERYTHING, Filter, before, equal, every, since
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
-from tailrace.model.definition.chain import Definition, Windowless
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import PANE_TIME
-from tailrace.model.windows.windows import Sliding
 from tailrace.observe.serving.reading.event_time import TimeRange
 from tailrace.observe.serving.reading.lake_reader import Session
 
@@ -48,7 +46,7 @@ class Named(NamedTuple):
 class StageRows:
     """The rows of a stage that stand today, in one table. `keys` and `values` are columns that a page shows."""
 
-    stage: Definition
+    own: DefinitionTables
     table: Table
     keys: tuple[str, ...]
     values: tuple[str, ...]
@@ -57,29 +55,21 @@ class StageRows:
     @classmethod
     def of(cls, lake: Lake, stage: Definition) -> StageRows:
         """Find the table of a stage's rows. Raises `NoTablesError` where there is none yet."""
-        own = lake.find(stage.name) if isinstance(stage, Pipeline) else None
-        table = lake.find(ledger_name(stage.name)) if own is None else own
+        own = tables_of(stage)
+        answers = None if own.answers is None else lake.find(own.answers.table)
+        table = lake.find(own.ledger.table) if answers is None else answers
         if table is None:
             raise NoTablesError(stage.name)
         there = set(table.schema().column_names)
-        keys = () if isinstance(stage, Windowless) else tuple(stage.key)
-        if isinstance(stage, Pipeline):
-            values = tuple(stage.answer_columns)
-        else:
-            values = tuple(type(stage).produces if isinstance(stage, Computation) else stage.results)
-        # A table of another definition, or of an older one, has other columns: what is there is shown.
-        return cls(
-            stage,
-            table,
-            tuple(name for name in keys if name in there),
-            tuple(name for name in values if name in there and name not in keys),
-            own is None,
-        )
+        # A table of another definition, or of an older one, has other columns: those that are there are shown.
+        keys = tuple(name for name in own.keys if name in there)
+        values = tuple(name for name in own.values if name in there and name not in own.keys)
+        return cls(own, table, keys, values, answers is None)
 
     @property
     def windowed(self) -> bool:
         """Whether the rows are answers of windows."""
-        return isinstance(self.stage, Pipeline)
+        return self.own.answers is not None
 
     @property
     def timed(self) -> str:
@@ -92,21 +82,14 @@ class StageRows:
         there = self.table.schema().column_names
         return tuple(name for name in (*VERSION, "timing") if name in there)
 
-    @property
-    def step(self) -> int:
-        """How far windows are apart where that is known, in microseconds; 0 where it is not."""
-        if not isinstance(self.stage, Pipeline):
-            return 0
-        where = self.stage.where
-        return duration(where.every) if isinstance(where, Sliding) else where.longest or 0
-
     @contextmanager
     def named(self, session: Session, range: TimeRange = ALL, columns: Sequence[str] = ()) -> Iterator[Named]:
         """Name a relation of the rows for as long as the block lasts; files without a row in the range are skipped."""
         wanted = {*columns, self.timed, *(SPAN if self.windowed else ()), *self.version}
         if self.of_ledger:
-            # Which rows stand is told by all that a row says, or by its key and version.
-            wanted = {"*"} if isinstance(self.stage, Windowless) else wanted | {*self.keys, "retraction", "kind"}
+            # The key and the version tell which answers stand; which rows of records do, all their values.
+            rows = self.own.runs is not None and not self.windowed
+            wanted = {"*"} if rows else wanted | {*self.keys, "retraction", "kind"}
             wanted -= {"retraction"} - set(self.table.schema().column_names)
         with session.relation(self.table, self._files(range), sorted(wanted)) as name:
             span = None
@@ -121,11 +104,15 @@ class StageRows:
     def _standing(self, name: str) -> str:
         if not self.of_ledger:
             return name
-        if isinstance(self.stage, Windowless):
-            columns = self.table.schema().column_names
-            return f"({standing_rows(name, columns, self.table.properties, chr(34))})"
-        if isinstance(self.stage, Computation):
+        if self.windowed:
+            return self._latest_panes(name)
+        if self.own.runs is None:
+            # Nothing takes its rows back.
             return f"(SELECT *, 1 AS generation FROM {name} WHERE kind = '{PRODUCTION}')"
+        columns = self.table.schema().column_names
+        return f"({standing_rows(name, columns, self.table.properties, chr(34))})"
+
+    def _latest_panes(self, name: str) -> str:
         by = ", ".join(map(name_of, (*self.keys, *SPAN)))
         # A retraction shares the version of the pane that takes its place (rule V1).
         order = ", ".join([*(f"{one} DESC" for one in VERSION), "retraction"])
