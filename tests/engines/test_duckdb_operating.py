@@ -17,6 +17,7 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
+from tailrace.fold.ledger_fold import FoldSetup
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import generation_of, scratch
@@ -147,7 +148,8 @@ def test_L3_what_a_computation_produces_is_folded_again_as_its_ledger_has_it(set
     )
     ledger = computation_contract(visits)
     lake.ensure(ledger, {"epoch": "-1"})
-    fold = PipelineFold(lake, long, StreamEngines(no_spark, lake), pace=Pace.of(1000, timedelta(0)))
+    setup = FoldSetup(lake, StreamEngines(no_spark, lake), Pace.of(1000, timedelta(0)), answered=(long.name,))
+    fold = PipelineFold(long, setup)
     for number in range(3):
         rows = [
             {"kind": "production", "who": who, "epoch": number, "clicks": number + 1, "source_offset": place}

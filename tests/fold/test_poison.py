@@ -37,7 +37,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
-from tailrace.fold.pipeline_fold import LedgerFold
+from tailrace.fold.ledger_fold import LedgerFold
 from tailrace.fold.poison import LARGEST, MOST, UnfoldableError, found
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Notice, Poisoned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import singledispatch
 from typing import NamedTuple
 
 from tailrace.engines.arrivals import arrived, brought_within
@@ -15,9 +16,10 @@ from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.chain import Windowless
-from tailrace.model.definition.computation import NotKeptError
+from tailrace.model.definition.computation import Computation, NotKeptError
+from tailrace.model.definition.definition import Definition, KindError
 from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import changes, productions, sent_until, standing
@@ -105,11 +107,11 @@ def read(
 
 
 def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None) -> tuple[str, Filter]:
-    if isinstance(log, Productions) and isinstance(log.of, Windowless):
-        # Productions that a run has mended since count as well, at whatever epoch that run read the log.
-        return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *_within(log.event_time, first, last))
     if isinstance(log, Productions):
-        return ledger_name(log.of.name), every(equal("kind", PRODUCTION), at_most("epoch", epoch))
+        # Productions that a run has mended since count as well, at whatever epoch that run read the log.
+        mended = log.of.recomputable
+        terms = _within(log.event_time, first, last) if mended else [at_most("epoch", epoch)]
+        return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *terms)
     if isinstance(log, Arrivals):
         return log.of.name, brought_within(arrival_times(lake, log.of.name), epoch, first, last)
     if isinstance(log, Panes):
@@ -141,19 +143,25 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
     if isinstance(log, Panes):
         panes = Relation(f"(SELECT * FROM {session.table(table, where)} WHERE {sent_until(epoch)})")
         return bracketed(standing(log.of, Query(f"SELECT * FROM ({latest(log.of, panes)}) WHERE NOT retraction")))
-    if not isinstance(log, Productions):
-        return session.log(log, where)
-    if isinstance(log.of, Windowless):
-        rows = session.table(table, where)
-        return bracketed(
-            join_output.records(log.of, rows, epoch) if isinstance(log.of, Join) else map_rows.records(log.of, rows)
-        )
-    if not log.kept:
-        raise NotKeptError(
-            f'what {log.name} produces is not kept, and would be wanted for this: leave productions="weak" out of it, '
-            "under another name"
-        )
-    return bracketed(productions(log.of, session.table(table, where)))
+    if isinstance(log, Productions):
+        if not log.kept:
+            raise NotKeptError(
+                f"what {log.name} produces is not kept, and would be wanted for this: leave "
+                'productions="weak" out of it, under another name'
+            )
+        return bracketed(produced_by(log.of, session.table(table, where), epoch))
+    return session.log(log, where)
+
+
+@singledispatch
+def produced_by(definition: Definition, ledger: Relation, epoch: int) -> Query:
+    """Write the query of the productions of a ledger that stand up to an epoch, as its readers see them."""
+    raise KindError("reading of productions", definition)
+
+
+produced_by.register(Computation, lambda definition, ledger, epoch: productions(definition, ledger))
+produced_by.register(Join, join_output.records)
+produced_by.register(Map, lambda definition, ledger, epoch: map_rows.records(definition, ledger))
 
 
 def streamed(session: Session, log: Log, epoch: int, first: int | None = None) -> Relation:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from tailrace.engines.claims import Claiming, KeySide
 from tailrace.engines.protocol import EpochCounts
 from tailrace.fold.fold import EpochResult, PassedEpoch
-from tailrace.fold.fold_engines import StreamEngines
-from tailrace.fold.pipeline_fold import LedgerFold
-from tailrace.fold.task_thread import TaskThread
-from tailrace.lake.catalog.lake import Lake
+from tailrace.fold.ledger_fold import FoldSetup, LedgerFold
 from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
-from tailrace.lake.commit.lease import Lease
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.model.base.clock import Clock
@@ -32,18 +28,11 @@ class ComputationFold(LedgerFold):
 
     side: KeySide
 
-    def __init__(
-        self,
-        lake: Lake,
-        computation: Computation,
-        engines: StreamEngines,
-        *,
-        again: Callable[[int], PassedEpoch],
-        landing: Lease | None = None,
-    ) -> None:
-        self.computation, self._read_again = computation, again
-        super().__init__(lake, computation, engines, feeds=True, landing=landing)
-        self.claiming = None if computation.once is None else Claiming(lake, computation, self.lease)
+    def __init__(self, computation: Computation, setup: FoldSetup) -> None:
+        self.computation, self._read_again = computation, setup.read_again
+        super().__init__(computation, setup)
+        self.feeds = True
+        self.claiming = None if computation.once is None else Claiming(self.lake, computation, self.lease)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
         """Return an epoch's productions: strong ones as they are kept, weak ones, of one epoch, computed again."""
@@ -60,14 +49,10 @@ class ComputationFold(LedgerFold):
     def in_flight(self) -> int:
         return int(self.state.in_flight)
 
-    def follow(self, beside: TaskThread) -> None:
-        """Do nothing: nothing follows the ledger of a computation, whose productions are read there."""
-
     def close(self) -> None:
         if self.claiming is not None:
             self.claiming.close()
-        self.lease.close()
-        self.side.close()
+        super().close()
 
     def _ensure(self) -> None:
         first = {"epoch": "-1", "generation": "1", "fingerprint": self.computation.fingerprint}
@@ -79,10 +64,8 @@ class ComputationFold(LedgerFold):
         return self.side.settled(stepped, self.claiming, clock.epoch)
 
     def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
-        return EpochResult(
-            clock, 0, 0, folded.late, folded.rejected, productions=folded.productions, claimed=folded.claimed,
-            fed_back=folded.fed_back, engine=self.side.choice.engine.value,
-        )  # fmt: skip
+        # A computation has no generations, as nothing computes a part of it anew.
+        return replace(super()._result(folded, clock), generation=None, token=None)
 
     def _computed_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
         """Compute an epoch again, from the state before it and by the clocks that the ledger recorded."""
@@ -95,7 +78,8 @@ class ComputationFold(LedgerFold):
                 f"{self.lease.table} that says its clock is gone: let those who read it start anew under another "
                 'name, or leave productions="weak" out, under another name'
             )
-        bundle = self._read_again(epoch).bundle
+        assert self._read_again is not None, "weak productions are computed from what was read"
+        bundle = self._read_again(self.computation, epoch).bundle
         # On a side beside the fold's own, whose state stays where it is.
         with closing(self.engines.beside(with_set_aside(self.lake, self.computation), [bundle])) as side:
             snapshot = self.lease.head.snapshot

@@ -10,16 +10,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 
 from tailrace.engines.spark.session import Starting
-from tailrace.fold.computation_fold import ComputationFold
 from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, RecordedEpoch, Recordings
 from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
+from tailrace.fold.fold_kinds import fold_of
 from tailrace.fold.follower_pace import Pace
+from tailrace.fold.ledger_fold import FoldSetup
 from tailrace.fold.ledger_reading import LedgerReading
-from tailrace.fold.pipeline_fold import PipelineFold, RowFold
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import Dropped
 from tailrace.lake.catalog.lake import Lake
@@ -30,8 +29,7 @@ from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.lake.upkeep.compaction import Compaction
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.definition.chain import Definition, Windowless, chain, keeping_answers
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.chain import Definition, chain, keeping_answers
 from tailrace.model.logs.log import Log
 
 
@@ -77,15 +75,21 @@ class FoldGroup(Sequence[Fold]):
             for earlier in (one for stage in stages for one in stage.before)
             if alone
         }
-        fed = {earlier.name for stage in stages for earlier in stage.before}
-        self._with_answers = keeping_answers(definitions)
         self._following = TaskThread("following", room=1)
         self._compacting = Compaction(lake)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
         self._by_name: dict[str, Fold] = {}
-        self._pace = Pace.of(follow_every, lake.settings.freshness)
+        setup = FoldSetup(
+            lake,
+            self.engines,
+            Pace.of(follow_every, lake.settings.freshness),
+            landing,
+            answered=keeping_answers(definitions),
+            fed={earlier.name for stage in stages for earlier in stage.before},
+            read_again=self._read_again,
+        )
         for stage in stages:
-            self._by_name[stage.name] = self._fold_of(stage, feeds=stage.name in fed)
+            self._by_name[stage.name] = fold_of(stage, setup)
 
     def __getitem__(self, place: int) -> Fold:  # type: ignore[override]
         return list(self._by_name.values())[place]
@@ -96,17 +100,6 @@ class FoldGroup(Sequence[Fold]):
     def __iter__(self) -> Iterator[Fold]:
         # A copy, as folds may be dropped meanwhile.
         return iter(list(self._by_name.values()))
-
-    def _fold_of(self, stage: Definition, *, feeds: bool) -> Fold:
-        if isinstance(stage, Windowless):
-            return RowFold(self.lake, stage, self.engines, feeds=feeds, landing=self.landing_lease)
-        if isinstance(stage, Pipeline):
-            return PipelineFold(
-                self.lake, stage, self.engines, pace=self._pace, answers=stage.name in self._with_answers, feeds=feeds,
-                landing=self.landing_lease,
-            )  # fmt: skip
-        again = partial(self._read_again, stage)
-        return ComputationFold(self.lake, stage, self.engines, again=again, landing=self.landing_lease)
 
     def _standing(self) -> Iterator[Fold]:
         """Iterate over the folds; a fold that is dropped meanwhile is passed over."""

@@ -18,8 +18,6 @@ from tailrace.lake.upkeep.diagnosis import MachineError, diagnosed
 from tailrace.model.base.errors import ClockError, TailraceError, line_of
 from tailrace.model.base.types import is_type
 from tailrace.model.definition.chain import Definition
-from tailrace.model.definition.join import Join
-from tailrace.model.definition.join_input import SIDE
 from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME, PLACE
 
@@ -47,8 +45,7 @@ def identity_columns(definition: Definition) -> tuple[str, ...]:
     if isinstance(log, Panes):
         return (*log.of.key, *SPAN)
     if log.takes_back:
-        own = (SIDE, *definition.keys) if isinstance(definition, Join) else log.columns
-        return (*(name for name in own if is_type(log.columns[name])), PANE_TIME)
+        return (*(name for name in definition.known_by if is_type(log.columns[name])), PANE_TIME)
     return PLACE
 
 

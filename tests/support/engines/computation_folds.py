@@ -14,6 +14,8 @@ from tailrace.engines.choose import Engine
 from tailrace.fold.computation_fold import ComputationFold
 from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
+from tailrace.fold.follower_pace import Pace
+from tailrace.fold.ledger_fold import FoldSetup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.registry import Registry
@@ -50,7 +52,9 @@ class Folded:
         return None if self.fold.claiming is None else self.fold.claiming.registry
 
     def anew(self) -> ComputationFold:
-        self.fold = ComputationFold(self.lake, self.computation, self.engines, again=self._again)
+        pace = Pace.of(None, self.lake.settings.freshness)
+        setup = FoldSetup(self.lake, self.engines, pace, read_again=lambda _, epoch: self._again(epoch))
+        self.fold = ComputationFold(self.computation, setup)
         return self.fold
 
     def _again(self, epoch: int) -> PassedEpoch:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
+from tailrace.fold.ledger_fold import FoldSetup
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
@@ -50,9 +51,8 @@ def record(
         if fold is None or place - first in set(restarts):
             if fold is not None:
                 fold.close()
-            fold = PipelineFold(
-                lake, pipeline, StreamEngines(spark or no_spark, lake), pace=Pace.of(1000, timedelta(0))
-            )
+            engines, pace = StreamEngines(spark or no_spark, lake), Pace.of(1000, timedelta(0))
+            fold = PipelineFold(pipeline, FoldSetup(lake, engines, pace, answered=(pipeline.name,)))
         given = bundle if spark is None else spark.createDataFrame(bundle)
         fold.stage(PassedEpoch.of(given, clock), Phases())
         fold.publish()

@@ -63,6 +63,11 @@ class Definition:
         return (self,)
 
     @property
+    def known_by(self) -> tuple[str, ...]:
+        """The columns of the log by which the definition knows a record again that is taken back."""
+        return tuple(self.log.columns)
+
+    @property
     def before(self) -> tuple[Any, ...]:
         """The definitions whose panes or productions this one reads; none where it reads logs of sources alone."""
         return tuple(log.of for log in self.log.parts if isinstance(log, Panes | Productions))

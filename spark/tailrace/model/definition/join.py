@@ -112,6 +112,11 @@ class Join(Windowless):
         of, take = {LEFT: self.left, RIGHT: self.right}, {side: self.taken(side) for side in SIDES}
         return JoinInput(name=self.name, of=of, take=take, tag=SIDE)
 
+    @property
+    def known_by(self) -> tuple[str, ...]:
+        """The side and the keys, which every record of either side has."""
+        return (SIDE, *self.keys)
+
     @cached_property
     def keys(self) -> Mapping[str, tuple[str, str]]:
         """The key's columns by the names that they go out with: the left log's, with the right one's beside."""
