@@ -77,7 +77,7 @@ def test_explain_tells_each_stage(definition: str) -> None:
     assert stages["aggregate"]["execution"] == "duckdb"
     assert "array<struct<value:bigint,n:bigint>>, the values of both, each with how many there are" in str(stages)
     assert stages["watermark"]["says"][0].startswith(
-        "that of sales_by_shop, but no further than the oldest answer of a"
+        "the one of sales_by_shop, but no further than the oldest answer of a"
     )
     first = {stage["stage"]: stage for stage in told["earlier"][0]["stages"]}
     assert (first["prepare"]["execution"], first["aggregate"]["execution"]) == ("python", "duckdb")

@@ -50,11 +50,11 @@ def _stages(computation: Computation, begin: Beginning) -> Iterator[Stage]:
     yield stage("timers", python, f"{kind}.process_timer: {order}", why=called)
     kept = "kept in the ledger, in the commit of the state that they come from"
     if computation.productions == "weak":
-        kept = "not kept: computed again for those who read them and have to catch up"
+        kept = "not kept: computed again for readers that have to catch up"
     yield stage("productions", python, f"{computation.productions}: {kept}", why=called)
     flying = " or that is in flight" if computation.loops else ""
     less = f" less {length(computation.lateness)}" if computation.lateness else ""
     held = f"the oldest event time that a timer holds{flying}, or the watermark{less}"
-    yield stage("watermark", Execution.PROCESS, f"for those who read the productions: {held}")
+    yield stage("watermark", Execution.PROCESS, f"readers of the productions get {held}")
     strong, loop = [PRODUCTION] * (computation.productions == "strong"), [FEEDBACK] * computation.loops
     yield ledger_stage(computation, begin.commit, PARTIAL, *strong, *loop, LATE, REJECTED)

@@ -17,9 +17,9 @@ from pyiceberg.types import LongType, TimestamptzType
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.change.generations import MEANING, generation_of, left, refused
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.status import log_status
+from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.column_names import known_as
-from tailrace.lake.schema.table_names import LEDGER, ledger_name
+from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
@@ -60,7 +60,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """A definition compared with the definition of its tables. `parts` are those that differ, as they were and are.
+    """A definition compared with the definition of its tables. `parts` are the parts that differ, before and after.
 
     `generation` is the tables' current one, None where there are no tables; `before` are the generations that were
     left. `log` is None where there is no log. `refused` says why the definition cannot be applied, and `readers` names
@@ -120,11 +120,9 @@ def _around(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
 
 
 def _held(lake: Lake, log: Log) -> LogSize:
-    table, status = lake.table(log.name), log_status(lake, log.name, log)
-    current = table.current_snapshot()
-    summary = current.summary.additional_properties if current is not None and current.summary is not None else {}
-    epochs, events = _range(table, "_epoch"), _range(table, log.event_time)
-    return LogSize(status.records, int(summary.get("total-files-size", "0")), status.rejected, epochs, events)
+    table, rejected = lake.table(log.name), lake.find(rejected_name(log.name))
+    size, left = TableSize.of(table), 0 if rejected is None else TableSize.of(rejected).rows
+    return LogSize(size.rows, size.bytes, left, _range(table, "_epoch"), _range(table, log.event_time))
 
 
 def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:

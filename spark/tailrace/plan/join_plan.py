@@ -48,14 +48,14 @@ def _stages(join: Join, begin: Beginning) -> Iterator[Stage]:
         when = "at once" if join.unmatched == "tell" else "once none in time can come any more"
         yield stage("alone", sql, f"records of {which} without a partner, {when}", query="pairs")
     if join.takes_back:
-        what = ["the pairs of what a side takes back"] if join.log.takes_back else []
-        what += ["a record without a partner, as it gets one"] if join.kind != "inner" else []
-        says = f"{'; '.join(what)}: up to {length(join.trails)} behind a reader's watermark"
+        back = ["the pairs of records that a side takes back"] if join.log.takes_back else []
+        back += ["a record without a partner, as it gets one"] if join.kind != "inner" else []
+        says = f"{'; '.join(back)}: up to {length(join.trails)} behind a reader's watermark"
         yield stage("retract", sql, says, query="pairs")
     why = "nowhere: each epoch reads them from the logs"
     if begin.here:
         why = "in tables of DuckDB, in this process; a restart reads them from the logs"
     yield stage("keep", sql, kept, why=why)
     held = f" less {length(join.hold)}" if join.hold else ""
-    yield stage("watermark", Execution.PROCESS, f"for those who read the pairs: the lesser of the logs'{held}")
+    yield stage("watermark", Execution.PROCESS, f"readers of the pairs get the lesser watermark of the two logs{held}")
     yield ledger_stage(join, begin.commit, PRODUCTION, LATE)

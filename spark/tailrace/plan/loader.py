@@ -35,7 +35,7 @@ def load(definition: str) -> Pipeline:
 
 
 def load_ranged(definition: str) -> Ranged:
-    """Load what `FILE` or `FILE:NAME` stands for. Raises `LoadError` where no range of it can be computed anew."""
+    """Load a definition as `load_any` finds it. Raises `LoadError` where no range of it can be computed anew."""
     loaded = load_any(definition)
     if not loaded.recomputable:
         raise _no_windows(definition, loaded)

@@ -80,7 +80,7 @@ class _PipelinePlan:
     def stages(self) -> Iterator[Stage]:
         """Yield the stages of an epoch up to its commit."""
         pipeline, where, python = self.pipeline, self.pipeline.where, self.way is Way.PYTHON
-        # What is done for each record of an epoch, and what is done for each window.
+        # The execution for each record of an epoch, and the one for each window.
         for_records = Execution.PYTHON if python else self.begin.sql
         for_windows = Execution.PYTHON if python else Execution.DUCKDB if self.here else Execution.SPARK
         place = "with the windows that it touches" if self.here else "on the executors, a bucket of keys at a time"
@@ -117,7 +117,7 @@ class _PipelinePlan:
         parts = {name: f"{part.type}, {_HOW[part.merge]}" for name, part in pipeline.parts.items()}
         adds_up = f"{combiners}: accumulators of parts, each added up, or the smaller or larger kept"
         if self.in_driver:
-            adds_up += "; of what executors add up a row for each key and window comes to this process"
+            adds_up += "; executors add up, and a row for each key and window comes to this process"
         yield stage(
             "aggregate", for_records,
             f"by {', '.join(pipeline.key) or 'window alone'}" + (" and window" if pipeline.key else ""),
@@ -126,12 +126,12 @@ class _PipelinePlan:
         )  # fmt: skip
         alone = "state and bundle are grouped where they lie"
         if self.here:
-            alone = "the windows that a record or the clock touches alone; the others stay where they are"
+            alone = "only windows that a record or the clock touches; the others stay where they are"
         if where.merges:
             alone = "spans are gathered by window functions"
         yield stage(
             "merge" if where.merges else "join", for_windows,
-            "overlapping windows become one, which starts anew" if where.merges
+            "overlapping windows become one, which starts over" if where.merges
             else "with the open window of the same key and span",
             why=why(alone), query=by(TRANSITIONS), merges=where.merges,
         )  # fmt: skip
@@ -161,7 +161,7 @@ class _PipelinePlan:
     def follow(self) -> Stage:
         """Make the stage in which the answers follow the ledger: only a higher version changes a row (V1, X2)."""
         version = ("generation", "epoch", "pane_index")
-        why = "the files of windows that changed are written anew, in one commit"
+        why = "files of changed windows are rewritten, in one commit"
         if not self.begin.here:
             why += "; a merge of more than TAILRACE_MEMORY is one MERGE by Spark on a branch"
         says = f"to {self.pipeline.name}, by ({', '.join(version)})"
@@ -176,10 +176,10 @@ class _PipelinePlan:
             if earlier is not None:
                 name, at = earlier.name, _HAPPENED[earlier.timestamp]
                 why = "the rows that the stage before it writes into its ledger, handed on in the same epoch"
+            back = f"what {name} takes back is taken out again" if log.takes_back else ""
             return stage(
-                "take", by, f"{len(log.columns)} columns of what {name} fires; an answer happened at {at}",
-                f"what {name} takes back is taken out again", why=why, earlier=name, columns=dict(log.columns),
-                timestamp=at,
+                "take", by, f"{len(log.columns)} columns of what {name} fires; an answer happened at {at}", back,
+                why=why, earlier=name, columns=dict(log.columns), timestamp=at,
             )  # fmt: skip
         ahead = {one.name: length(duration(one.bound_ahead)) for one in log.parts if one.bound_ahead is not None}
         earliest, latest = text(instant(log.earliest)), text(instant(log.latest))
@@ -242,7 +242,7 @@ class _PipelinePlan:
         says = "a row for each key and window that the bundle touches"
         yield PlannedQuery(PARTIALS, says, partials(pipeline, _BUNDLE, _CLOCK, by_slices=here), records)
         if self.in_driver and not pipeline.where.merges:
-            says = "those rows of all executors, put together"
+            says = "the rows of all executors, put together"
             yield PlannedQuery(TOGETHER, says, put_together(pipeline, _PARTIALS, counted=True), by)
         if here:
             yield touches
@@ -328,19 +328,19 @@ _ACCUMULATES = {
 def _watermark(pipeline: Pipeline) -> Stage:
     """Make the stage in which the watermark of each partition follows its records; the least counts (T3).
 
-    A later stage's watermark is that of the stage before it, but no further than the oldest timestamp that windows
-    there hold.
+    A later stage has the watermark of the stage before it, but no further than the oldest timestamp that windows there
+    hold.
     """
     log, earlier, strategy = pipeline.log, pipeline.earlier, pipeline.log.strategy
 
     def after(of: str, clock: str, why: str, held: str = "") -> Stage:
         no_further = f", but no further than {held}" if held else ""
-        says = f"that of {of}{no_further}; the processing time is {clock}"
+        says = f"the one of {of}{no_further}; the processing time is {clock}"
         return stage("watermark", Execution.PROCESS, says, why=why, clock=clock, earlier=of, held=held or None)
 
     if isinstance(log, Productions):
         why = "one number an epoch, which the definition before it gives on"
-        return after(log.name, f"that of {log.name}", why, "the oldest event time that it may still give")
+        return after(log.name, f"the one of {log.name}", why, "the oldest event time that it may still give")
     if earlier is not None:
         held = "the oldest answer of a session that merged away and has not been taken back"
         if earlier.stamp is not None:
@@ -349,12 +349,12 @@ def _watermark(pipeline: Pipeline) -> Stage:
         elif not earlier.where.merges:
             held = ""
         why = "one number an epoch, which the stage before it gives on"
-        return after(earlier.name, f"that of {earlier.name}", why, held)
+        return after(earlier.name, f"the one of {earlier.name}", why, held)
     if isinstance(log, Arrivals):
         return after("processing time", "when the epoch was read", "the epoch's own processing time")
     if isinstance(log, Union):
-        furthest = f"the log that is furthest behind, of {log_names(log.parts)}, but for those that are idle"
-        return after(furthest, "the latest of theirs", "one number an epoch, of the logs' own")
+        furthest = f"the log that is furthest behind, of {log_names(log.parts)}, idle ones left out"
+        return after(furthest, "the latest one of the logs", "one number an epoch, the least of the logs'")
     behind = duration(strategy.behind) if isinstance(strategy, BoundedDisorder) else None
     idle = None if strategy.idle is None else duration(strategy.idle)
     clock = f"the latest {log.arrival_time}" if log.arrival_time else "when the epoch was read"
@@ -395,8 +395,8 @@ _HOW = {
 _SAYS = {
     "generation": "the generation it writes in (V2)",
     "fresh": "records in no pane yet",
-    "fresh_on_time": "those of them that came before the watermark passed the window",
-    "waiting_since": "processing time of the first of them",
+    "fresh_on_time": "fresh records that came before the watermark passed the window",
+    "waiting_since": "processing time of the first fresh record",
     "panes": "panes fired so far",
     "settled": "whether one fired after the watermark passed",
 }

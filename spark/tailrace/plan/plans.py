@@ -1,6 +1,6 @@
 """The plan of any definition: what a stream of it does in an epoch, on the engine that the stream begins on.
 
-`plan_kind` has an entry for each kind of definition. A kind of one's own registers there what it returns.
+`plan_kind` has an entry for each kind of definition. A new kind registers its function there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plan(definition: AnyDefinition, settings: Settings, *, answers: bool = True)
 
 
 def plans(definitions: Iterable[AnyDefinition], settings: Settings) -> Sequence[Plan]:
-    """Plan definitions and all that they read, each after what it reads itself."""
+    """Plan definitions and the definitions that they read, each after its inputs."""
     given = tuple(definitions)
     answered = keeping_answers(given)
     stages = {stage.name: stage for one in given for stage in chain(one)}

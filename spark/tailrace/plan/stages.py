@@ -65,10 +65,10 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of an epoch: its name, who does it and why, and the lines that say what it does.
+    """A stage of an epoch: its name, its execution with the reason, and lines of description.
 
-    `query` names the SQL text that does it, if one does. `facts` has for programs what the definition decides about
-    the stage; lengths of time are microseconds.
+    `query` names the SQL text that does it, if one does. `facts` has the definition's settings for the stage,
+    for programs; lengths of time are microseconds.
     """
 
     name: str
@@ -137,7 +137,7 @@ class PlannedQuery:
 
 @dataclass(frozen=True)
 class StateColumn:
-    """A column of the state, and what it holds. `bytes` is its size in memory, None if not fixed."""
+    """A column of the state, and its content in words. `bytes` is its size in memory, None if not fixed."""
 
     name: str
     type: str
@@ -147,7 +147,7 @@ class StateColumn:
 
 @dataclass(frozen=True)
 class KeptState:
-    """The state between epochs: of what it is kept, where, its columns, and how much and how long."""
+    """The state between epochs: its subject (`of`), its place, its columns, and its size and duration in words."""
 
     of: str
     place: str

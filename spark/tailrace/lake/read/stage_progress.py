@@ -1,4 +1,4 @@
-"""How far a definition is, by the heads of its tables: nothing is scanned, and no engine is asked."""
+"""The progress of a definition, by the heads of its tables: nothing is scanned, and no engine is asked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StageProgress:
     """The last epoch of a definition's ledger, and its clock. Instants are microseconds.
 
     `epoch` is -1 before the first, and `answers_epoch`, which the answers stand for, also without a table of answers.
-    `onward` is the watermark of those who read the definition. `generation` and `token` are the stream's and its
+    `onward` is the watermark of the definition's readers. `generation` and `token` are the stream's and its
     lease's. `engine` names the engine of the epoch and says why it was taken, and `committed` is when the last commit
     was made.
     """

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog.lake import Head, Lake, head_of, properties_of
@@ -26,6 +25,7 @@ from tailrace.lake.commit.epoch_properties import DUPLICATES, FOLDER, NEAR, prog
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.stage_progress import StageProgress, committed_at
+from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PANE, PARTIAL, PRODUCTION, REJECTED
 from tailrace.lake.schema.filters import equal, every, there
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name, runs_name
@@ -43,13 +43,13 @@ from tailrace.model.step.transition import Transition
 
 @dataclass(frozen=True)
 class LogStatus:
-    """A log: its last epoch (-1 before the first), its records, those rejected, and the latest event time in it.
+    """A log: its last epoch (-1 before the first), its records, the rejected ones, and the latest event time in it.
 
-    `latest` is None for a log with no record, and where the event time's column is not known. `committed` is when the
-    last commit was made. `progress` is that of the source's partitions, None before the first epoch, and `duplicates`
-    the number of records that came again and are not in the log. `unread` has the numbers of files in the landing
-    folder that are not read as they are now, by their kinds, as of the last epoch. `near_names` are the columns that
-    records lack, by the fields of nearly the same names that they have.
+    `latest` is None for a log with no record, and where the event time's column is not known. `committed` is the time
+    of the last commit. `progress` is the progress of the source's partitions, None before the first epoch. `duplicates`
+    counts the records that came again and are not in the log. `unread` has the numbers of files in the landing folder
+    that are not read as they are now, by their kinds, as of the last epoch. `near_names` are the columns that records
+    lack, by the fields of nearly the same names that they have.
     """
 
     log: str
@@ -78,7 +78,7 @@ class KeptKeys:
     """The keys of a computation that are not gone: how many, and their pending timers.
 
     `next` is when the first timer in event time is due. `in_flight` counts the records that the last epoch fed back,
-    None without a loop. `strong` says whether the ledger keeps what is produced.
+    None without a loop. `strong` says whether the ledger keeps the productions.
     """
 
     count: int
@@ -105,7 +105,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Status(StageProgress):
-    """A definition as its tables have it: how far it is, the rows of its ledger, and what it keeps.
+    """A definition as its tables have it: its progress, the rows of its ledger, and its state.
 
     `counts` are the ledger's rows by their kinds; those of panes and productions count retractions, too. `reasons` has
     the most frequent reasons for which records were rejected, each with its number of records. `answers` is None
@@ -200,8 +200,8 @@ def _log_status(lake: Lake, table: Table, name: str, log: Log | None) -> LogStat
     return LogStatus(
         log=name,
         epoch=head.number("epoch"),
-        records=_total(table),
-        rejected=0 if rejected is None else _total(rejected),
+        records=TableSize.of(table).rows,
+        rejected=0 if rejected is None else TableSize.of(rejected).rows,
         latest=latest_in(table, log.event_time) if log is not None else None,
         committed=committed_at(table),
         progress=progress_in(head),
@@ -347,24 +347,14 @@ def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
     return ordered.take(last)
 
 
-def _total(table: Table) -> int:
-    """Count the records of a table that is only ever appended to."""
-    return _counted(table.current_snapshot(), "total-records")
-
-
 def _rewritten(answers: Table) -> int:
     """Count the rows that the last commit that brought the answers up removed from the table to write them anew."""
     for snapshot in reversed(answers.snapshots()):
         properties = properties_of(snapshot)
         if STAMP in properties and MAINTAINED not in properties:
-            return _counted(snapshot, "deleted-records")
+            summary: Any = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            return int(summary.get("deleted-records", 0))
     return 0
-
-
-def _counted(snapshot: Snapshot | None, what: str) -> int:
-    """Read a count that a commit's summary has; 0 where it has none."""
-    summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    return int(summary.get(what, 0))
 
 
 def latest_in(table: Table, column: str) -> int | None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.table import Table
+
 from tailrace.lake.catalog.lake import Lake
 
 
@@ -17,18 +19,18 @@ class TableSize:
     files: int
     bytes: int
 
+    @classmethod
+    def of(cls, table: Table) -> TableSize:
+        """Read the size of a table off its current snapshot."""
+        snapshot = table.current_snapshot()
+        summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        return cls(*(int(summary.get(f"total-{one}", 0)) for one in ("records", "data-files", "files-size")))
+
     def __str__(self) -> str:
         return f"{self.rows:,} rows, {self.files:,} files, {self.bytes / 1e6:,.1f} MB"
 
 
 def table_sizes(lake: Lake, tables: Iterable[str]) -> dict[str, TableSize]:
     """Read the sizes of the tables that are there, by name. Raises `LakeError` where the catalog cannot be opened."""
-    found = {}
-    for name in tables:
-        table = lake.find(name)
-        snapshot = None if table is None else table.current_snapshot()
-        if snapshot is not None and snapshot.summary is not None:
-            summary: Any = snapshot.summary.additional_properties
-            counts = (int(summary.get(f"total-{one}", 0)) for one in ("records", "data-files", "files-size"))
-            found[name] = TableSize(*counts)
-    return found
+    found = ((name, lake.find(name)) for name in tables)
+    return {name: TableSize.of(table) for name, table in found if table is not None}

@@ -39,7 +39,7 @@ class RowSimulation(Simulation[D]):
     @property
     @abstractmethod
     def reads(self) -> str:
-        """What it is, and what it reads."""
+        """A few words on the kind of the definition and its inputs."""
 
     @property
     def signs(self) -> Sequence[int] | None:

@@ -45,7 +45,7 @@ class Simulation(Generic[D]):
 
     @cached_property
     def keys(self) -> list[Key]:
-        """The keys that have outputs, those with the most first."""
+        """The keys that have outputs, in the order of how many they have, most first."""
         return [key for key, _ in Counter(self.outputs).most_common()]
 
     def plot(self, key: Key, result: str) -> PanePlot:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from tailrace.cli.commands.look.pane_history import value_shown
-from tailrace.cli.commands.look.simulated_sample import MOST, sample_data, sample_told
+from tailrace.cli.commands.look.simulated_sample import MOST, sample_data, sample_text
 from tailrace.cli.terminal.console import facts, table
 from tailrace.cli.terminal.formats import counted, key_named, span, time_text
 from tailrace.model.base.time import instant, text
@@ -38,7 +38,7 @@ def computation_lines(trial: ComputationSimulation, sample: Sample, key: Key | N
         yield rows
     yield facts(
         {
-            "records": sample_told(sample),
+            "records": sample_text(sample),
             "epochs": f"{len(trial.epochs):,}",
             "produced": counted(len(made), "record"),
             "too late": counted(len(late), "record"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from tailrace.cli.commands.look.simulated_sample import MOST, sample_data, sample_told
+from tailrace.cli.commands.look.simulated_sample import MOST, sample_data, sample_text
 from tailrace.cli.terminal.console import facts, table
 from tailrace.cli.terminal.formats import bounds, counted, key_named, time_text, together
 from tailrace.model.base.time import instant, text
@@ -98,7 +98,7 @@ def _value(value: Any) -> str:
 def _counts(trial: PipelineSimulation, sample: Sample) -> dict[str, str]:
     taken_back = sum(pane.retraction for pane in trial.run.panes)
     return {
-        "records": sample_told(sample),
+        "records": sample_text(sample),
         "epochs": f"{len(trial.epochs):,}",
         "panes": f"{len(trial.run.panes) - taken_back:,}, {counted(taken_back, 'retraction')}",
         "too late": counted(len(_late(trial, None)), "record"),

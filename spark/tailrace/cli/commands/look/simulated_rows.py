@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from tailrace.cli.commands.look.pane_history import value_shown
-from tailrace.cli.commands.look.simulated_sample import MOST, sample_data, sample_told
+from tailrace.cli.commands.look.simulated_sample import MOST, sample_data, sample_text
 from tailrace.cli.terminal.console import facts, table
 from tailrace.cli.terminal.formats import counted, time_text
 from tailrace.model.base.time import text
@@ -32,7 +32,7 @@ def row_lines(trial: RowSimulation[Any], sample: Sample, key: Key | None) -> Ite
     if len(rows) > MOST:
         yield f"and {counted(len(rows) - MOST, 'row')} more: --json has all of them"
     left, number = ("rejected by it", len(trial.rejected)) if late is None else ("too late", len(late))
-    found = {"records": sample_told(sample), "gave": counted(len(rows), "row"), left: counted(number, "record")}
+    found = {"records": sample_text(sample), "gave": counted(len(rows), "row"), left: counted(number, "record")}
     yield facts(found.items())
 
 

@@ -29,7 +29,7 @@ def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
     return [(log, _read(log, _place(log, logs, data))) for log in logs]
 
 
-def sample_told(sample: Sample) -> str:
+def sample_text(sample: Sample) -> str:
     """Say how many records a sample has, how many lines were rejected, and how many records came again."""
     again = f", {sample.duplicates:,} that came again" if sample.duplicates else ""
     return f"{sample.came:,}, {counted(len(sample.rejected), 'line')} rejected{again}"

@@ -1,4 +1,4 @@
-"""`tailrace status`: how far a definition is, what it keeps and which runs computed what."""
+"""`tailrace status`: the progress of a definition, its state, and the runs that computed its results."""
 
 from __future__ import annotations
 
@@ -90,12 +90,10 @@ def _facts(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> It
     lags = {"processing time": own.lag, "its latest event": behind(own.watermark, latest)}
     said = [f"{span(lag / 1e6)} behind {what}" for what, lag in lags.items() if lag is not None and not over]
     if own.onward not in (BEGINNING, own.watermark):
-        said.append(f"for those who read it {time_text(own.onward)}")
+        said.append(f"readers get {time_text(own.onward)}")
     yield "watermark", _dimmed(time_text(own.watermark), ", ".join(said))
     if over:
-        warning = (
-            f"the watermark is {span(over / 1e6)} ahead of the last epoch's clock: what is before it comes too late"
-        )
+        warning = f"the watermark is {span(over / 1e6)} ahead of the last epoch's clock: earlier records come too late"
         yield "ahead", Text(warning, style="bold red")
     for log in logs:
         if log.progress is not None and len(log.progress.partitions) > 1:
@@ -124,7 +122,7 @@ def _facts(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> It
 
 
 def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
-    """Yield what is kept of keys, and what came of them."""
+    """Yield the lines on kept keys, their timers and their productions."""
     yield "keys", f"{keys.count:,}"
     yield "timers", _dimmed(f"{keys.timers:,}", f"the next in event time at {time_text(keys.next)}")
     yield "productions", f"{own.productions:,}" if keys.strong else "not kept"
@@ -279,7 +277,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
 
 
 def _data(own: Status) -> dict[str, Any]:
-    """Return what tables tell of a definition without it."""
+    """Return the data that tables tell without a definition."""
     answers = own.answers
     return {
         "pipeline": own.name,
@@ -306,7 +304,7 @@ def _data(own: Status) -> dict[str, Any]:
 
 
 def _data_of(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> dict[str, Any]:
-    """Return what is known of a status with its definition."""
+    """Return the data that only a definition gives a meaning."""
     lags = {"behind_processing_time": own.lag, "behind_latest_event": behind(own.watermark, _latest(logs))}
     windows, keys = own.windows, own.keys
     found: dict[str, Any] = {

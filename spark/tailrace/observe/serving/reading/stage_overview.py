@@ -42,10 +42,10 @@ LAST = 3
 
 @dataclass(frozen=True)
 class StageState:
-    """How a stage stands: its status and that of its logs, as `tailrace status` has them, and what there is to do.
+    """The state of a stage for the overview: the status of the stage and its logs, and the backfills that it lacks.
 
     `own` is None where no stream has made its tables yet. `late_left` counts the late records that no backfill has
-    taken in, None where that is not told. `lacks` says which corrections of what the stage reads are not in it.
+    taken in, None where no report tells it. `lacks` names the corrections of its inputs that the stage lacks.
     """
 
     name: str
