@@ -18,9 +18,9 @@ from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.executions.compiler import executed
 from tailrace.engines.duckdb.executions.preparation import Steps
 from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.duckdb.join_step import DuckJoin
 from tailrace.engines.duckdb.keys import DuckKeys
 from tailrace.engines.duckdb.map_step import DuckMap
-from tailrace.engines.duckdb.pairs import DuckJoin
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import Side

@@ -20,9 +20,9 @@ from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.driver_side import DriverSide
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
+from tailrace.engines.spark.join_step import SparkJoin
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.engines.spark.map_step import SparkMap
-from tailrace.engines.spark.pairs import SparkJoin
 from tailrace.engines.spark.rows.declared_rows import as_declared
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
