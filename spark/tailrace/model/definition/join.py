@@ -8,24 +8,41 @@ once. What turns out otherwise is taken back, as a pipeline's panes are (Dataflo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from tailrace.model.base.errors import DefinitionError
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
+from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
+from tailrace.model.base.names import RESERVED, name_faults, reserved
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
+from tailrace.model.base.types import is_type
 from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
-from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES, JoinInput, JoinKind, Unmatched
-from tailrace.model.definition.join_validation import join_faults
+from tailrace.model.definition.join_input import (
+    JOIN_KINDS,
+    JOIN_WINDOW,
+    LEFT,
+    RIGHT,
+    SIDE,
+    SIDES,
+    UNMATCHED,
+    WINDOWINGS,
+    JoinInput,
+    JoinKind,
+    Unmatched,
+)
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import NONE_SET_ASIDE, ElementWise, Reasons
-from tailrace.model.definition.source_text import written
-from tailrace.model.logs.derived_logs import Panes, Productions
+from tailrace.model.definition.source_text import length, written
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union, taken_back
 from tailrace.model.logs.log import PANE_TIME, Log
-from tailrace.model.windows.windows import Window, Windowing
+from tailrace.model.windows.calendars import Calendar
+from tailrace.model.windows.panes import Accumulation, Timestamp
+from tailrace.model.windows.windows import Fixed, Window, Windowing
 
 TAKES_BACK = "takes_back"
 """The part of a join's meaning which says that a stream may take rows back."""
@@ -82,7 +99,7 @@ class Join(Windowless):
             if value is not None:
                 kept = MappingProxyType(dict(value)) if isinstance(value, Mapping) else tuple(value)
                 object.__setattr__(self, name, kept)
-        faults = list(join_faults(self))
+        faults = list(_faults(self))
         if faults:
             raise DefinitionError(str(self.name), faults)
 
@@ -267,3 +284,123 @@ class Join(Windowless):
     def fingerprint(self) -> str:
         """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
         return digest(("join", sorted(self.meaning.items())))
+
+
+def _faults(join: Join) -> Iterator[Fault]:
+    """Find all faults of a join."""
+    yield from name_faults("name", join.name)
+    sides = {side: getattr(join, side) for side in SIDES}
+    for side, log in sides.items():
+        if not isinstance(log, Log):
+            yield Fault(side, log, "a log", f'write {side}=Log(name="clicks", columns=..., event_time=...)')
+        elif isinstance(log, Union):
+            yield Fault(side, f"the union {log.name}", "a log that is no union", "join its logs one after the other")
+        elif isinstance(log, Arrivals):
+            yield log.refused(side)
+        elif isinstance(log, Panes):
+            yield from _panes_faults(side, log.of)
+        elif isinstance(log, Productions) and isinstance(log.of, Map) and log.of.multiplies:
+            expected = "one record of each, as a record is known by its place"
+            yield Fault(side, f"what {log.name} makes", expected, "join its log first, and take the pairs through it")
+        elif isinstance(log, Productions) and not log.kept:
+            remedy = f'leave productions="weak" out of {log.name}'
+            yield Fault(side, f"what {log.name} produces", "productions that are kept", remedy)
+    if not all(isinstance(log, Log) for log in sides.values()):
+        return
+    columns = list(_column_faults(join))
+    yield from columns
+    if not columns:
+        yield from _collisions(join)
+    yield from _time_faults(join)
+
+
+def _column_faults(join: Join) -> Iterator[Fault]:
+    if not join.keys:
+        yield Fault("on", join.on, "the columns of the key", 'write on="query_id"')
+    for name, pair in join.keys.items():
+        for side, column in zip(SIDES, pair, strict=True):
+            if column not in join.side(side).columns:
+                yield unknown_column(f"on[{name!r}]", column, join.side(side).columns)
+        types = [join.side(side).columns.get(column) for side, column in zip(SIDES, pair, strict=True)]
+        if None not in types and types[0] != types[1]:
+            found, expected = f"{pair[1]}: {types[1]}", f"{types[0]}, as {pair[0]} is in {join.left.name}"
+            yield Fault(f"on[{name!r}]", found, expected, "declare both as one type, or convert one with a Map")
+    for side in SIDES:
+        for name, column in join.own(side).items():
+            path, types_ = f"{side}_columns[{name!r}]", join.side(side).columns
+            yield from name_faults(path, name)
+            if column not in types_:
+                yield unknown_column(path, column, types_)
+            elif not is_type(types_[column]):
+                yield Fault(path, f"{column}: {types_[column]}", "a plain column", "leave it out")
+            elif name in RESERVED or name == SIDE or "__" in name:
+                yield reserved(path, name)
+    if join.left.name == join.right.name and (join.left_columns is None or join.right_columns is None):
+        found, expected = f"{join.left.name} with itself", "names for the columns of each side"
+        yield Fault(
+            "right", found, expected, 'write left_columns={"first_at": "at"}, right_columns={"second_at": "at"}'
+        )
+
+
+def _collisions(join: Join) -> Iterator[Fault]:
+    taken = list(join.keys) + [name for side in SIDES for name in join.own(side)]
+    for name in sorted({name for name in taken if taken.count(name) > 1}):
+        expected = "a name that one column alone goes out with"
+        mend = f'give one of them another name: right_columns={{"right_{name}": "{name}"}}'
+        yield Fault("right_columns", name, expected, mend)
+
+
+def _time_faults(join: Join) -> Iterator[Fault]:
+    for side in SIDES:
+        if join.side(side).signed:
+            yield taken_back(side, join.side(side), "")
+    if (join.within is None) == (join.where is None):
+        found = "neither" if join.within is None else "both"
+        yield Fault("within", found, "either within or where", "write within=minutes(10), or where=Fixed(hours(1))")
+    if join.within is not None:
+        lengths = join.within if isinstance(join.within, tuple) else (join.within,)
+        if len(lengths) > 2 or not all(waits(length) for length in lengths):
+            expected = "a length, or two: before and after the left record"
+            yield Fault("within", join.within, expected, "write within=(minutes(0), minutes(10))")
+    if join.kind not in JOIN_KINDS:
+        yield Fault("kind", join.kind, f"one of {', '.join(JOIN_KINDS)}", 'leave it out for "inner"')
+    where = join.where
+    if where is not None and not isinstance(where, WINDOWINGS):
+        expected = "windows that a record's own time decides on"
+        yield Fault("where", where, expected, "use Fixed, Sliding, Calendar or Global, or say within=")
+    elif where is not None:
+        yield from where.faults("where")
+        if where.longest is None and any(join.side(side).takes_back for side in SIDES):
+            expected = "windows that end, as panes are joined and may be taken back"
+            yield Fault("where", where, expected, "use Fixed, Sliding or Calendar, or say within=")
+        if isinstance(where, Fixed) and where.phase is not None:
+            yield Fault("where.phase", where.phase, "windows that are the same for every key", "leave it out")
+        if where.longest is None and not isinstance(where, Calendar) and join.kind != "inner":
+            expected = 'kind="inner" in windows without end'
+            mend = "a record without a partner would wait for ever: use Fixed, or say within="
+            yield Fault("kind", join.kind, expected, mend)
+    if join.unmatched not in UNMATCHED:
+        yield Fault("unmatched", join.unmatched, f"one of {', '.join(UNMATCHED)}", 'leave it out for "wait"')
+    elif join.unmatched == "tell" and join.kind == "inner":
+        expected = 'a kind that gives records without a partner, for "tell"'
+        yield Fault("unmatched", join.unmatched, expected, 'write kind="left", "right" or "full"')
+    late, least = join.allowed_lateness, max(join.side(side).trails for side in SIDES)
+    if late is not None and not waits(late):
+        yield Fault("allowed_lateness", late, "a duration of zero or more", "write hours(3)")
+    elif late is not None and duration(late) < least:
+        expected = f"at least {length(least)}, for so long the panes that are joined are corrected"
+        yield Fault("allowed_lateness", str(late), expected, "leave it out, and it waits just so long")
+
+
+def _panes_faults(path: str, pipeline: Pipeline) -> Iterator[Fault]:
+    """Find the faults of a pipeline whose panes are joined."""
+    if pipeline.how is not Accumulation.RETRACTING:
+        found, expected = f"{pipeline.name}, {pipeline.how.value}", "a pipeline that takes back what it said before"
+        yield Fault(path, found, expected, f"set how=RETRACTING in {pipeline.name}")
+    if pipeline.timestamp is not Timestamp.END_OF_WINDOW:
+        expected = "answers that happen as their windows end"
+        found = f"{pipeline.name}, {pipeline.timestamp.value}"
+        yield Fault(path, found, expected, f"leave timestamp out of {pipeline.name}")
+    if pipeline.where.longest is None and not pipeline.where.merges:
+        found, expected = f"{pipeline.name}, {written(pipeline.where)}", "windows that end"
+        yield Fault(path, found, expected, f"use Fixed, Sliding, Calendar or Sessions in {pipeline.name}")

@@ -17,7 +17,6 @@ from tailrace.model.definition.record_steps import (
     SparkColumns,
     SparkFrame,
 )
-from tailrace.sql.records.packed_columns import nothing_unpacked, packed, unpacked
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted
 
 FAILED = "_failed"
@@ -65,14 +64,41 @@ def step_query(
         items = (f"CAST({values[name]} AS {type}) AS {quoted(name)}" for name, (type, _) in step.values.items())
         return Query(f"SELECT *, {', '.join(items)} FROM {source}")
     if isinstance(step, Pack):
-        return Query(f"SELECT *, {packed(step, types)} FROM {source}")
+        return Query(f"SELECT *, {_packed(step, types)} FROM {source}")
     if isinstance(step, Unpack):
-        made = unpacked(step, types)
+        made = _unpacked(step, types)
         if failing:
-            made = f"IF({FAILED} IS NULL, {made}, {nothing_unpacked(step, types)})"
+            made = f"IF({FAILED} IS NULL, {made}, {_nothing_unpacked(step, types)})"
         shared = [quoted(name) for name in columns if name != step.name]
         return Query(f"SELECT {', '.join(shared)}, INLINE({made}) FROM {source}")
     return None
+
+
+def _packed(step: Pack, types: Mapping[str, str]) -> str:
+    """Write a step's columns as one column, as a select-list item."""
+    struct = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(column)}' for name, column in step.fields.items())})"
+    terms = {name: quoted(name) for name in types}
+    term = struct if step.keep is None else f"IF({step.keep.holds(Sql(), terms, types)}, {struct}, NULL)"
+    return f"{term} AS {quoted(step.name)}"
+
+
+def _unpacked(step: Unpack, types: Mapping[str, str]) -> str:
+    """Write the list of the elements that are taken of a row's list; an empty one is null once, where that is asked."""
+    taken = quoted(step.name) if step.first is None else f"SLICE({quoted(step.name)}, 1, {step.first})"
+    made = taken
+    if step.place is not None:
+        # DuckDB takes a parameter that a column has the name of for the column: no column begins with an underscore.
+        terms = [f"'{name}', _a.{quoted(name)}" for name in step.fields(types)]
+        # The function's index `_i` counts from 0, the place from 1.
+        terms.append(f"'{step.place}', CAST(_i + 1 AS bigint)")
+        made = f"TRANSFORM({taken}, (_a, _i) -> NAMED_STRUCT({', '.join(terms)}))"
+    return f"IF(SIZE({taken}) = 0, {_nothing_unpacked(step, types)}, {made})" if step.outer else made
+
+
+def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:
+    """Write the list of one element that is null, from which all unpacked columns are null."""
+    fields = (f"{quoted(name)}:{type}" for name, type in step.columns(types).items() if name not in types)
+    return f"ARRAY(CAST(NULL AS struct<{','.join(fields)}>))"
 
 
 def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: bool) -> Query:
