@@ -37,7 +37,7 @@ from tailrace.model.windows.windows import Fixed
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.services.cluster import cluster
 
 A_SECOND = 5_000

@@ -30,7 +30,7 @@ from tailrace.model.step.reference import fold
 from tailrace.model.triggers.combinators import AfterCount, Repeat
 from tailrace.model.windows.panes import RETRACTING
 from tailrace.model.windows.windows import Fixed, Sessions, Sliding
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 
 GAP = timedelta(seconds=20)
 FOLDED = 4

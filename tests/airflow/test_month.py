@@ -24,7 +24,7 @@ from tailrace.lake.read.status import log_status
 from tailrace.model.base.time import hours
 from tailrace.plan.loader import load as definition
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.depth import deep
 from tests.support.services.airflows import ROOT, Api, missing
 from tests.support.services.postgres import POSTGRES, postgres

@@ -45,8 +45,8 @@ from tailrace.engines.choose import Engine
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
-from tailrace.lake.read.late_join_records import late_join_report
-from tailrace.lake.read.late_records import late_report, proposed
+from tailrace.lake.read.late_records import proposed
+from tailrace.lake.read.late_report import late_report
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import DefinitionError
@@ -54,10 +54,9 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.chain import Definition, Ranged, chain
 from tailrace.model.definition.context import Context
 from tailrace.model.windows.windows import Windowing
-from tailrace.sql.results import join_output, map_rows
 from tailrace.sql.results.answers import current
-from tailrace.verify.computation_audit import audit_computation
-from tailrace.verify.pipeline_audit import audit
+from tailrace.sql.results.output_rows import output_rows
+from tailrace.verify.audit import audit
 from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases
 from tests.support.engines.stage_folds import StageFolds
@@ -85,7 +84,7 @@ class Folds(StageFolds):
 
     def clean(self) -> None:
         for stage in chain(self.pipeline):
-            found = audit_computation(self.lake, stage) if isinstance(stage, Computation) else audit(self.lake, stage)
+            found = audit(self.lake, stage)
             assert found.ok, (stage.name, [check for check in found.checks if not check.ok])
 
     def rows(self, stage: Definition) -> Counter[str]:
@@ -98,7 +97,7 @@ class Folds(StageFolds):
             else:
                 names = [*stage.results, "event_time"]
                 ledger = session.table(ledger_name(stage.name))
-                of = join_output.current(stage, ledger) if isinstance(stage, Join) else map_rows.current(stage, ledger)
+                of = output_rows(stage).current(ledger)
                 rows = session.rows(of)
         return Counter(str([_bare(row[name]) for name in names]) for row in rows)
 
@@ -147,11 +146,7 @@ def bring_up(lake: Lake, definition: Ranged) -> int:
     """Run all backfills that the reports name, until they name none; return how many rounds that took."""
     for rounds in range(8):
         stages = chain(definition)
-        lates = [
-            late_join_report(lake, one) if isinstance(one, Join) else late_report(lake, one)
-            for one in stages
-            if isinstance(one, Pipeline | Join)
-        ]
+        lates = [late_report(lake, one) for one in stages if isinstance(one, Pipeline | Join)]
         ready = [one for report in lates for one in report.ready]
         ranges = [*(proposed(ready) if ready else []), *backfills_of(stages_behind(lake, definition))]
         if not ranges:
@@ -193,7 +188,7 @@ def test_V4_a_join_or_map_is_computed_before_what_reads_it_though_the_last_stage
     done = backfill_stages(world.lake, OF_PAIRS, BEGINNING)
     assert {stage.name: sum(run.changed for run in runs) for stage, runs in done}["met"] > 0
     assert not stages_behind(world.lake, OF_PAIRS)
-    assert not late_join_report(world.lake, MET).ranges
+    assert not late_report(world.lake, MET).ranges
     world.clean()
 
 

@@ -31,8 +31,8 @@ from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.lake.schema.table_names import RESTING
 from tailrace.model.base.time import BEGINNING
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.depth import deep
 from tests.support.lakes.rides import HOURLY, Case, within
 

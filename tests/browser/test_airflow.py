@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.late_records import late_report
+from tailrace.lake.read.late_report import late_report
 from tailrace.model.base.time import hours, moment, text
 from tailrace.observe.serving.airflow_links import remedy
 from tailrace.observe.serving.reading.event_time import TimeRange
@@ -198,7 +198,7 @@ def an_operator_tries_a_range_dry_and_backfills_three_days(lake: Lake, admin: Ap
     person.look("", "airflow_dag", "hourly_departures")
     person.leave()
 
-    from tailrace.verify.pipeline_audit import audit
+    from tailrace.verify.audit import audit
 
     found = audit(lake, PIPELINE)
     assert found.ok, found.checks

@@ -19,7 +19,8 @@ from tailrace.cli.runtime.definitions import load
 from tailrace.cli.terminal.formats import parsed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.late_records import LateRange, LateReport, late_report
+from tailrace.lake.read.late_records import LateRange, LateReport
+from tailrace.lake.read.late_report import late_report
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.lake.schema.pipeline_tables import ledger_contract

@@ -176,7 +176,7 @@ def test_L3_a_replay_gives_the_rows_of_the_stream_again(lake: Lake, definition: 
     found = data("replay", definition)
     assert (found["ok"], found["epochs"]) == (True, [0, EPOCHS - 1])
     assert found["rows"]["production"] == {"ledger": 6, "replay": 6, "same": 6}
-    assert "the same rows came out" in run("replay", definition, "--epochs", "1")
+    assert "the ledger comes out again, row for row" in run("replay", definition, "--epochs", "1")
     assert "there are none from 1 to 9" in run("replay", definition, "--epochs", "1..9", status=2)
     assert "has no windows" in run("replay", definition, "--as-of", "1", status=2)
     # As if a row had come twice: an audit sees it, too.
@@ -184,7 +184,7 @@ def test_L3_a_replay_gives_the_rows_of_the_stream_again(lake: Lake, definition: 
     lake.change("euros__ledger", FileChange(tuple(lake.written("euros__ledger", row))), head.properties, head.snapshot)
     found = json.loads(CliRunner().invoke(app, ["replay", definition, "--json"]).stdout)
     assert found["rows"]["production"]["ledger"] == 7
-    assert len(found["differences"]) == 2
+    assert [one["times"] for one in found["differences"]] == [{"ledger": 2, "replay": 1}]
     assert not same_as_batch(definition)
 
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tailrace.verify.as_of as looking
-import tailrace.verify.stage_replay as replaying
+import tailrace.verify.replay as replaying
 from tailrace.cli.commands.run import replay
 from tailrace.cli.main import app
 from tailrace.engines.choose import Engine, EngineChoice
@@ -18,8 +18,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.verify.as_of import AsOf
 from tailrace.verify.recorded_epochs import ReplayError
-from tailrace.verify.row_diff import RowCount, RowDifference
-from tailrace.verify.stage_replay import Replayed
+from tailrace.verify.row_diff import Replayed, RowCount, RowDifference
 from tests.support.lakes import small_lake
 
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 import tailrace.backfill.backfill as spark_backfill
 import tailrace.stream.landing_stream as spark_stream
-import tailrace.verify.pipeline_audit as spark_audit
+import tailrace.verify.audit as spark_audit
 from tailrace.backfill.result import Backfilled, BackfillError
 from tailrace.cli.commands.run import stream
 from tailrace.cli.main import app

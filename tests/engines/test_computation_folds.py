@@ -20,7 +20,7 @@ from tailrace.model.definition.once import Claims, Id
 from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.computation_state import KeysState
 from tailrace.settings import Settings
-from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.audit import audit
 from tests.support.cases.clicks import CLICKS, START, VISITS
 from tests.support.cases.groups import LINKS, Groups, by_hand
 from tests.support.cases.searches import HASTY, Epochs, epochs, made
@@ -110,7 +110,7 @@ def test_X7_a_record_that_a_computation_cannot_take_is_rejected_and_its_key_goes
     reasons = ["two", "KeyError: 'no such thing'", f"brittle: state.total = {2**63}: expected bigint"]
     assert {row["reason"] for row in one.rows("rejected")} == set(reasons)
     assert sorted(row["total"] for row in one.rows("production")) == [1, 2, 3]
-    found = audit_computation(one.lake, one.computation)
+    found = audit(one.lake, one.computation)
     assert found.ok, [check for check in found.checks if not check.ok]
 
 
@@ -130,7 +130,7 @@ def test_X7_a_timer_that_a_computation_cannot_take_is_rejected_and_its_key_goes_
     assert sorted((row["who"], row["total"]) for row in one.rows("production")) == [
         ("a", 1), ("a", 2), ("a", 3), ("b", 1),
     ]  # fmt: skip
-    found = audit_computation(one.lake, one.computation)
+    found = audit(one.lake, one.computation)
     assert found.ok, [check for check in found.checks if not check.ok]
     assert (found.counts["timers_fired"], found.counts["timers_failed"], found.counts["pending"]) == (2, 2, 0)
     one.clean()

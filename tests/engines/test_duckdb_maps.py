@@ -14,8 +14,8 @@ from tailrace.engines.duckdb.map_step import MapExecution
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
-from tailrace.sql.results import map_rows
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Condition, Relation
 from tailrace.verify.audit_checks import in_common
 from tests.support.cases.maps import STEPS, Rows, by_reference, by_rows, random_maps
@@ -75,13 +75,13 @@ def test_V4_what_a_run_writes_leaves_the_rows_of_the_steps_as_they_are_by_then(
     ledger = folded(before, cut)
     epochs = [(bundle, clock(epoch)) for epoch, bundle in enumerate(cut)]
     for generation, definition in ((2, after), (3, after), (4, before)):
-        held = map_rows.current(definition, session.relation_of(ledger))
-        text = map_rows.differences(definition, mapped(session, definition, log), held)
+        own = output_rows(definition)
+        text = own.differences(mapped(session, definition, log), own.current(session.relation_of(ledger)))
         found = session.counted(text, {"different": Condition("change <> 'same'")})
-        text = map_rows.corrected(definition, found.relation, BackfillVersion("run", generation, len(cut) - 1, 0, 0))
+        text = own.corrected(found.relation, BackfillVersion("run", generation, len(cut) - 1, 0, 0))
         rows = session.connection.execute(in_duckdb_once(text)).to_arrow_table()
         ledger = pa.concat_tables([ledger, rows.cast(ledger.schema)])
-        left = session.rows(map_rows.current(definition, session.relation_of(ledger)))
+        left = session.rows(own.current(session.relation_of(ledger)))
         wanted, _ = by_reference(definition, epochs)
         assert by_rows(definition, [{**row, "kind": "production"} for row in left])[0] == wanted
         assert found.counts["different"] == 0 or generation != 3

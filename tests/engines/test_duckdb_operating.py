@@ -23,7 +23,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import generation_of, scratch
 from tailrace.lake.change.restoration import restore
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.late_records import late_report
+from tailrace.lake.read.late_report import late_report
 from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.conditions import Match
@@ -35,8 +35,8 @@ from tailrace.settings import Settings
 from tailrace.sql.records.stage_records import productions
 from tailrace.stream.log_stream import Tailing
 from tailrace.verify.as_of import as_of
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.cases.strategies import BASE, LOG
 from tests.support.lakes.recorded_ledgers import no_spark, record
 

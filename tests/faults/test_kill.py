@@ -18,7 +18,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.depth import deep
 from tests.support.faults.killing import KILLS, SEED, environment, run_and_kill, run_here
 from tests.support.lakes.landing import DEAR, DEFINITION, Landing

@@ -20,7 +20,7 @@ from tailrace.generate.delivery_files import land
 from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
-from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.audit import audit
 from tests.support.cases.applications import APPLICATIONS, RECORDS, file, once, sources, stretch
 from tests.support.checks.ledgers import as_ever
 from tests.support.checks.pipeline_answers import as_by_hand
@@ -77,7 +77,7 @@ def test_X2_the_answers_of_a_stream_killed_at_many_moments_are_those_of_plain_sq
             assert plain.table(log.name).count() == len(once(log, made)), hint
         if isinstance(definition, Computation):
             as_ever(plain, lake, [definition])
-            found = audit_computation(lake, definition)
+            found = audit(lake, definition)
             assert found.ok, f"{hint}: {[check for check in found.checks if not check.ok]}"
             continue
         answers = as_by_hand(plain, lake, APPLICATIONS[name], hint)

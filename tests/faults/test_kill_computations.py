@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.verify.computation_audit import audit_computation
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.cases.clicks import BUSY, TIMES, VISITS, land
 from tests.support.checks.ledgers import as_ever
 from tests.support.depth import deep
@@ -40,8 +39,8 @@ def test_X2_computations_killed_at_many_moments_end_as_if_they_never_were(
     assert done.returncode == 0, done.stderr
     lake = Lake(settings)
     as_ever(plain, lake, [VISITS, BUSY, TIMES])
-    for found in (audit_computation(lake, VISITS), audit(lake, BUSY)):
+    for found in (audit(lake, VISITS), audit(lake, BUSY)):
         assert found.ok, f"seed {SEED}: {[check for check in found.checks if not check.ok]}"
-    counts = audit_computation(lake, VISITS).counts
+    counts = audit(lake, VISITS).counts
     assert counts["records"] == 20 * (3 * KILLS + 1)
     assert min(counts[name] for name in ("late", "timers_fired", "timers_dropped", "productions")) > 0

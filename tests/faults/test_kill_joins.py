@@ -20,9 +20,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.plan.loader import load, load_ranged
 from tailrace.settings import Settings
-from tailrace.verify.join_replay import replay_join
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.depth import deep
 from tests.support.faults.killing import KILLS, SEED, environment, run_and_kill, run_here
 from tests.support.lakes.two_logs import DEFINITION, TwoLogs
@@ -90,7 +89,7 @@ def killed_and_mended(
     counts = [lake.table(name).scan().count() for name in ("views", "clicks", "clicks__rejected")]
     assert counts == [len(landing.records["views"]), len(landing.records["clicks"]), landing.broken], f"seed {SEED}"
     for one in (join, paid):
-        assert replay_join(lake, one).ok, f"seed {SEED}"
+        assert replay(lake, one).ok, f"seed {SEED}"
     # Every view is told of as it comes, and what it was told without is taken back.
     taken = lake.table("paid__ledger").scan(row_filter="kind = 'production' AND retraction = true").count()
     assert taken, f"seed {SEED}"

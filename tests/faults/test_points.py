@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace.cli.runtime.definitions import load, load_ranged
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.depth import DEPTH, deep
 from tests.support.faults.dying_command import POINT
 from tests.support.faults.killing import environment, run_here

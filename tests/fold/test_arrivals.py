@@ -42,8 +42,8 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.operate.changeover import apply
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.cases.clicks import START
 from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases

@@ -35,8 +35,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.engines.spark_runs import arrow_bundle
 from tests.support.lakes.recorded_ledgers import land, no_spark
 from tests.support.lakes.rides import HOURLY, RIDES

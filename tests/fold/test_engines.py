@@ -28,7 +28,7 @@ from tailrace.model.step.reference import batch
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CALLS = Log(

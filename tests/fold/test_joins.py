@@ -34,8 +34,8 @@ from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
-from tailrace.lake.read.late_join_records import late_join_report
 from tailrace.lake.read.late_records import proposed
+from tailrace.lake.read.late_report import late_report
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.chain import chain
@@ -45,9 +45,8 @@ from tailrace.model.step import join_step
 from tailrace.model.step.chain_fold import epochs_read, fold_chain
 from tailrace.model.step.join_step import Joined
 from tailrace.settings import Settings
-from tailrace.verify.join_replay import replay_join
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import DEPTH, cases, deep
 from tests.support.lakes.several_logs import (
@@ -157,8 +156,8 @@ def test_L1_any_cut_of_two_logs_gives_the_pairs_of_the_reference(
     same_as_the_reference(logs, join)
     audited = audit(logs.lake, join)
     assert audited.ok, [check for check in audited.checks if not check.ok]
-    again = replay_join(logs.lake, join)
-    assert again.ok, again.quoted
+    again = replay(logs.lake, join)
+    assert again.ok, again.differences
     backfill(logs.lake, join, BEGINNING)
     audited = audit(logs.lake, join)
     assert audited.ok, [check for check in audited.checks if not check.ok]
@@ -259,8 +258,8 @@ def test_L1_L3_any_join_of_any_sides_takes_back_the_pairs_of_what_is_corrected(
         assert isinstance(one, Join | Pipeline)
         audited = audit(logs.lake, one)
         assert audited.ok, [check for check in audited.checks if not check.ok]
-    again = replay_join(logs.lake, join)
-    assert again.ok, (join, again.counts, again.quoted)
+    again = replay(logs.lake, join)
+    assert again.ok, (join, again.counts, again.differences)
     # The answers are corrected first, and then what is joined of them.
     for one in chain(join):
         assert isinstance(one, Join | Pipeline)
@@ -298,7 +297,7 @@ def test_L1_a_side_that_is_dead_for_an_hour_is_waited_for_or_its_late_records_ar
     logs.fold(join)
     same_as_the_reference(logs, join)
     assert audit(logs.lake, join).ok
-    assert replay_join(logs.lake, join).ok
+    assert replay(logs.lake, join).ok
     late = rows(logs.lake, join, "late")
     assert bool(late) == idle
     assert (standing(logs.lake, join) == finished(logs, join)) == (not late)
@@ -396,7 +395,7 @@ def test_L1_a_join_that_goes_over_to_spark_and_back_gives_the_pairs_of_the_refer
     audited = audit(cluster, join)
     assert audited.engine.engine is Engine.SPARK
     assert audited.ok, [check for check in audited.checks if not check.ok]
-    assert replay_join(cluster, join).ok
+    assert replay(cluster, join).ok
     for one in chain(join)[0 if DEPTH > 1 else -1 :]:
         assert isinstance(one, Join | Pipeline)
         backfill(cluster, one, BEGINNING)
@@ -420,17 +419,17 @@ def test_X6_what_came_too_late_for_a_join_is_told_with_the_range_that_takes_it_i
     logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
     logs.fold(join)
     late = rows(logs.lake, join, "late")
-    found = late_join_report(logs.lake, join)
+    found = late_report(logs.lake, join)
     assert (found.records, found.repaired) == (len(late), 0)
     assert sum(one.records for one in found.ranges) == len(late) > 3
     assert all(any(one.first <= instant(row[PANE_TIME]) < one.last for one in found.ranges) for row in late)
     first, *others = found.ranges
     assert {one.first_epoch for one in found.ranges} <= {row["epoch"] for row in late}
     backfill(logs.lake, join, first.first, first.last)
-    assert late_join_report(logs.lake, join).ranges == tuple(others)
+    assert late_report(logs.lake, join).ranges == tuple(others)
     for begin, end in proposed(found.ready):
         backfill(logs.lake, join, begin, end)
-    assert late_join_report(logs.lake, join).ranges == ()
+    assert late_report(logs.lake, join).ranges == ()
     # What the ranges did not hold was right: all is now as of one batch.
     assert standing(logs.lake, join) == finished(logs, join)
 
@@ -440,7 +439,7 @@ def test_the_page_on_the_lake_shows_a_join_its_rows_and_what_came_too_late(logs:
     for parts in random_epochs(Random(5), 9):
         logs.land(parts)
     logs.fold(join)
-    late = late_join_report(logs.lake, join)
+    late = late_report(logs.lake, join)
     with visited(logs.lake, join) as client:
         stand = sum(standing(logs.lake, join).values())
         grid = Seen(client.get(f"/stages/{join.name}").text)

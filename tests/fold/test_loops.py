@@ -18,8 +18,7 @@ from tailrace.lake.read.status import status
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.computation_audit import audit_computation
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.cases.groups import LINKS, Groups, by_hand
 from tests.support.checks.ledgers import on
 
@@ -73,7 +72,7 @@ def in_flight(spark: SparkSession, epoch: int) -> list[tuple[object, ...]]:
 
 
 def clean(spark: SparkSession, lake: Lake) -> None:
-    found = audit_computation(lake, GROUPS)
+    found = audit(lake, GROUPS)
     assert found.ok, [check for check in found.checks if not check.ok]
     assert audit(lake, CHANGES).ok
 

@@ -16,8 +16,7 @@ from tailrace.fold.fold_group import StreamError
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.computation_audit import audit_computation
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.depth import deep
 from tests.support.lakes.rides import HOURLY, RIDES, Case, within
 
@@ -64,7 +63,7 @@ def test_X2_a_stream_whose_state_is_lost_has_it_from_the_ledgers_and_goes_on(
     for pipeline in BY_CENTS.stages:
         found = audit(case.lake, pipeline)
         assert found.ok, found.checks
-    assert audit_computation(case.lake, NUMBERED).ok
+    assert audit(case.lake, NUMBERED).ok
     numbers = plain.sql("SELECT who, number FROM numbered__ledger WHERE kind = 'production' ORDER BY who, number")
     assert [tuple(row) for row in numbers.collect()] == [("ann", 1), ("ann", 2), ("ann", 3), ("zoe", 1), ("zoe", 2)]
 

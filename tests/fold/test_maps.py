@@ -24,7 +24,7 @@ from tailrace.model.definition.chain import Definition
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.fold.test_engines import CALLS, EPOCHS, START, land
 
 

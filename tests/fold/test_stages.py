@@ -33,7 +33,7 @@ from tailrace import (
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake, lineage, properties_of
-from tailrace.lake.read.late_records import late_report
+from tailrace.lake.read.late_report import late_report
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
@@ -43,7 +43,7 @@ from tailrace.model.windows.panes import Answers, answers
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.depth import deep
 from tests.support.engines.spark_runs import said_by_ledger, said_by_reference
 

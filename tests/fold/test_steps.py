@@ -23,7 +23,7 @@ from tailrace.model.step.reference import at_once
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.depth import DEPTH
 
 COLUMNS = {"id": "bigint", "text": "string", "at": "timestamp"}

@@ -39,9 +39,8 @@ from tailrace.model.step.step import WindowsState, step
 from tailrace.model.windows.panes import Pane
 from tailrace.operate.changeover import apply, rollback
 from tailrace.settings import Settings
-from tailrace.verify.computation_audit import audit_computation
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases
 from tests.support.lakes.several_logs import (
@@ -191,7 +190,7 @@ def test_a_computation_sees_which_log_a_record_is_of(logs: Logs) -> None:
     logs.fold(matched)
     rows = logs.lake.table("matched__ledger").scan(row_filter="kind = 'production'").to_arrow().to_pylist()
     assert {(one["ad"], one["cents"]) for one in rows} == {("a", 3), ("b", 4)}
-    found = audit_computation(logs.lake, matched)
+    found = audit(logs.lake, matched)
     assert found.ok, [check for check in found.checks if not check.ok]
 
 

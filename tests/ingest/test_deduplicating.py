@@ -22,7 +22,7 @@ from tailrace.lake.read.status import log_status
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 # When each became known is in the records, so the processing time is theirs and not the machine's.

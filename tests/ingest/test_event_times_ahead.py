@@ -30,7 +30,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.logs.changes import Changes
 from tailrace.model.samples.sample_records import from_json
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.lakes.files import lines, put
 from tests.support.lakes.rides import HOURLY, RIDES, Case
 from tests.support.services.schema_registry import avro_body, framed

@@ -34,8 +34,8 @@ from tailrace.model.windows.windows import Fixed, Global
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.engines.sessions import session
 from tests.support.services.schema_registry import Registry, any_registry, avro_body, framed, serving
 

@@ -33,7 +33,7 @@ from tailrace.settings import Settings
 from tailrace.stream.checkpoint_repair import checkpoint_folder
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 
 if TYPE_CHECKING:
     from tests.support.services.kafka import Broker

@@ -36,7 +36,7 @@ from tailrace import (
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.read.late_records import late_report
+from tailrace.lake.read.late_report import late_report
 from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.lake_errors import FormerShapeError
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
@@ -49,7 +49,7 @@ from tailrace.model.definition.pipeline import UNANSWERED
 from tailrace.model.step.reference import fold, fold_stages
 from tailrace.model.windows.panes import Accumulation
 from tailrace.settings import Settings
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.replay import replay
 from tests.support.cases.strategies import examples
 from tests.support.depth import deep
 from tests.support.engines.duckdb_runs import in_parts, run_on_duckdb

@@ -44,7 +44,7 @@ from tailrace.model.step.step import WindowsState, step
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.cases.few import FEW, few_epochs
 from tests.support.cases.strategies import BASE, EVERYTHING, LOG, Told, epochs, pipelines
 from tests.support.depth import deep

@@ -14,7 +14,7 @@ from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.sql.records.ways import reasons
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.replay import replay
 from tests.support.cases.strategies import epochs, examples, pipelines
 from tests.support.depth import deep
 from tests.support.engines.sessions import session

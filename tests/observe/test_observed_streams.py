@@ -31,7 +31,7 @@ from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject, Watcher
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.services.scraping import Scraped, collecting, scraped
 
 ROOT = Path(__file__).parents[2]

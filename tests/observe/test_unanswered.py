@@ -28,8 +28,8 @@ from tailrace.model.definition.pipeline import UNANSWERED
 from tailrace.operate.answers_repair import repair_answers
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.lakes.recorded_ledgers import record
 from tests.support.processes.serving import Seen, visited
 

@@ -17,7 +17,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.reference import batch, fold
 from tailrace.operate.changeover import ApplyError, apply, rollback
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.replay import replay
 from tests.fold.test_stages import BILLS, VISITS
 from tests.support.cases.stages import chains
 from tests.support.cases.strategies import each_time_the_same, epochs, everything

@@ -29,8 +29,8 @@ from tailrace.operate import maintenance
 from tailrace.operate.maintenance import Maintenance, maintain
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.engines.sessions import session
 
 RIDES = Log(

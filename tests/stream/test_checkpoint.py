@@ -19,7 +19,7 @@ from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.settings import Settings
 from tailrace.stream.checkpoint_repair import checkpoint_folder
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 
 CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_time="at", disorder=minutes(5))
 COUNTED = Pipeline(

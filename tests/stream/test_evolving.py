@@ -17,8 +17,8 @@ from tailrace.lake.schema.contracts import Column, Contract, log_contract
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.model.base.time import BEGINNING
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.lakes.rides import HOURLY, RIDES, Case, within
 
 LOG = replace(RIDES, columns=dict(RIDES.columns) | {"cents": "int"})

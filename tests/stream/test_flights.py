@@ -17,7 +17,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import hours, instant
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 
 PIPELINE = load(str(Path(__file__).parents[2] / "pipelines" / "flights.py"))
 FIRST, LAST = date(2013, 3, 7), date(2013, 3, 10)

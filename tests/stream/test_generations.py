@@ -26,7 +26,7 @@ from tailrace.operate.changeover import ApplyError, apply, rollback
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.stream.log_stream import Tailing
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.depth import deep
 from tests.support.engines.sessions import session
 from tests.support.lakes.rides import HOURLY, Case, within

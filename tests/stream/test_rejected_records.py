@@ -19,9 +19,8 @@ from tailrace.lake.read.status import overview
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
-from tailrace.verify.map_replay import replay_map
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.checks.ledgers import on, run
 
 ROOT = 3_037_000_500
@@ -96,7 +95,7 @@ def test_X7_what_a_definition_cannot_take_is_rejected_by_it_alone_and_everything
     for definition in (COSTS, SQUARES, ROWS, OPEN):
         found = audit(lake, definition)
         assert found.ok, [check for check in found.checks if not check.ok]
-    assert replay_map(lake, ROWS).ok
+    assert replay(lake, ROWS).ok
     assert all(replay(lake, definition).ok for definition in (COSTS, SQUARES, OPEN))
     for definition in (COSTS, ROWS, OPEN):
         done = backfill(lake, definition, instant(SALES.earliest), END_OF_TIME, dry_run=True)

@@ -19,7 +19,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.step.step import Record
 from tailrace.operate.maintenance import maintain
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.lakes.recorded_ledgers import Epochs, no_spark, record
 from tests.support.lakes.rides import HOURLY
 

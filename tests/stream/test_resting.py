@@ -24,8 +24,8 @@ from tailrace.model.base.time import moment
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.engines.spark_runs import bundle_frame
 from tests.support.lakes.rides import HOURLY, Case, within
 from tests.support.tools import need_times_of_access

@@ -16,7 +16,7 @@ from tailrace.lake.change.restoration import RestoreError, restore
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.depth import deep
 from tests.support.lakes.rides import HOURLY, Case
 

@@ -42,8 +42,8 @@ from tailrace.stream import lost_sources
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tailrace.stream.log_sources import unreachable
-from tailrace.verify.pipeline_audit import audit
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.audit import audit
+from tailrace.verify.replay import replay
 from tests.support.depth import deep
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from tailrace.lake.catalog.lake import Lake, lineage, properties_of
 from tailrace.model.samples import examples
 from tailrace.settings import Place, Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 
 DEFINITION = """
 from tailrace import AfterCount, AfterSignal, AfterWatermark, Count, Fixed, Pipeline, minutes

@@ -12,9 +12,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING
 from tailrace.operate.changeover import apply
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tailrace.verify.recorded_epochs import ReplayError
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.replay import replay
 from tests.support.lakes.several_logs import VIEWS, Logs, Part, reached, view
 
 SEEN = Pipeline(

@@ -43,7 +43,7 @@ from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.as_of import as_of
 from tailrace.verify.recorded_epochs import Recording, ReplayError
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.replay import replay
 from tests.support.cases.strategies import BASE, LOG
 from tests.support.depth import deep
 from tests.support.engines.spark_runs import in_micros

@@ -10,7 +10,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import evolve
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.settings import Settings
-from tailrace.verify.stage_replay import replay
+from tailrace.verify.replay import replay
 from tests.support.lakes.several_logs import PATIENT, Logs, random_epochs
 
 

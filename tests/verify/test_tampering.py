@@ -46,8 +46,7 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.chain import Definition
 from tailrace.operate.answers_repair import accept, repair_answers
 from tailrace.settings import Settings
-from tailrace.verify.computation_audit import audit_computation
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tailrace.verify.tampering.audit_result import Audit
 from tests.support.depth import DEPTH
 from tests.support.lakes.several_logs import CLICKS, VIEWS, Logs, Part, click, reached, view
@@ -159,7 +158,7 @@ def lake(kept: Kept) -> Iterator[Callable[[], Lake]]:
 
 def audited(lake: Lake, one: Definition, *, deep: bool = False) -> Audit:
     if isinstance(one, Computation):
-        return audit_computation(lake, one, deep=deep)
+        return audit(lake, one, deep=deep)
     return audit(lake, one, deep=deep)
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from tailrace.airflow.form import Asked
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.definition.chain import Ranged, Windowless
-from tailrace.model.definition.join import Join
+from tailrace.model.definition.chain import Ranged
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.runners.jobs import RunnerError
 
@@ -38,17 +37,16 @@ class Extent:
     def of(cls, lake: Lake, pipeline: Ranged) -> Extent:
         """Read the extent from the tables' metadata. Raises `LakeError` where there are no tables yet."""
         from tailrace.lake.catalog.lake import head_of
-        from tailrace.lake.read.current_answers import held_by
         from tailrace.lake.read.status import latest_in
 
         ledger = lake.table(ledger_name(pipeline.name))
         watermark = head_of(ledger).number("watermark", BEGINNING)
-        if isinstance(pipeline, Windowless):
-            latest = latest_in(ledger, PANE_TIME)
-            closed = pipeline.closed_until(watermark) if isinstance(pipeline, Join) else watermark
-            return cls(closed, BEGINNING if latest is None else latest + 1)
-        latest = latest_in(lake.table(held_by(lake, pipeline)[0]), "window_end")
-        return cls(pipeline.closed_until(watermark), latest or BEGINNING)
+        if pipeline.windowed:
+            answers = lake.find(pipeline.name) or ledger
+            latest = latest_in(answers, "window_end")
+        elif (latest := latest_in(ledger, PANE_TIME)) is not None:
+            latest += 1
+        return cls(pipeline.closed_until(watermark), BEGINNING if latest is None else latest)
 
     @property
     def whole(self) -> int:

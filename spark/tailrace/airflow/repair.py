@@ -14,7 +14,6 @@ from tailrace.airflow.ranges import Extent, Interval
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import chain
-from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.runners.jobs import LONGEST_REASON, RunnerError
 
@@ -45,18 +44,14 @@ class ProposeOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
-        from tailrace.lake.read.late_join_records import late_join_report
-        from tailrace.lake.read.late_records import late_report, proposed
+        from tailrace.lake.read.late_records import proposed
+        from tailrace.lake.read.late_report import late_report
         from tailrace.settings import Settings
 
         did = {"pipeline": self.pipeline.name}
         with telling(context, did):
             lake = Lake(Settings())
-            reports = [
-                late_join_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
-                for stage in chain(self.pipeline)
-                if isinstance(stage, Pipeline | Join)
-            ]
+            reports = [late_report(lake, stage) for stage in chain(self.pipeline) if stage.repairs_late]
             behind = stages_behind(lake, self.pipeline)
         ready = [one for report in reports for one in report.ready]
         waiting = sum(len(report.ranges) for report in reports) - len(ready)

@@ -1,8 +1,8 @@
 """The comparison of answers and open windows with the log, and the ledger rows that correct them.
 
-Of windows that the stream cannot reach any more only the answers are compared (`answers.differences`). Of windows that
-are still open the state is compared, too, by `model.step.correction`: natively as one projection a step, else by the
-model's own Python.
+Of windows that the stream cannot reach any more only the answers are compared (`sql.results.compared_rows`). Of windows
+that are still open the state is compared, too, by `model.step.correction`: natively as one projection a step, else by
+the model's own Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.sql.epoch.transition_rows import Chain
 from tailrace.sql.query_shapes import equal_in, side_by_side
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.ways import Way, way
-from tailrace.sql.results.answers import each_once
+from tailrace.sql.results.answers import answer_rows
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
@@ -41,9 +41,10 @@ class OpenWindowsCorrected:
 
         `computed` are the batch answers (`answers.batch`), `state` is a view of the open windows, both of windows that
         are `reached`, and `held` are the answers (`answers.current`), of which only those in such windows count. Of
-        these, windows are compared that are `meant`; where windows merge, those that overlap are compared if the one of
-        the log is meant, or any of them if the log has none. Columns: those of `answers.differences`, with `change`
-        being `state` where only the state was wrong; the columns of the state; `remains`.
+        these, the windows that are `meant` are compared. Where windows merge, a group of windows that overlap is
+        compared if the window that the log gives is meant; if the log gives none, if any of them is. The columns are
+        those of `ComparedRows.differences`, where `change` may be `state` (only the state was wrong), the columns of
+        the state, and `remains`.
         """
         started = self._started(self._beside(computed, state, held, reached))
         # Materialised, else a filter on the result would be pushed through all the steps, and grow with each.
@@ -85,7 +86,7 @@ class OpenWindowsCorrected:
 
     def _held(self, held: Query, state: Relation, reached: Condition) -> Query:
         """Select the answers of the windows reached, and of windows that merged away and are not retracted yet (V3)."""
-        held = each_once(self.pipeline, held)
+        held = answer_rows(self.pipeline).each_once(held)
         if not self.pipeline.where.merges:
             return Query(f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {reached}")
         keys = names(self.pipeline)

@@ -20,8 +20,6 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES
 from tailrace.sql.epoch import join_rows
-from tailrace.sql.results import join_output
-from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Query, Relation, bracketed
 
 
@@ -62,16 +60,11 @@ class JoinRun(RowsRun[Join]):
     """The run of a join over a range of event time."""
 
     def differences(self, run: Run, pinned: Head) -> Found:
-        session, join, epoch, within = self.session, self.definition, pinned.number("epoch"), self.within()
+        session, join, epoch = self.session, self.definition, pinned.number("epoch")
         records = log_records.records(session, join.log, epoch, *_reached(join, self.first, self.last))
         entries = {side: _entries(session, join, records, side) for side in SIDES}
-        found = join_output.output(join, join_rows.finished(join, entries, self.pinned.number("watermark", BEGINNING)))
-        computed = Query(f"SELECT * FROM ({found}) WHERE {within}")
-        held = join_output.current(join, session.table(self.ledger, self.in_ledger()), within, until=epoch)
-        return self.counted(join_output.differences(join, computed, Query(f"SELECT * EXCEPT (epoch) FROM ({held})")))
-
-    def rows(self, found: Found, written: BackfillVersion) -> Query:
-        return join_output.corrected(self.definition, found.different, written)
+        found = join_rows.output(join, join_rows.finished(join, entries, self.pinned.number("watermark", BEGINNING)))
+        return self.compared(Query(f"SELECT * FROM ({found}) WHERE {self.within()}"), epoch)
 
 
 def _entries(session: Session, join: Join, records: Relation, side: str) -> Relation:

@@ -19,9 +19,8 @@ from tailrace.lake.commit.range_replacement import COUNTS
 from tailrace.lake.schema.filters import Filter
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.map import Map
-from tailrace.sql.results import map_rows
-from tailrace.sql.results.backfill_rows import BackfillVersion
-from tailrace.sql.terms import Condition, Query, bracketed
+from tailrace.sql.results.output_rows import output_rows
+from tailrace.sql.terms import Query, bracketed
 
 
 class MapBackfill(RangeBackfill[Map]):
@@ -43,8 +42,9 @@ class MapRun(RowsRun[Map]):
         if self._held():
             return self.differences(run, pinned)
         # Rows that are compared with none are written as they are computed, and counted by what was written.
-        new = bracketed(map_rows.new(self.definition, self._mapped(pinned)))
-        files = self.session.files(map_rows.corrected(self.definition, new, as_of(run, pinned)), self.ledger)
+        rows = output_rows(self.definition)
+        new = rows.corrected(bracketed(rows.new(self._mapped(pinned))), as_of(run, pinned))
+        files = self.session.files(new, self.ledger)
         if files is None:
             return self.differences(run, pinned)
         return Found(None, {**_NOTHING, "changed": sum(file.record_count for file in files)}, tuple(files))
@@ -53,18 +53,13 @@ class MapRun(RowsRun[Map]):
         computed = self._mapped(pinned)
         if not self._held():
             return self._new(computed)
-        within = Condition(f"source_epoch <= {pinned.number('epoch')}L AND {self.within()}")
-        held = map_rows.current(self.definition, self.session.table(self.ledger, self.in_ledger()), within)
-        return self.counted(map_rows.differences(self.definition, computed, held))
+        return self.compared(computed, pinned.number("epoch"))
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         if found.changes is None:
             branch.hold(FileChange(found.files), properties)
         else:
             super().write(found, run, pinned, branch, properties)
-
-    def rows(self, found: Found, written: BackfillVersion) -> Query:
-        return map_rows.corrected(self.definition, found.different, written)
 
     def _mapped(self, pinned: Head) -> Query:
         """Write the query of the rows that the log gives, up to the pinned commit's epoch."""
@@ -77,7 +72,7 @@ class MapRun(RowsRun[Map]):
 
     def _new(self, computed: Query) -> Found:
         """Count every computed row as new, where the ledger has no row of the range."""
-        text = map_rows.new(self.definition, computed)
+        text = output_rows(self.definition).new(computed)
         if not self.session.direct:
             return self.counted(text)
         # Counting in the process reads only the columns that the condition needs; the others are read when written.

@@ -32,6 +32,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.chain import Ranged, Windowless
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.results.backfill_rows import BackfillVersion
+from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation
 
 D = TypeVar("D", bound=Ranged)
@@ -139,6 +140,15 @@ class RowsRun(RangeRun[W]):
 
     def published(self, found: Found, snapshot: int) -> None:
         """Do nothing: there is no table of answers that follows the ledger."""
+
+    def rows(self, found: Found, written: BackfillVersion) -> Query:
+        return output_rows(self.definition).corrected(found.different, written)
+
+    def compared(self, computed: Query, epoch: int) -> Found:
+        """Compare computed rows with those of the ledger, as of an epoch."""
+        rows = output_rows(self.definition)
+        held = rows.current(self.session.table(self.ledger, self.in_ledger()), self.within(), until=epoch)
+        return self.counted(rows.differences(computed, held))
 
     def in_ledger(self) -> Filter:
         """Return the filter of the ledger's files that hold rows of the range."""

@@ -17,15 +17,13 @@ from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, 
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.computation import Computation, NotKeptError
-from tailrace.model.definition.definition import Definition, KindError
-from tailrace.model.definition.join import Join
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.definition import Definition, KindError, Windowless
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import changes, productions, sent_until, standing
 from tailrace.sql.records.unions import united
-from tailrace.sql.results import join_output, map_rows
 from tailrace.sql.results.answers import latest
+from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 
@@ -160,8 +158,7 @@ def produced_by(definition: Definition, ledger: Relation, epoch: int) -> Query:
 
 
 produced_by.register(Computation, lambda definition, ledger, epoch: productions(definition, ledger))
-produced_by.register(Join, join_output.records)
-produced_by.register(Map, lambda definition, ledger, epoch: map_rows.records(definition, ledger))
+produced_by.register(Windowless, lambda definition, ledger, epoch: output_rows(definition).records(ledger, epoch))
 
 
 def streamed(session: Session, log: Log, epoch: int, first: int | None = None) -> Relation:

@@ -19,8 +19,8 @@ from tailrace.plan.stages import (
     read_stage,
     stage,
 )
+from tailrace.sql.epoch import map_rows
 from tailrace.sql.records.selections import accepted, may_fail, needs_spark, stepped
-from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Relation
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -22,25 +24,45 @@ from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.filters import at_most
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.base.time import duration, text
-from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.source_text import length
 from tailrace.model.logs.log import Log
-from tailrace.sql.results.map_rows import PLACE
-from tailrace.sql.terms import Query, Relation, bracketed, quoted
-from tailrace.verify.tampering.audit_result import SHOWN, Check
+from tailrace.sql.epoch.map_rows import PLACE
+from tailrace.sql.results.compared_rows import counted_rows
+from tailrace.sql.terms import Query, Relation, all_of, bracketed, quoted
+from tailrace.verify.tampering.audit_result import SHOWN, Audit, Check
+
+D = TypeVar("D", bound=Definition)
 
 
-class Audited:
-    """A definition as of the last epoch in its ledger. `log` is a relation of its log's records, up to that epoch."""
+class Audited(ABC, Generic[D]):
+    """The audit of a definition's rows as of a head of its ledger.
+
+    `log` is a relation of its log's records up to the head's epoch, and `rows` one of the ledger's rows.
+    """
 
     of = "windows"
     log: Relation
 
-    def __init__(self, session: Session, definition: Ranged) -> None:
-        self.session, self.lake, self.definition = session, session.lake, definition
+    def __init__(self, definition: D, session: Session, head: Head) -> None:
+        self.session, self.lake, self.definition, self.head = session, session.lake, definition, head
         self.ledger = ledger_name(definition.name)
-        self.head = self.lake.head(self.ledger)
-        self.epoch, self.watermark = self.head.number("epoch"), self.head.number("watermark")
+        self.epoch, self.watermark = head.number("epoch"), head.number("watermark")
+        self.rows = session.table(self.ledger, snapshot=head.snapshot)
+
+    def run(self) -> Audit:
+        """Count the rows, and do the checks."""
+        counts = self.counts()
+        checks = [*self.checks(counts), *self._corrections_came()]
+        return Audit(counts, tuple(checks), self.session.choice)
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """Count the log's records and the definition's rows."""
+
+    @abstractmethod
+    def checks(self, counts: dict[str, int]) -> Iterable[Check]:
+        """Do the checks of the kind's rows; a check may add to the counts."""
 
     def landed(self, counts: Mapping[str, int]) -> Iterator[Check]:
         """Check that each epoch was landed once and whole: a log has as many records as its commits say they added.
@@ -117,10 +139,6 @@ class Audited:
         own = (commit for commit in history.all if "epoch" in commit.properties)
         return sum(one.added for one in own if int(one.properties["epoch"]) <= self.epoch), history.whole
 
-    def in_order(self) -> Check:
-        """Check that the ledger has each epoch once, in order (`epochs_in_order`)."""
-        return epochs_in_order(self.lake, self.ledger, self.head.snapshot)
-
     def rejected_again(
         self, rejected: Relation, again: Query, on: Mapping[str, str] = MappingProxyType(PLACE)
     ) -> Check:
@@ -135,7 +153,7 @@ class Audited:
         return Check("rejected records are in the ledger", both == held == failed, detail)
 
     def compared(self, name: str, text_: Query) -> Check:
-        """Check that a query of differences (`answers.differences`) has no row with a `change` other than `same`."""
+        """Check that every row of a query of differences (`ComparedRows.differences`) has the `change` same."""
         counts = self.session.rows(Query(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change"))
         by = {row["change"]: row["n"] for row in counts}
         same = by.pop("same", 0)
@@ -149,71 +167,63 @@ class Audited:
 
     def same_rows(self, name: str, columns: Sequence[str], expected: Relation, held: Relation) -> Check:
         """Check that two relations have the same rows by these columns, each as often."""
-        of = ", ".join(columns)
-        both = " UNION ALL ".join(
-            f"SELECT {of}, {sides} FROM {rows}"
-            for rows, sides in ((expected, "1L AS _expected, 0L AS _held"), (held, "0L AS _expected, 1L AS _held"))
-        )
-        sums = "CAST(SUM(_expected) AS bigint) AS _expected, CAST(SUM(_held) AS bigint) AS _held"
-        found = self.session.materialized(Query(f"SELECT {of}, {sums} FROM ({both}) GROUP BY {of}"))
-        total = {"same": "LEAST(_expected, _held)", "missing": "GREATEST(_expected - _held, 0)",
-                 "more": "GREATEST(_held - _expected, 0)"}  # fmt: skip
+        found = self.session.materialized(counted_rows(all_of(expected), all_of(held), columns))
+        total = {"same": "LEAST(_ours, _theirs)", "missing": "GREATEST(_ours - _theirs, 0)",
+                 "more": "GREATEST(_theirs - _ours, 0)"}  # fmt: skip
         items = ", ".join(f"CAST(COALESCE(SUM({term}), 0) AS bigint) AS {kind}" for kind, term in total.items())
         (row,) = self.session.rows(Query(f"SELECT {items} FROM {found}"))
         same, missing, more = row["same"], row["missing"], row["more"]
         if not missing + more:
             return Check(name, True, f"{same:,} {self.of}, no difference")
-        wrong = self.session.readable_rows(Query(f"SELECT * FROM {found} WHERE _expected <> _held LIMIT {SHOWN}"))
+        wrong = self.session.readable_rows(Query(f"SELECT * FROM {found} WHERE _ours <> _theirs LIMIT {SHOWN}"))
         quotes = "; ".join(str(one) for one in wrong)
         detail = f"{same:,} {self.of} the same, {missing:,} missing, {more:,} too many or different: {quotes}"
         return Check(name, False, detail)
 
+    def _corrections_came(self) -> Iterator[Check]:
+        """Check that a definition lacks nothing of what backfills have corrected of those that it reads (rule V4).
 
-def once_each(session: Session, rows: Relation, kinds: Mapping[str, Sequence[str]]) -> Check:
-    """Check that no row of a ledger is there twice; `kinds` names the columns that no two rows of a kind share."""
-    twice = {}
-    for kind, by in kinds.items():
-        of = f"FROM {rows} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
-        twice[kind] = session.count(bracketed(Query(f"SELECT 1 {of}")))
-    doubled = ", ".join(f"{count:,} {kind}" for kind, count in twice.items() if count)
-    return Check("nothing is in the ledger twice", not doubled, doubled or ", ".join(twice) + ": each row once")
+        Nothing for a definition that reads logs of sources alone. What no backfill could bring yet is told, and no
+        fault.
+        """
+        if not self.definition.before:
+            return
+        behind = [one for one in stages_behind(self.lake, self.definition) if one.stage.name == self.definition.name]
+        detail = "; ".join(one.said for one in behind) or "what backfills corrected of what it reads is in it"
+        yield Check("corrections reached it", not any(one.ready for one in behind), detail)
 
+    def in_order(self, clocks: tuple[str, ...] = CLOCK) -> Check:
+        """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2).
 
-def corrections_came(lake: Lake, definition: Definition) -> Iterator[Check]:
-    """Check that a definition lacks nothing of what backfills have corrected of those that it reads (rule V4).
+        `clocks` are the properties of a commit that may not be less than those of the commit before, in microseconds.
+        """
+        # Commits of backfills, of lending them the lease, and of maintenance repeat an epoch that was committed before.
+        apart = {"run", LENDER, MAINTAINED}
+        properties = (one.properties for one in commits(self.lake, self.ledger, self.head.snapshot).all)
+        heads = [Head(None, each) for each in properties if "watermark" in each and not apart & each.keys()]
+        faults = list[str]()
+        for before, now in pairwise(heads):
+            epoch, step = now.number("epoch"), now.number("epoch") - before.number("epoch")
+            # The commit that takes the lease repeats the epoch of the commit before.
+            taken = now.number(TOKEN) > before.number(TOKEN) and step == 0
+            if step != 1 and not taken:
+                faults.append(f"epoch {epoch} after {before.number('epoch')}")
+            faults += [
+                f"the {name} went back in epoch {epoch}" for name in clocks if now.number(name) < before.number(name)
+            ]
+        count = len({one.number("epoch") for one in heads})
+        until = f", the watermark is at {text(heads[-1].number('watermark'))}" if heads else ""
+        detail = "; ".join(faults[:SHOWN]) or f"{count:,} epochs{until}"
+        return Check("epochs follow each other, and their clocks", not faults, detail)
 
-    Nothing for a definition that reads logs of sources alone. What no backfill could bring yet is told, and no fault.
-    """
-    if not definition.before:
-        return
-    behind = [one for one in stages_behind(lake, definition) if one.stage.name == definition.name]
-    detail = "; ".join(one.said for one in behind) or "what backfills corrected of what it reads is in it"
-    yield Check("corrections reached it", not any(one.ready for one in behind), detail)
-
-
-def epochs_in_order(lake: Lake, ledger: str, snapshot: int | None, clocks: tuple[str, ...] = CLOCK) -> Check:
-    """Check that a ledger has each epoch once, in order, with clocks that never go back (T3, X2).
-
-    `clocks` are the properties of a commit that may not be less than those of the commit before, in microseconds.
-    """
-    # Commits of backfills, of lending them the lease, and of maintenance repeat an epoch that was committed before.
-    apart = {"run", LENDER, MAINTAINED}
-    properties = (one.properties for one in commits(lake, ledger, snapshot).all)
-    heads = [Head(None, each) for each in properties if "watermark" in each and not apart & each.keys()]
-    faults = list[str]()
-    for before, now in pairwise(heads):
-        epoch, step = now.number("epoch"), now.number("epoch") - before.number("epoch")
-        # The commit that takes the lease repeats the epoch of the commit before.
-        taken = now.number(TOKEN) > before.number(TOKEN) and step == 0
-        if step != 1 and not taken:
-            faults.append(f"epoch {epoch} after {before.number('epoch')}")
-        faults += [
-            f"the {name} went back in epoch {epoch}" for name in clocks if now.number(name) < before.number(name)
-        ]
-    count = len({one.number("epoch") for one in heads})
-    until = f", the watermark is at {text(heads[-1].number('watermark'))}" if heads else ""
-    detail = "; ".join(faults[:SHOWN]) or f"{count:,} epochs{until}"
-    return Check("epochs follow each other, and their clocks", not faults, detail)
+    def once_each(self, kinds: Mapping[str, Sequence[str]]) -> Check:
+        """Check that no row of the ledger is there twice; `kinds` has the columns that no two rows of a kind share."""
+        twice = {}
+        for kind, by in kinds.items():
+            of = f"FROM {self.rows} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
+            twice[kind] = self.session.count(bracketed(Query(f"SELECT 1 {of}")))
+        doubled = ", ".join(f"{count:,} {kind}" for kind, count in twice.items() if count)
+        return Check("nothing is in the ledger twice", not doubled, doubled or ", ".join(twice) + ": each row once")
 
 
 def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[str, str]) -> int:
@@ -221,17 +231,14 @@ def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[st
 
     Equal rows count as often as they occur, if they occur equally often in both relations, and else not at all.
     """
-    ours, theirs = (
-        f"SELECT {', '.join(columns)}, COUNT(*) AS _n FROM {relation} GROUP BY {', '.join(columns)}"
-        for relation, columns in ((rows, list(on)), (others, list(on.values())))
-    )
-    same = " AND ".join([*(f"l.{one} <=> r.{other}" for one, other in on.items()), "l._n = r._n"])
-    total = "CAST(COALESCE(SUM(l._n), 0) AS bigint) AS n"
-    (row,) = session.rows(Query(f"SELECT {total} FROM ({ours}) l JOIN ({theirs}) r ON {same}"))
+    renamed = ", ".join(f"{theirs} AS {ours}" for ours, theirs in on.items())
+    counted = counted_rows(all_of(rows), Query(f"SELECT {renamed} FROM {others}"), on)
+    total = "CAST(COALESCE(SUM(IF(_ours = _theirs, _ours, 0)), 0) AS bigint) AS n"
+    (row,) = session.rows(Query(f"SELECT {total} FROM ({counted})"))
     return int(row["n"])
 
 
-def committed_backfills(lake: Lake, definition: Ranged) -> list[Run]:
+def committed_backfills(lake: Lake, definition: Definition) -> list[Run]:
     """List the backfills of a definition that were committed."""
     runs = Runs(lake, definition)
     found = runs.all() if lake.has(runs.table) else []

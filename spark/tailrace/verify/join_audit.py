@@ -2,77 +2,49 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 
 from tailrace.engines import log_records
-from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.drift import check_definition
-from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.pins import pinned
+from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.schema.column_groups import JOIN_PLACE
 from tailrace.lake.schema.contracts import LATE, PRODUCTION
-from tailrace.lake.schema.filters import EVERYTHING
-from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch import join_rows
-from tailrace.sql.results import join_output
+from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, all_of, bracketed
-from tailrace.verify.audit_checks import Audited, corrections_came
-from tailrace.verify.tampering.audit_result import Audit, Check
+from tailrace.verify.audit_checks import Audited
+from tailrace.verify.tampering.audit_result import Check
 
 
-def audit_join(lake: Lake, join: Join) -> Audit:
-    """Audit a join and its logs as of the last epoch in the ledger.
+class JoinAudit(Audited[Join]):
+    """The audit of a join's rows."""
 
-    Raises `OtherDefinitionError` where the tables are another definition's.
-    """
-    check_definition(lake, join)
-    return here_first(lake, partial(_audited, join=join))
-
-
-def _audited(lake: Lake, join: Join) -> Audit:
-    ledger = ledger_name(join.name)
-    reads = [*log_records.read(lake, join.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
-    with session_for(lake, join, "audit", reads) as session:
-        auditing = _JoinAudit(session, join)
-        with pinned(lake, {auditing.ledger: auditing.head.snapshot}):
-            return auditing.run()
-
-
-class _JoinAudit(Audited):
     of = "pairs"
 
-    def __init__(self, session: Session, join: Join) -> None:
-        super().__init__(session, join)
-        self.join = join
-        self.log = session.view(all_of(log_records.streamed(session, join.log, self.epoch)))
-        self.rows = session.view(all_of(session.table(self.ledger, snapshot=self.head.snapshot)))
+    def __init__(self, definition: Join, session: Session, head: Head) -> None:
+        super().__init__(definition, session, head)
+        self.log = session.view(all_of(log_records.streamed(session, definition.log, self.epoch)))
         self.entries = {side: self._entries(self.log, side) for side in SIDES}
-        self.current = session.materialized(join_output.current(join, self.rows))
+        self.current = session.materialized(output_rows(definition).current(self.rows))
 
     def _entries(self, records: Relation, side: str) -> Relation:
-        rows = bracketed(join_rows.entries(self.join, records, side))
-        return self.session.materialized(join_rows.added(self.join, side, rows))
+        rows = bracketed(join_rows.entries(self.definition, records, side))
+        return self.session.materialized(join_rows.added(self.definition, side, rows))
 
-    def run(self) -> Audit:
-        counts = self._counts()
-        checks = [*self.landed(counts), self.in_order(), self._late(counts)]
-        if not self.join.log.takes_back:
-            checks.append(self._in_its_epoch())
-        if self.join.set_aside:
+    def checks(self, counts: dict[str, int]) -> Iterator[Check]:
+        yield from (*self.landed(counts), self.in_order(), self._late(counts))
+        if not self.definition.log.takes_back:
+            yield self._in_its_epoch()
+        if self.definition.set_aside:
             rejected, by = bracketed(join_rows.rejected(self.rows)), {name: name for name in (SIDE, *PLACE)}
-            checks.append(self.rejected_again(rejected, join_rows.set_aside_of(self.join, self.log), by))
-        held = Query(f"SELECT * EXCEPT (epoch) FROM {self.current}")
-        checks.append(
-            self.compared("pairs are the batch's", join_output.differences(self.join, self._expected(), held))
-        )
-        checks += corrections_came(self.lake, self.join)
-        return Audit(counts, tuple(checks), self.session.choice)
+            yield self.rejected_again(rejected, join_rows.set_aside_of(self.definition, self.log), by)
+        rows = output_rows(self.definition)
+        yield self.compared("pairs are the batch's", rows.differences(self._expected(), all_of(self.current)))
 
-    def _counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         production = f"kind = '{PRODUCTION}'"
         relations = {
             "records": self.log,
@@ -89,10 +61,10 @@ class _JoinAudit(Audited):
         for side in SIDES:
             place = zip(JOIN_PLACE[side], PLACE, strict=True)
             same = [f"l.{ours} <=> e.{theirs}" for ours, theirs in place]
-            same += ["UNIX_MICROS(l.window_start) = e.window_start"] if self.join.where is not None else []
+            same += ["UNIX_MICROS(l.window_start) = e.window_start"] if self.definition.where is not None else []
             rows = f"{self.rows} l JOIN {self.entries[side]} e ON {' AND '.join(same)}"
             found += self.session.count(Relation(f"{rows} WHERE l.kind = '{LATE}' AND l.side = '{side}'"))
-        names = ", ".join(["side", *join_output.identity(self.join)])
+        names = ", ".join(["side", *output_rows(self.definition).identity])
         twice = f"SELECT 1 FROM {self.rows} WHERE kind = '{LATE}' GROUP BY {names} HAVING COUNT(*) > 1"
         doubled = self.session.count(bracketed(Query(twice)))
         detail = f"{counts['late']:,} late rows, {found:,} of them found in the logs, {doubled:,} doubled"
@@ -109,16 +81,16 @@ class _JoinAudit(Audited):
     def _expected(self) -> Query:
         """Write the SQL of the pairs that are to stand: of the logs less the late ones, or all where a run mended."""
         less = {
-            side: self.session.view(join_rows.not_late(self.join, side, rows, self.rows))
+            side: self.session.view(join_rows.not_late(self.definition, side, rows, self.rows))
             for side, rows in self.entries.items()
         }
-        batch = join_output.output(self.join, join_rows.finished(self.join, less, self.watermark))
+        batch = join_rows.output(self.definition, join_rows.finished(self.definition, less, self.watermark))
         runs = self.repairs()
         if not runs:
             return batch
         last = max(run.log_epoch or 0 for run in runs)
         whole = {side: self._seen(side, less[side], last) for side in SIDES}
-        mended = join_output.output(self.join, join_rows.finished(self.join, whole, self.watermark))
+        mended = join_rows.output(self.definition, join_rows.finished(self.definition, whole, self.watermark))
         # An answer has no epoch of its own.
         later = "COALESCE(left_epoch, right_epoch, 0L), COALESCE(right_epoch, left_epoch, 0L)"
         at = f"UNIX_MICROS({PANE_TIME})"
@@ -132,10 +104,10 @@ class _JoinAudit(Audited):
 
         A run reads what stands of other definitions, which other runs may have mended before.
         """
-        log = self.join.side(side)
+        log = self.definition.side(side)
         rows = self.entries[side]
         if not log.landed:
-            rows = self._entries(log_records.records(self.session, self.join.log, self.epoch), side)
+            rows = self._entries(log_records.records(self.session, self.definition.log, self.epoch), side)
         if log.takes_back:
             return rows
         # A late record that came after every run is in no run's pairs.

@@ -7,7 +7,7 @@ record is late by the watermark before its own epoch. So a few queries find agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,12 +26,10 @@ from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.selections import FAILED
-from tailrace.sql.results import join_output
-from tailrace.sql.terms import Query, Relation, bracketed, quoted
-from tailrace.verify.audit_checks import in_common
-from tailrace.verify.row_diff import RowCount
-from tailrace.verify.rows_replay import Compared, RowsReplayed, replayed_rows
-from tailrace.verify.tampering.audit_result import SHOWN
+from tailrace.sql.terms import Query, Relation, quoted
+from tailrace.verify.recorded_epochs import ReplayRange
+from tailrace.verify.row_diff import Replayed
+from tailrace.verify.rows_replay import RowsAgain, replayed_rows
 
 FOREVER = 2**62
 """The epoch until which what is not taken back stands."""
@@ -39,13 +37,9 @@ FOREVER = 2**62
 _STANDS = "_since, _until"
 
 
-def replay_join(lake: Lake, join: Join, first: int | None = None, last: int | None = None) -> RowsReplayed:
-    """Find the rows of epochs `first` to `last` again; by default from the first to the last of the ledger.
-
-    Raises `ReplayError` where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another
-    definition's.
-    """
-    return replayed_rows(lake, join, first, last, _compared)
+def replay_join(join: Join, lake: Lake, asked: ReplayRange) -> Replayed:
+    """Find again what recorded epochs of a join gave, took back, and found late."""
+    return replayed_rows(join, lake, asked, _again)
 
 
 @dataclass(frozen=True)
@@ -58,27 +52,26 @@ class _Judged:
     late: Mapping[str, Relation]
 
 
-def _compared(session: Session, ledger: Relation, first: int, last: int, join: Join) -> Compared:
+def _again(join: Join, session: Session, first: int, last: int) -> Iterator[RowsAgain]:
     clocks = _clocks(session, join, last)
     judged = _judged(session, join, clocks, last)
-    within = f"epoch BETWEEN {first}L AND {last}L"
     stood = session.materialized(_stood(session, join, judged, clocks))
     given = f"SELECT *, _since AS epoch, false AS retraction FROM {stood}"
     taken = f"SELECT *, _until AS epoch, true AS retraction FROM {stood} WHERE _until < {FOREVER}L"
-    made = Relation(f"(SELECT * EXCEPT ({_STANDS}) FROM ({given} UNION ALL {taken}) WHERE {within})")
-    own = f"kind = '{PRODUCTION}' AND writer = 'stream' AND {within}"
-    columns = [*map(quoted, join.results), PANE_TIME, *(n for side in SIDES for n in JOIN_PLACE[side])]
-    names = [*columns, "epoch", "retraction"]
-    held = Relation(f"(SELECT {', '.join(names)} FROM {ledger} WHERE {own})")
-    same = in_common(session, held, made, {name: name for name in names})
-    counts = {PRODUCTION: RowCount(session.count(held), session.count(made), same)}
-    counts[LATE] = _late(session, join, judged, ledger, within)
-    if join.set_aside:
-        counts[REJECTED] = _set_aside(session, join, ledger, first, last)
-    ours, theirs = (Query(f"SELECT {', '.join(columns)} FROM {rows} WHERE NOT retraction") for rows in (made, held))
-    differ = join_output.differences(join, ours, theirs)
-    rows = session.rows(Query(f"SELECT * FROM ({differ}) WHERE change <> 'same' LIMIT {SHOWN}"))
-    return counts, tuple(rows)
+    epochs = f"BETWEEN {first}L AND {last}L"
+    made = Relation(f"({given} UNION ALL {taken}) WHERE epoch {epochs}")
+    own = {name: quoted(name) for name in (*join.results, PANE_TIME, *(n for side in SIDES for n in JOIN_PLACE[side]))}
+    own |= {"epoch": "epoch", "retraction": "retraction"}
+    yield RowsAgain(PRODUCTION, f"writer = 'stream' AND epoch {epochs}", made, own)
+    for side in SIDES:
+        of_side = {"side": f"'{side}'", **dict(zip(JOIN_PLACE[side], PLACE, strict=True))}
+        held = f"side = '{side}' AND epoch {epochs}"
+        late = Relation(f"{judged.late[side]} WHERE _came {epochs}")
+        yield RowsAgain(LATE, held, late, {"epoch": "_came", "watermark": "TIMESTAMP_MICROS(_before)", **of_side})
+        if join.set_aside:
+            records = join_rows.set_aside_of(join, log_records.streamed(session, join.log, last))
+            aside = Relation(f"({records}) WHERE {SIDE} = '{side}' AND _epoch {epochs}")
+            yield RowsAgain(REJECTED, held, aside, {"epoch": "_epoch", "reason": FAILED, **of_side})
 
 
 def _clocks(session: Session, join: Join, last: int) -> Relation:
@@ -136,7 +129,7 @@ def _stood(session: Session, join: Join, judged: _Judged, clocks: Relation) -> Q
         else:
             rows.append(join_rows.alone(join, side, told, partners, f", {_STANDS}"))
     texts = (
-        f"SELECT * FROM ({join_output.output(join, text, '_since', '_until')}) WHERE _since < _until" for text in rows
+        f"SELECT * FROM ({join_rows.output(join, text, '_since', '_until')}) WHERE _since < _until" for text in rows
     )
     return Query(" UNION ALL ".join(texts))
 
@@ -172,25 +165,3 @@ def _gaps(session: Session, join: Join, side: str, told: Relation, partners: Rel
     ended += f"LEFT JOIN {met} m ON m._entry = f._entry GROUP BY f._entry, f.begins, f.leaves"
     rows = f"SELECT e.* EXCEPT ({_STANDS}), g.begins AS _since, g.ends AS _until FROM {told} e JOIN ({ended}) g"
     return session.materialized(Query(f"{rows} ON e._entry = g._entry"))
-
-
-def _set_aside(session: Session, join: Join, ledger: Relation, first: int, last: int) -> RowCount:
-    records = log_records.streamed(session, join.log, last)
-    found = (join_rows.rejected(ledger), join_rows.set_aside_of(join, records))
-    rows, again = (
-        bracketed(Query(f"SELECT * FROM ({one}) WHERE _epoch BETWEEN {first}L AND {last}L")) for one in found
-    )
-    same = in_common(session, rows, again, {name: name for name in (SIDE, *PLACE, FAILED)})
-    return RowCount(session.count(rows), session.count(again), same)
-
-
-def _late(session: Session, join: Join, judged: _Judged, ledger: Relation, within: str) -> RowCount:
-    held = again = both = 0
-    for side in SIDES:
-        rows = f"SELECT *, UNIX_MICROS(watermark) AS judged_by FROM {ledger} WHERE kind = '{LATE}' AND side = '{side}'"
-        had = Relation(f"({rows} AND {within})")
-        found = bracketed(Query(f"SELECT * FROM {judged.late[side]} WHERE {within.replace('epoch', '_came')}"))
-        on = dict(zip(JOIN_PLACE[side], PLACE, strict=True)) | {"judged_by": "_before"}
-        held, again = held + session.count(had), again + session.count(found)
-        both += in_common(session, had, found, on)
-    return RowCount(held, again, both)

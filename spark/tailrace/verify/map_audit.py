@@ -2,84 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import taken
-from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.drift import check_definition
-from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.pins import pinned
+from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
-from tailrace.lake.schema.filters import EVERYTHING
-from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.map import Map
-from tailrace.sql.results import map_rows
+from tailrace.sql.epoch import map_rows
+from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Condition, Query, Relation, all_of
-from tailrace.verify.audit_checks import Audited, corrections_came
-from tailrace.verify.tampering.audit_result import Audit, Check
+from tailrace.verify.audit_checks import Audited
+from tailrace.verify.tampering.audit_result import Check
 
 
-def audit_map(lake: Lake, definition: Map) -> Audit:
-    """Audit a map and its log as of the last epoch in the ledger.
+class MapAudit(Audited[Map]):
+    """The audit of a map's rows."""
 
-    Raises `OtherDefinitionError` where the tables are another definition's.
-    """
-    check_definition(lake, definition)
-    return here_first(lake, partial(_audited, definition=definition))
-
-
-def _audited(lake: Lake, definition: Map) -> Audit:
-    ledger = ledger_name(definition.name)
-    reads = [*log_records.read(lake, definition.log, lake.head(ledger).number("epoch")), (ledger, EVERYTHING)]
-    with session_for(lake, definition, "audit", reads) as session:
-        auditing = _MapAudit(session, definition)
-        with pinned(lake, {auditing.ledger: auditing.head.snapshot}):
-            return auditing.run()
-
-
-class _MapAudit(Audited):
     of = "rows"
 
-    def __init__(self, session: Session, definition: Map) -> None:
-        super().__init__(session, definition)
-        self.map = definition
+    def __init__(self, definition: Map, session: Session, head: Head) -> None:
+        super().__init__(definition, session, head)
         # The log's records are kept, so that the steps run over them once for all checks.
         self.log = session.materialized(all_of(log_records.records(session, definition.log, self.epoch)))
-        self.rows = session.view(all_of(session.table(self.ledger, snapshot=self.head.snapshot)))
         good, self.failed = taken(session, definition, self.log)
         self.computed = session.materialized(map_rows.output(definition, good))
-        self.current = session.view(map_rows.current(definition, self.rows))
+        self.current = session.view(output_rows(definition).current(self.rows))
 
-    def run(self) -> Audit:
-        counts = self._counts()
-        checks = [
-            *self.landed(counts),
-            self.in_order(),
-            self._each_record(counts),
-            self._once(),
-        ]
+    def checks(self, counts: dict[str, int]) -> Iterator[Check]:
+        yield from (*self.landed(counts), self.in_order(), self._each_record(counts), self._once())
         if self.failed is not None:
             rejected = self.session.view(Query(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'"))
-            checks.append(self.rejected_again(rejected, all_of(self._failed_as_streamed())))
-        differences = map_rows.differences(self.map, all_of(self.computed), all_of(self.current), doubled=True)
-        checks.append(self.compared("rows are the batch's", differences))
-        checks += corrections_came(self.lake, self.map)
-        return Audit(counts, tuple(checks), self.session.choice)
+            yield self.rejected_again(rejected, all_of(self._failed_as_streamed()))
+        # Where a row is held twice, each counts.
+        rows = replace(output_rows(self.definition), several=True)
+        yield self.compared("rows are the batch's", rows.differences(all_of(self.computed), all_of(self.current)))
 
     def _failed_as_streamed(self) -> Relation:
         """Name the records that the stream has rejected: what runs have mended of others since, it was not brought."""
         assert self.failed is not None
-        if self.map.log.landed:
+        if self.definition.log.landed:
             return self.failed
         return (
-            taken(self.session, self.map, log_records.streamed(self.session, self.map.log, self.epoch))[1]
+            taken(self.session, self.definition, log_records.streamed(self.session, self.definition.log, self.epoch))[1]
             or self.failed
         )
 
-    def _counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         production = f"kind = '{PRODUCTION}'"
         place = ", ".join(map_rows.PLACE)
         out = [f"NOT EXISTS (SELECT 1 FROM {self.computed} c WHERE {_same('c', 'r', map_rows.PLACE.values())})"]

@@ -1,119 +1,72 @@
-"""The audit: that every record is accounted for, and that the stream's answers are the batch answers (X6, L1, L2).
-
-The audit counts and compares the tables' rows, on either engine; it shares with the stream the assignment of windows
-and the combiners, and nothing of the stream's triggers, state or commits.
-"""
+"""The audit of a pipeline: every record is accounted for, and the answers are the batch answers (X6, L1, L2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from contextlib import closing
 
 from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.batch.held_answers import held
-from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.drift import check_definition
-from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
+from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.epoch_properties import recorded
-from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.run_inputs import standing_runs
-from tailrace.lake.read.current_answers import held_by
-from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
-from tailrace.lake.schema.filters import EVERYTHING, Filter, equal
+from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.join import Join
-from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.partials import closed
 from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out
 from tailrace.sql.records.ways import may_reject
-from tailrace.sql.results.answers import current, differences, latest
+from tailrace.sql.results.answers import answer_rows, current, latest
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
-from tailrace.verify.audit_checks import Audited, committed_backfills, corrections_came, once_each
-from tailrace.verify.join_audit import audit_join
-from tailrace.verify.map_audit import audit_map
-from tailrace.verify.tampering.audit_result import Audit, Check
-from tailrace.verify.tampering.table_checks import with_tables
+from tailrace.verify.audit_checks import Audited, committed_backfills
+from tailrace.verify.tampering.audit_result import Check
 from tailrace.verify.window_account import WindowAccount, as_streamed
 
 
-def audit(lake: Lake, pipeline: Ranged, *, deep: bool = False) -> Audit:
-    """Audit a pipeline, a map or a join, and its logs, as of the last epoch in the ledger.
+class PipelineAudit(Audited[Pipeline]):
+    """The audit of a stage's panes, late records and answers, with the first stage's records."""
 
-    The answers are brought up to date with the ledger first. `deep` reads the bytes of every file. Raises
-    `OtherDefinitionError` where the tables are another definition's.
-    """
-    check_definition(lake, pipeline)
-
-    def rows() -> Audit:
-        whole = with_set_aside(lake, pipeline)
-        if isinstance(whole, Join):
-            return audit_join(lake, whole)
-        if isinstance(whole, Map):
-            return audit_map(lake, whole)
-        return here_first(lake, partial(_audited, pipeline=whole))
-
-    return with_tables(lake, pipeline, rows, deep=deep)
-
-
-def _audited(lake: Lake, pipeline: Pipeline) -> Audit:
-    with session_for(lake, pipeline, "audit", _read(lake, pipeline)) as session:
-        auditing = _Audit(session, pipeline)
-        with pinned(lake, {auditing.ledger: auditing.head.snapshot}):
-            return auditing.run()
-
-
-def _read(lake: Lake, pipeline: Pipeline) -> list[tuple[str, Filter]]:
-    """Return the tables that an audit reads, each with the filter of the files it needs."""
-    epoch = lake.head(ledger_name(pipeline.name)).number("epoch")
-    own = {ledger_name(pipeline.name), held_by(lake, pipeline)[0]}
-    return [*log_records.read(lake, pipeline.stages[0].log, epoch), *((table, EVERYTHING) for table in own)]
-
-
-class _Audit(Audited):
-    def __init__(self, session: Session, pipeline: Pipeline) -> None:
-        super().__init__(session, pipeline)
-        self.pipeline, self.first = pipeline, pipeline.stages[0]
-        self.answering = answering(session, pipeline)
+    def __init__(self, definition: Pipeline, session: Session, head: Head) -> None:
+        super().__init__(definition, session, head)
+        self.pipeline, self.first = definition, definition.stages[0]
+        self.answering = answering(session, definition)
         # A later stage's generation that was built since is as if streamed, and has nothing of the backfills before it.
-        self.repaired = self.repairs() if self.first is pipeline else standing_runs(session.lake, pipeline.name)
-
-    def run(self) -> Audit:
-        follower = self.session.follower(self.pipeline, "audit")
-        try:
+        later = self.first is not definition
+        self.repaired = standing_runs(self.lake, definition.name) if later else self.repairs()
+        with closing(session.follower(definition, "audit")) as follower:
             follower.follow()
-        finally:
-            follower.close()
         self._views()
-        counts = self._counts()
-        checks = [
-            *self.landed(counts),
-            self.in_order(),
-            self._ledger_once(),
-            self._late_are_records(counts),
-            self.account.late_as_judged(),
-            self.account.every_record(_left_out(counts)),
-            *([] if self.pipeline is self.first else [self._no_correction_late()]),
-            *(self._rejected() if may_reject(self.first) and self.pipeline is self.first else []),
-            self._batch_answers(),
-            *([self._panes_give_answers()] if self.lake.has(self.pipeline.name) else []),
-            *corrections_came(self.lake, self.pipeline),
-        ]
-        return Audit(counts, tuple(checks), self.session.choice)
+
+    def checks(self, counts: dict[str, int]) -> Iterator[Check]:
+        yield from (*self.landed(counts), self.in_order())
+        window = [*names(self.pipeline), *SPAN, "generation", "epoch"]
+        # A version has one pane and one retraction, an epoch one state.
+        yield self.once_each({PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]})
+        yield self._late_are_records(counts)
+        yield self.account.late_as_judged()
+        yield self.account.every_record(_left_out(counts))
+        if self.pipeline is not self.first:
+            yield self._no_correction_late()
+        elif may_reject(self.first):
+            # A stream rejects what it is brought: what runs have mended of other definitions since is not of that.
+            streamed = as_streamed(self.session, self.first, self.log, self.epoch)
+            yield self.rejected_again(self.rejected, self.answering.failed(streamed))
+        yield self._batch_answers()
+        if self.lake.has(self.pipeline.name):
+            yield self._panes_give_answers()
 
     def _views(self) -> None:
         """Make views of the log, the ledger's kinds of rows and the answers up to the audited epoch."""
         view = self.session.view
-        self.rows = self.first_rows = self.session.table(self.ledger, snapshot=self.head.snapshot)
+        self.first_rows = self.rows
         self.log = view(all_of(log_records.records(self.session, self.first.log, self.epoch)))
         self.panes, self.late_own, self.rejected = (
             view(Query(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
@@ -130,7 +83,7 @@ class _Audit(Audited):
         )
         self.answers = held(self.session, self.pipeline, snapshot=self.head.snapshot)
 
-    def _counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         relations = {
             "records": self.log,
             "rejected": self.rejected_by_sources(),
@@ -154,17 +107,6 @@ class _Audit(Audited):
             twice = 0
         detail = f"{counts['late']:,} late rows, {matched:,} of them found in the log, {twice:,} doubled"
         return Check("late rows are records of the log", matched == counts["late"] and twice == 0, detail)
-
-    def _ledger_once(self) -> Check:
-        """Check that no row is in the ledger twice: a version has one pane and one retraction, an epoch one state."""
-        window = [*names(self.pipeline), *SPAN, "generation", "epoch"]
-        once = {PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]}
-        return once_each(self.session, self.rows, once)
-
-    def _rejected(self) -> Iterator[Check]:
-        # A stream rejects what it is brought: what runs have mended of other definitions since is not of that.
-        streamed = as_streamed(self.session, self.first, self.log, self.epoch)
-        yield self.rejected_again(self.rejected, self.answering.failed(streamed))
 
     def _no_correction_late(self) -> Check:
         """Check that no correction of an earlier stage came too late: a stage waits for the stage before it (T3)."""
@@ -197,7 +139,7 @@ class _Audit(Audited):
                 accepted = self._accepted(Condition(f"epoch > {epoch}L"), late)
                 texts.append(batch(onward(accepted), Condition(f"{closed} AND {ranges}")))
             expected = Query(" UNION ALL ".join(all_of(bracketed(text_)) for text_ in texts))
-        return self.compared("answers are the batch answers", differences(self.pipeline, expected, answers))
+        return self.compared("answers are the batch answers", answer_rows(self.pipeline).differences(expected, answers))
 
     def _not_merged_away(self, answers: Query, open_: Query) -> Query:
         """Select the answers that do not lie in a window that is open yet.

@@ -6,6 +6,7 @@ Everything is read as of one snapshot of each table, so that a running stream do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.definition.computation import Computation, NotKeptError
+from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
@@ -43,6 +44,19 @@ class ReplayError(TailraceError, ValueError):
     """Epochs that cannot be folded again or shown, or a table for them that cannot be made."""
 
 
+@dataclass(frozen=True)
+class ReplayRange:
+    """The epochs that a replay is asked for (None for the first or the last there is), and what becomes of its rows.
+
+    `keep` names a new table for the rows; `watch` is called with each epoch as it begins.
+    """
+
+    first: int | None
+    last: int | None
+    keep: str | None
+    watch: Callable[[int], None]
+
+
 class Recording:
     """The recorded epochs of one stage, up to the last epoch of its ledger when the recording is opened.
 
@@ -56,10 +70,10 @@ class Recording:
         check_definition(lake, pipeline)
         pipeline = with_set_aside(lake, pipeline)
         self.lake, self.pipeline, self.table = lake, pipeline, ledger_contract(pipeline).table
-        for earlier in pipeline.before:
-            if isinstance(earlier, Computation) and earlier.productions == "weak":
+        for log in pipeline.log.parts:
+            if isinstance(log, Productions) and not log.kept:
                 raise NotKeptError(
-                    f"what {earlier.name} produces is not kept, and is wanted to fold {pipeline.name} again: leave "
+                    f"what {log.of.name} produces is not kept, and is wanted to fold {pipeline.name} again: leave "
                     'productions="weak" out of it, under another name'
                 )
         head = lake.head(self.table)

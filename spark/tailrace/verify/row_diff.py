@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import PANE, PARTIAL
 from tailrace.lake.schema.pipeline_tables import ledger_contract, part_types, predecessor_shape
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.assignment import listed
+from tailrace.sql.results.compared_rows import counted_rows
 from tailrace.sql.terms import Query, Relation, quoted
 
 SHOWN = 5
@@ -39,7 +41,8 @@ class RowCount:
 class RowDifference:
     """A row that only the ledger or only the replay has, or that differs between them.
 
-    `kind` is the ledger's, or `RETRACTION`; `key` and `window` (two instants) may be empty for a rejected record.
+    `kind` is the ledger's, or `RETRACTION`; `key` and `window` (two instants) may be empty for a rejected record. Of a
+    definition without windows `key` is the place of the row's record in the log.
     `ledger` and `replay` hold the columns in which the row differs; where only one side has the row, that side holds
     all columns that are not null, and the other is None. `times` is how often each side has the row.
     """
@@ -53,40 +56,82 @@ class RowDifference:
     times: tuple[int, int]
 
 
-def compared(
-    session: Session, pipeline: Pipeline, ledger: Relation, replayed: Relation
-) -> tuple[dict[str, RowCount], tuple[RowDifference, ...]]:
-    """Count the rows that two relations of ledger rows have in common, by kind, and find the first differences.
+Comparison: TypeAlias = tuple[dict[str, RowCount], tuple[RowDifference, ...]]
+"""Counts by the ledger's kinds of rows, and the first rows that differ."""
 
-    The writer of a row is not compared. Retractions count as a kind of their own. Where panes of the ledger do not say
-    whether they are the last, as they were written before ledgers had that column, it is not compared.
+
+@dataclass(frozen=True)
+class Replayed:
+    """The result of a replay of the epochs `first` to `last`; `latest` is the last epoch of the ledger.
+
+    `counts` is by the ledger's kinds of rows, with a pipeline's retractions apart from its panes. `table` names the
+    table that holds the replayed rows, where they were kept.
     """
-    columns = _comparable(pipeline)
-    if _says_no_last(session, ledger):
-        del columns["is_last"]
-    items = ", ".join(f"{term} AS {quoted(name)}" for name, term in columns.items())
-    sides = ((ledger, "1L AS _ledger, 0L AS _replay"), (replayed, "0L AS _ledger, 1L AS _replay"))
-    both = " UNION ALL ".join(f"SELECT {items}, {side} FROM {rows}" for rows, side in sides)
-    by = listed([quoted(name) for name in columns])
-    per = ", ".join(f"CAST(SUM({side}) AS bigint) AS {side}" for side in _SIDES)
-    grouped = f"SELECT {by}, {per} FROM ({both}) GROUP BY {by}"
-    sums = {"ledger": "_ledger", "replay": "_replay", "same": "LEAST(_ledger, _replay)"}
+
+    first: int
+    last: int
+    latest: int
+    counts: Mapping[str, RowCount]
+    differences: tuple[RowDifference, ...]
+    seconds: float
+    engine: EngineChoice
+    table: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the replay gave exactly the ledger's rows, each as often."""
+        return all(count.ledger == count.replay == count.same for count in self.counts.values())
+
+
+@dataclass(frozen=True)
+class ReplayedColumns:
+    """The columns of a ledger that a replay gives again, as SQL terms that are equal for equal rows.
+
+    A row is found again by its kind, its epoch, and the columns `key`, `span` and `place`; `version` is part of a row's
+    place, but for a partial's.
+    """
+
+    terms: Mapping[str, str]
+    key: Sequence[str]
+    span: Sequence[str] = ()
+    place: Sequence[str] = ()
+    version: Sequence[str] = ()
+
+
+def compared(session: Session, columns: ReplayedColumns, ledger: Relation, replayed: Relation) -> Comparison:
+    """Count the rows that two relations of ledger rows have in common, by kind, and find the first differences."""
+    items = ", ".join(f"{term} AS {quoted(name)}" for name, term in columns.terms.items())
+    ours, theirs = (Query(f"SELECT {items} FROM {relation}") for relation in (ledger, replayed))
+    grouped = counted_rows(ours, theirs, [quoted(name) for name in columns.terms])
+    sums = {"ledger": "_ours", "replay": "_theirs", "same": "LEAST(_ours, _theirs)"}
     totals = ", ".join(f"CAST(SUM({term}) AS bigint) AS {name}" for name, term in sums.items())
     kinds = session.rows(Query(f"SELECT kind, {totals} FROM ({grouped}) GROUP BY kind ORDER BY kind"))
     counts = {row.pop("kind"): RowCount(**row) for row in kinds}
     if all(count.ledger == count.replay == count.same for count in counts.values()):
         return counts, ()
-    order = listed(["epoch", "kind", *names(pipeline), *SPAN, *_VERSION, *_SOURCE])
+    by = (*columns.key, *columns.span, *columns.version, *columns.place)
+    order = listed(["epoch", "kind", *map(quoted, by)])
     # A place has at most one row of each side, unless rows are doubled: so many rows make `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
-    differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ledger <> _replay) {most}")
-    rows = session.readable_rows(differing)
-    return counts, tuple(_differences(pipeline, rows))[:SHOWN]
+    differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ours <> _theirs) {most}")
+    return counts, tuple(_differences(columns, session.readable_rows(differing)))[:SHOWN]
 
 
-_VERSION = ("generation", "pane_index")
-_SOURCE = ("source_partition", "source_offset")
-_SIDES = ("_ledger", "_replay")
+def pipeline_columns(session: Session, pipeline: Pipeline, ledger: Relation) -> ReplayedColumns:
+    """Return the columns of a pipeline's ledger rows: all but the writer. Retractions are a kind of their own.
+
+    Where panes of the ledger do not say whether they are the last, as they were written before ledgers had that column,
+    it is not compared.
+    """
+    terms = _comparable(pipeline)
+    if _says_no_last(session, ledger):
+        del terms["is_last"]
+    place = ("source_partition", "source_offset")
+    return ReplayedColumns(terms, tuple(pipeline.key), tuple(SPAN), place, ("generation", "pane_index"))
+
+
+_SIDES = ("_ours", "_theirs")
+"""The columns with how often the ledger and the replay have a row."""
 
 
 def _says_no_last(session: Session, ledger: Relation) -> bool:
@@ -132,34 +177,35 @@ def _parts(pipeline: Pipeline, of: str) -> list[str]:
     return fields
 
 
-def _differences(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> Iterator[RowDifference]:
-    """Pair the differing rows of the ledger and the replay by their place: kind, epoch, key, window and record."""
+def _differences(columns: ReplayedColumns, rows: Sequence[dict[str, Any]]) -> Iterator[RowDifference]:
+    """Pair the differing rows of the ledger and the replay by their place."""
     places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         # The generation and the pane index of a partial are compared, and so are no part of its place.
-        own = ("kind", "epoch", *pipeline.key, *SPAN, *_SOURCE, *(() if row["kind"] == PARTIAL else _VERSION))
+        version = () if row["kind"] == PARTIAL else columns.version
+        own = ("kind", "epoch", *columns.key, *columns.span, *columns.place, *version)
         places.setdefault(tuple(row[name] for name in own), []).append(row)
     for of in places.values():
         ledger, replay = ([row for row in of if row[side] > row[other]] for side, other in (_SIDES, _SIDES[::-1]))
         if len(ledger) == len(replay) == 1:
             differ = {name for name, value in ledger[0].items() if value != replay[0][name]}
-            yield _difference(pipeline, ledger[0], replay[0], differ)
+            yield _difference(columns, ledger[0], replay[0], differ)
             continue
         for row in of:
             filled = {name for name, value in row.items() if value is not None}
-            more = row["_ledger"] > row["_replay"]
-            yield _difference(pipeline, row if more else None, None if more else row, filled)
+            more = row["_ours"] > row["_theirs"]
+            yield _difference(columns, row if more else None, None if more else row, filled)
 
 
 def _difference(
-    pipeline: Pipeline, ledger: dict[str, Any] | None, replay: dict[str, Any] | None, columns: set[str]
+    columns: ReplayedColumns, ledger: dict[str, Any] | None, replay: dict[str, Any] | None, names: set[str]
 ) -> RowDifference:
     row = ledger or replay or {}
-    differing = columns - {"kind", "epoch", *pipeline.key, *SPAN, *_SIDES}
+    differing = names - {"kind", "epoch", *columns.key, *columns.span, *_SIDES}
     of_ledger, of_replay = (
         None if one is None else {name: one[name] for name in one if name in differing} for one in (ledger, replay)
     )
     times = tuple(max(one[side] for one in (ledger, replay) if one is not None) for side in _SIDES)
-    start, end = (row[name] for name in SPAN)
-    key = {name: row[name] for name in pipeline.key}
+    start, end = (row[name] for name in columns.span) if columns.span else (None, None)
+    key = {name: row[name] for name in columns.key}
     return RowDifference(row["kind"], row["epoch"], key, (start, end), of_ledger, of_replay, (times[0], times[1]))

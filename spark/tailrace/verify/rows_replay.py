@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from tailrace.engines import log_records
 from tailrace.engines.batch.run_engine import here_first, session_for
-from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
@@ -18,63 +16,70 @@ from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import Windowless
-from tailrace.sql.terms import Relation
-from tailrace.verify.recorded_epochs import ReplayError
-from tailrace.verify.row_diff import RowCount
-
-Compared: TypeAlias = tuple[dict[str, RowCount], tuple[Mapping[str, Any], ...]]
-"""Counts by the ledger's kinds of rows, and a few rows that differ."""
+from tailrace.sql.query_shapes import filled
+from tailrace.sql.results.output_rows import output_rows
+from tailrace.sql.terms import Query, Relation, bracketed, quoted
+from tailrace.verify.recorded_epochs import ReplayError, ReplayRange
+from tailrace.verify.row_diff import Comparison, Replayed, ReplayedColumns, RowCount, compared
 
 D = TypeVar("D", bound=Windowless)
 
 
-@dataclass(frozen=True)
-class RowsReplayed:
-    """The result of a replay of the epochs `first` to `last`: counts by the ledger's kinds of rows.
+class RowsAgain(NamedTuple):
+    """The rows of one kind that are found again, with `terms` for the ledger's columns in which they are compared.
 
-    `latest` is the last epoch of the ledger, `quoted` are a few rows that differ.
+    `held` is the condition by which the ledger's rows are theirs.
     """
 
-    first: int
-    last: int
-    latest: int
-    counts: Mapping[str, RowCount]
-    quoted: tuple[Mapping[str, Any], ...]
-    seconds: float
-    engine: EngineChoice
-
-    @property
-    def ok(self) -> bool:
-        """Whether the replay gave exactly the ledger's rows."""
-        return all(count.ledger == count.replay == count.same for count in self.counts.values())
+    kind: str
+    held: str
+    again: Relation
+    terms: Mapping[str, str]
 
 
 def replayed_rows(
-    lake: Lake,
     definition: D,
-    first: int | None,
-    last: int | None,
-    compared: Callable[[Session, Relation, int, int, D], Compared],
-) -> RowsReplayed:
-    """Compare the rows of epochs `first` to `last` with the ledger's; by default from its first epoch to its last.
+    lake: Lake,
+    asked: ReplayRange,
+    again: Callable[[D, Session, int, int], Iterable[RowsAgain]],
+) -> Replayed:
+    """Compare the rows of epochs with the ledger's; by default from the first epoch to the last.
 
-    `compared` gets a session, the ledger, the epochs, and the definition as its streams fold it. Raises `ReplayError`
-    where an epoch is not in the ledger, and `OtherDefinitionError` where the ledger is another definition's.
+    `again` finds the rows of the definition as its streams fold it, in a session, of the first epoch to the last.
     """
     check_definition(lake, definition)
-    folded = with_set_aside(lake, definition)
+    if asked.keep is not None:
+        raise ReplayError(f"{definition.name} is a {definition.kind_name}: only replayed windows are kept in a table")
     ledger = ledger_name(definition.name)
     head = lake.head(ledger)
     latest = head.number("epoch")
-    begin, end = 0 if first is None else first, latest if last is None else last
-    if begin > end or end > latest:
-        raise ReplayError(f"{ledger} has epochs 0 to {latest}: there are none from {begin} to {end}")
+    first, last = asked.first or 0, latest if asked.last is None else asked.last
+    if first > last or last > latest:
+        raise ReplayError(f"{ledger} has epochs 0 to {latest}: there are none from {first} to {last}")
 
-    def run(lake: Lake) -> RowsReplayed:
-        started = time.perf_counter()
-        reads = [*log_records.read(lake, definition.log, end), (ledger, EVERYTHING)]
+    def run(lake: Lake) -> Replayed:
+        started, folded = time.perf_counter(), with_set_aside(lake, definition)
+        reads = [*log_records.read(lake, definition.log, last), (ledger, EVERYTHING)]
         with session_for(lake, definition, "replay", reads) as session, pinned(lake, {ledger: head.snapshot}):
-            counts, differ = compared(session, session.table(ledger, snapshot=head.snapshot), begin, end, folded)
-            return RowsReplayed(begin, end, latest, counts, differ, time.perf_counter() - started, session.choice)
+            rows = session.table(ledger, snapshot=head.snapshot)
+            counts, differences = _compared(session, folded, rows, list(again(folded, session, first, last)))
+            took = time.perf_counter() - started
+            return Replayed(first, last, latest, counts, differences, took, session.choice)
 
     return here_first(lake, run)
+
+
+def _compared(session: Session, definition: Windowless, ledger: Relation, found: Sequence[RowsAgain]) -> Comparison:
+    rows = output_rows(definition)
+    names = {"kind", *(name for of in found for name in of.terms)}
+    types = {name: type for name, type in rows.types.items() if name in names}
+    held, again = list[str](), list[str]()
+    for of in found:
+        kind = {"kind": f"'{of.kind}'"}
+        own = {name: quoted(name) for name in of.terms}
+        held.append(f"SELECT {filled(types, own | kind)} FROM {ledger} WHERE kind = '{of.kind}' AND {of.held}")
+        again.append(f"SELECT {filled(types, {**of.terms, **kind})} FROM {of.again}")
+    columns = ReplayedColumns({name: quoted(name) for name in types}, rows.identity)
+    sides = (bracketed(Query(" UNION ALL ".join(texts))) for texts in (held, again))
+    counts, differences = compared(session, columns, *sides)
+    return {of.kind: RowCount(0, 0, 0) for of in found} | counts, differences

@@ -10,7 +10,7 @@ from tailrace.model.definition.chain import Definition, Ranged, chain
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES
 from tailrace.model.logs.log import Log
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.cases.applications import RECORDS, Answers, Application
 
 

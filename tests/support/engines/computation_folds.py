@@ -25,7 +25,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment
 from tailrace.model.logs.derived_logs import Union
 from tailrace.settings import Settings
-from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.audit import audit
 from tests.support.cases.clicks import START, VISITS
 from tests.support.cases.searches import HASTY, Epoch, Epochs, epochs, made, number_of, part
 from tests.support.engines.spark_runs import arrow_bundle
@@ -100,7 +100,7 @@ class Folded:
         return found
 
     def clean(self) -> None:
-        found = audit_computation(self.lake, self.computation)
+        found = audit(self.lake, self.computation)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.engine is not None
         assert found.engine.engine is Engine.DUCKDB

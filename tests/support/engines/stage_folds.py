@@ -21,7 +21,7 @@ from tailrace.model.windows.windows import Window
 from tailrace.operate.answers_repair import accept
 from tailrace.settings import Settings
 from tailrace.sql.results.answers import current
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.engines.computation_folds import no_spark
 from tests.support.engines.sessions import in_process
 from tests.support.engines.spark_runs import arrow_bundle

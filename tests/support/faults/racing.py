@@ -21,7 +21,7 @@ from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tests.support.faults.killing import environment, run_here
 from tests.support.lakes.landing import DEFINITION, Landing
 from tests.support.waiting import PATIENT

@@ -19,7 +19,7 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
-from tailrace.verify.computation_audit import audit_computation
+from tailrace.verify.audit import audit
 from tests.support.cases.searches import LOGS
 from tests.support.engines.sessions import session
 
@@ -99,7 +99,7 @@ class Region:
         """Each click of its log is joined, another's, unjoinable or late, once; nothing waits; the audit is clean."""
         clicks = self.spark.sql("SELECT click_id FROM clicks").collect()
         assert self.told() == Counter(row[0] for row in clicks)
-        found = audit_computation(self.lake, PHOTON)
+        found = audit(self.lake, PHOTON)
         assert found.ok, [check for check in found.checks if not check.ok]
         assert found.counts["keys"] == found.counts["pending"] + found.counts["waiting"]
 

@@ -34,7 +34,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.plots.plot_page import render
 from tailrace.settings import Settings
-from tailrace.verify.pipeline_audit import audit
+from tailrace.verify.audit import audit
 from tailrace.verify.tampering.audit_result import Audit
 
 DEFINITION = Path("pipelines/flights.py")

@@ -16,12 +16,13 @@ from tailrace.lake.schema.pipeline_tables import key_columns
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import SIGN
+from tailrace.sql.epoch import map_rows
 from tailrace.sql.epoch.partials import put_together
 from tailrace.sql.records import assignment
 from tailrace.sql.records.selections import FAILED, accepted, may_fail, rejected
 from tailrace.sql.records.stage_records import answered
 from tailrace.sql.records.ways import Way, way
-from tailrace.sql.results import answers, map_rows
+from tailrace.sql.results import answers
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
 PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}

@@ -12,8 +12,8 @@ from tailrace.engines.map_side import MapSide
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
+from tailrace.sql.epoch import map_rows
 from tailrace.sql.records.selections import accepted, may_fail, rejected, stepped
-from tailrace.sql.results import map_rows
 from tailrace.sql.terms import Relation, bracketed
 
 

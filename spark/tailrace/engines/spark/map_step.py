@@ -12,8 +12,8 @@ from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
+from tailrace.sql.epoch import map_rows
 from tailrace.sql.records.selections import FAILED, may_fail
-from tailrace.sql.results import map_rows
 
 
 class SparkMap(SparkRows, MapSide[DataFrame]):

@@ -13,21 +13,12 @@ from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.commit.epoch_properties import recorded
 from tailrace.lake.commit.run_inputs import SeenRuns, from_text, standing_runs
-from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import PANE, PRODUCTION
-from tailrace.lake.schema.filters import after, before, equal, every
+from tailrace.lake.corrections.stage_ranges import ranges_of
+from tailrace.lake.schema.filters import equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.definition.chain import Definition, Ranged, chain
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.join import Join
-from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.logs.derived_logs import Panes
-from tailrace.model.logs.log import PANE_TIME
-from tailrace.model.windows.panes import END_OF_WINDOW
-from tailrace.model.windows.window_spans import windows_between, windows_holding
+from tailrace.model.definition.chain import Definition, chain
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class StageBehind:
     @property
     def said(self) -> str:
         """What is behind what, in words."""
-        windows = "windows" if isinstance(self.stage, Pipeline) else "rows"
+        windows = ranges_of(self.stage).rows
         by = dict.fromkeys(f"run {one.run.run} corrected of {one.of}" for one in self.causes)
         named = " and ".join([*by][-2:]) + (f" and {len(by) - 2} runs before" if len(by) > 2 else "")
         where = f"{windows} of {self.stage.name} from {text(self.first)} to {text(self.last)} lack what {named}"
@@ -99,11 +90,11 @@ def backfills_of(behind: Iterable[StageBehind]) -> list[tuple[int, int]]:
 def _of_stage(
     lake: Lake, stage: Definition, inputs: Sequence[Definition], before_: dict[str, list[StageBehind]]
 ) -> Iterator[StageBehind]:
-    own = [] if isinstance(stage, Computation) else standing_runs(lake, stage.name)
+    own = standing_runs(lake, stage.name) if stage.recomputable else []
     covering = [(run, from_text(run.inputs)) for run in own]
     lacks = list[tuple[int, int, tuple[Cause, ...]]]()
     for input_ in inputs:
-        if isinstance(input_, Computation):
+        if not input_.recomputable:
             # It gives what it gave, whatever was corrected before it.
             continue
         for run in standing_runs(lake, input_.name):
@@ -116,19 +107,20 @@ def _of_stage(
         for one in before_.get(input_.name, ()):
             lacks += [(*span, one.causes) for span in _left(lake, stage, input_, one.first, one.last, ())]
     for first, last, causes in _joined(lacks):
-        yield StageBehind(stage, first, last, causes, _open_from(lake, stage))
+        yield StageBehind(stage, first, last, causes, ranges_of(stage).open_from(lake))
 
 
-def _corrected(lake: Lake, input_: Ranged, run: Run) -> tuple[int, int] | None:
+def _corrected(lake: Lake, input_: Definition, run: Run) -> tuple[int, int] | None:
     """Find the range of what a run corrected, by its rows in the ledger, that later stages' streams do not read.
 
     None where it corrected nothing but open windows.
     """
-    kind, at, back = (PANE, SPAN[1], 1) if isinstance(input_, Pipeline) else (PRODUCTION, PANE_TIME, 0)
-    own = every(equal("kind", kind), equal("generation", run.generation), equal("writer", "backfill"))
-    rows = lake.table(ledger_name(input_.name)).scan(row_filter=own, selected_fields=(at,)).to_arrow_batch_reader()
-    closed = _closed(lake, input_, run) if isinstance(input_, Pipeline) else run.last
-    found = {instant(one) - back for batch in rows for one in batch[at].unique().to_pylist()}
+    ranges = ranges_of(input_)
+    own = every(equal("kind", ranges.kind), equal("generation", run.generation), equal("writer", "backfill"))
+    ledger = lake.table(ledger_name(input_.name))
+    batches = ledger.scan(row_filter=own, selected_fields=(ranges.at,)).to_arrow_batch_reader()
+    found = {instant(one) - ranges.after for batch in batches for one in batch[ranges.at].unique().to_pylist()}
+    closed = ranges.closed(lake, run)
     times = [one for one in found if run.first <= one < closed]
     return (min(times), max(times) + 1) if times else None
 
@@ -143,30 +135,17 @@ def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction:
     return correction.generation in inputs.get(of, SeenRuns())
 
 
-def _closed(lake: Lake, pipeline: Pipeline, run: Run) -> int:
-    """Return where the windows end that were closed as a run computed them; later stages' streams read the others."""
-    known = _recorded(lake, ledger_name(pipeline.name))
-    if run.log_epoch not in known:
-        return run.last
-    return min(run.last, pipeline.closed_until(known[run.log_epoch]))
-
-
-def _recorded(lake: Lake, ledger: str) -> dict[int, int]:
-    return {epoch: one.clock.watermark for epoch, one in recorded(lake, ledger).items()}
-
-
 def _left(
-    lake: Lake, stage: Definition, input_: Ranged, first: int, last: int, seen: Sequence[Run]
+    lake: Lake, stage: Definition, input_: Definition, first: int, last: int, seen: Sequence[Run]
 ) -> list[tuple[int, int]]:
     """Find what a change of an input's range concerns of a stage, without what these runs of the stage computed."""
     if first >= last:
         return []
-    spans = [_concerned(lake, stage, input_, first, last)]
+    ranges = ranges_of(stage)
+    spans = [ranges.made_of(lake, *ranges_of(input_).happened(first, last))]
     for run in seen:
         spans = [part for span in spans for part in _without(span, run)]
-    if isinstance(stage, Pipeline):
-        spans = [span for span in spans if windows_between(stage.where, *span)]
-    return spans
+    return [span for span in spans if ranges.any_in(*span)]
 
 
 def _without(span: tuple[int, int], run: Run) -> Iterator[tuple[int, int]]:
@@ -174,47 +153,6 @@ def _without(span: tuple[int, int], run: Run) -> Iterator[tuple[int, int]]:
     for part in ((first, min(last, run.first)), (max(first, run.last), last)):
         if part[0] < part[1]:
             yield part
-
-
-def _concerned(lake: Lake, stage: Definition, input_: Ranged, first: int, last: int) -> tuple[int, int]:
-    """Find the range of a stage's windows or rows that are made of what happened in a range of its input."""
-    if isinstance(input_, Pipeline) and input_.timestamp is not END_OF_WINDOW:
-        longest = None if input_.where.merges else input_.where.longest
-        first = BEGINNING if longest is None else max(BEGINNING, first - longest)
-    if isinstance(stage, Pipeline):
-        span = windows_holding(stage.where, first, last)
-        return (span[0], _reached(lake, stage, first, last)) if stage.where.merges else span
-    if isinstance(stage, Join):
-        if stage.where is not None:
-            return windows_holding(stage.where, first, last)
-        reach = max(stage.reach)
-        return max(BEGINNING, first - reach), min(END_OF_TIME, last + reach)
-    return first, last
-
-
-def _reached(lake: Lake, pipeline: Pipeline, first: int, last: int) -> int:
-    """Find where the windows end that merge, and that what happened in a range may be in, by the panes there are."""
-    gap = pipeline.where.reach
-    low, high = max(BEGINNING, first - gap), min(END_OF_TIME, last + gap)
-    if isinstance(pipeline.log, Panes) or gap == 0:
-        return END_OF_TIME
-    rows = lake.table(ledger_name(pipeline.name)).scan(
-        row_filter=every(equal("kind", PANE), before(SPAN[0], high), after(SPAN[1], low)), selected_fields=(SPAN[1],)
-    )
-    ends = (batch[SPAN[1]].to_pylist() for batch in rows.to_arrow_batch_reader())
-    return max((instant(end) for batch in ends for end in batch), default=high)
-
-
-def _open_from(lake: Lake, stage: Definition) -> int | None:
-    """Return up to where a backfill may compute a stage now; None for a computation."""
-    if isinstance(stage, Computation):
-        return None
-    watermark = lake.head(ledger_name(stage.name)).number("watermark", BEGINNING)
-    if isinstance(stage, Join):
-        return stage.open_from(watermark)
-    if isinstance(stage, Pipeline) and any(one.stamp is not None for one in stage.stages[:-1]):
-        return stage.closed_until(watermark)
-    return END_OF_TIME
 
 
 def _joined(lacks: Iterable[tuple[int, int, tuple[Cause, ...]]]) -> Iterator[tuple[int, int, tuple[Cause, ...]]]:

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.table import Table
 
-from tailrace.lake.catalog.drift import check_meaning
-from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.late_records import Came, LateReport, late_counted, late_ranges
+from tailrace.lake.read.late_records import Came, Groups, late_counted
 from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import equal
-from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, minutes
 from tailrace.model.definition.join import Join
 from tailrace.model.logs.log import PANE_TIME
@@ -24,20 +22,25 @@ _LEAST = minutes(1) // minutes(0).resolution
 """Microseconds of event time whose late records are told of together, where a join reaches no further."""
 
 
-def late_join_report(lake: Lake, join: Join) -> LateReport:
-    """Report the records that came too late for a join, of both sides; a record counts once for each window.
+class LateJoinRecords:
+    """The records of both sides that came too late for a join; a record counts once for each window."""
 
-    Raises `LakeError` where the join has no ledger, and `OtherDefinitionError` where that is another definition's.
-    """
-    check_meaning(lake, join)
-    ledger = lake.table(ledger_name(join.name))
-    rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(PANE_TIME, "epoch", "behind"))
-    came = list(_came(join, rows.to_arrow_batch_reader()))
-    runs = Runs(lake, join).all() if lake.has(runs_name(join.name)) else []
-    open_ = [one for one in came if not _taken_in(one, runs)]
-    total, left = (sum(one.records for one in of) for of in (came, open_))
-    watermark = head_of(ledger).number("watermark", BEGINNING)
-    return LateReport(join, total, total - left, tuple(late_ranges(open_)), join.open_from(watermark))
+    def __init__(self, join: Join, lake: Lake, ledger: Table, groups: Groups) -> None:
+        self.join, self.ledger = join, ledger
+
+    def came(self) -> Iterable[Came]:
+        """Count the late records by epoch and the span of event time that their rows may be in."""
+        rows = self.ledger.scan(row_filter=equal("kind", LATE), selected_fields=(PANE_TIME, "epoch", "behind"))
+        return _came(self.join, rows.to_arrow_batch_reader())
+
+    def left(self, came: Iterable[Came], runs: Iterable[Run]) -> list[Came]:
+        """Select the late records that no backfill has taken in."""
+        runs = list(runs)
+        return [one for one in came if not _taken_in(one, runs)]
+
+    def closed(self, watermark: int) -> int:
+        """Return up to where ranges can be backfilled now."""
+        return self.join.open_from(watermark)
 
 
 def _came(join: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[Came]:

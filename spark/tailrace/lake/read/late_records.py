@@ -12,32 +12,28 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from tailrace.lake.catalog.drift import check_meaning
-from tailrace.lake.catalog.lake import Lake, head_of
+from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.current_answers import held_by
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import after, equal, every, up_to
-from tailrace.lake.schema.pipeline_tables import ledger_contract
-from tailrace.lake.schema.table_names import runs_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
-from tailrace.model.definition.join import Join
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
 
 MOST_APART = 3
-"""Maximum number of ranges for which a backfill each is proposed; for more, a single backfill over all of them is."""
+"""The maximum number of ranges with a backfill for each; for more, a single backfill over all of them is proposed."""
 
 
 @dataclass(frozen=True)
 class LateRange:
     """Adjacent windows that records came too late for, as the half-open range of a backfill that takes the records in.
 
-    `behind` is the most that the watermark was past a window's end; all in microseconds. The records came in the epochs
-    from `first_epoch` to `last_epoch`.
+    `behind` is how far at most the watermark was past a window's end; all in microseconds. The records came in the
+    epochs from `first_epoch` to `last_epoch`.
     """
 
     first: int
@@ -57,7 +53,7 @@ class LateReport:
     backfilled now; the others once the watermark has gone on.
     """
 
-    pipeline: Pipeline | Join
+    pipeline: Definition
     records: int
     repaired: int
     ranges: tuple[LateRange, ...]
@@ -87,21 +83,25 @@ Groups: TypeAlias = Callable[[Table, Sequence[str]], list[dict[str, Any]]]
 """Groups a ledger's late records by some of its columns, as `late_groups` does."""
 
 
-def late_report(lake: Lake, pipeline: Pipeline, groups: Groups | None = None) -> LateReport:
-    """Report the records that came too late for the windows of one stage; an engine may group them by `groups`.
+class LateWindows:
+    """The records that came too late for the windows of one stage."""
 
-    Raises `LakeError` where the stage has no ledger, and `OtherDefinitionError` where that is another definition's.
-    """
-    check_meaning(lake, pipeline)
-    ledger = lake.table(ledger_contract(pipeline).table)
-    watermark = head_of(ledger).number("watermark", BEGINNING)
-    names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")
-    came = list(_came(lake, pipeline, (groups or late_groups)(ledger, names)))
-    runs = Runs(lake, pipeline).all() if lake.has(runs_name(pipeline.name)) else []
-    steps = taken_in_until(runs)
-    open_ = [one for one in came if not _repaired(one, steps)]
-    total, left = (sum(one.records for one in of) for of in (came, open_))
-    return LateReport(pipeline, total, total - left, tuple(late_ranges(open_)), pipeline.closed_until(watermark))
+    def __init__(self, pipeline: Pipeline, lake: Lake, ledger: Table, groups: Groups) -> None:
+        self.pipeline, self.lake, self.ledger, self.groups = pipeline, lake, ledger, groups
+
+    def came(self) -> Iterable[Came]:
+        """Count the late records by epoch and window."""
+        names = (*(self.pipeline.key if self.pipeline.where.merges else ()), *SPAN, "epoch")
+        return _came(self.lake, self.pipeline, self.groups(self.ledger, names))
+
+    def left(self, came: Iterable[Came], runs: Iterable[Run]) -> list[Came]:
+        """Select the late records that no backfill has taken in."""
+        steps = taken_in_until(runs)
+        return [one for one in came if not _repaired(one, steps)]
+
+    def closed(self, watermark: int) -> int:
+        """Return up to where ranges can be backfilled now."""
+        return self.pipeline.closed_until(watermark)
 
 
 def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:

@@ -104,7 +104,7 @@ def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
 def standing_rows(ledger: str, columns: Collection[str], properties: Mapping[str, str], quote: str) -> str:
     """Write the SQL for the rows of a map's or a join's ledger that stand, in any dialect.
 
-    It selects what `sql.results.map_rows.current` and `sql.results.join_output.current` do. A pair is known by the
+    It selects what `sql.results.output_rows.OutputRows.current` does. A pair is known by the
     places of both its records, and by its window; by all that it says, where a stream may have taken it back.
     """
     if decode_meaning(properties.get(MEANING) or "{}").get(TAKES_BACK):

@@ -10,6 +10,7 @@ import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.logs.derived_logs import Panes, Productions
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class Definition:
 
     windowed: ClassVar[bool] = False
     """Whether the definition has windows, whose answers are kept."""
+
+    repairs_late: ClassVar[bool] = False
+    """Whether records may come too late for the definition's windows or pairs, and a backfill takes them in."""
 
     recomputable: ClassVar[bool] = True
     """Whether a range of event time can be recomputed, because the output depends on the log alone (`Ranged`)."""
@@ -82,6 +86,14 @@ class Definition:
 
 class Ranged(Definition):
     """A definition whose ranges of event time can be recomputed, because the output depends on the log alone."""
+
+    def closed_until(self, watermark: int) -> int:
+        """Return the event time up to which nothing changes any more at a watermark, in microseconds."""
+        return watermark
+
+    def open_from(self, watermark: int) -> int:
+        """Return the event time from which on a backfill has to leave the definition to its stream, in microseconds."""
+        return END_OF_TIME
 
 
 class Windowless(Ranged):

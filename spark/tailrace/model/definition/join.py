@@ -74,7 +74,7 @@ class Join(Windowless):
     {'q': 'bigint', 'term': 'string', 'ad': 'string', 'clicked_at': 'timestamp'}
     """
 
-    kind_name, state_name = "join", "kept records"
+    kind_name, state_name, repairs_late = "join", "kept records", True
 
     name: str
     left: Log

@@ -85,7 +85,7 @@ class Pipeline(Ranged):
     over a join, records may be, and it is as a later stage then.
     """
 
-    kind_name, windowed, state_name = "pipeline", True, "open windows"
+    kind_name, state_name, windowed, repairs_late = "pipeline", "open windows", True, True
 
     name: str
     log: Log
@@ -225,6 +225,11 @@ class Pipeline(Ranged):
     def closed_until(self, watermark: int) -> int:
         """Return the latest end of windows that no record can reach at this watermark, in microseconds (rule X4)."""
         return END_OF_TIME if watermark >= END_OF_TIME else watermark - self.lateness - self.where.reach
+
+    def open_from(self, watermark: int) -> int:
+        """Return from where on windows are left to the stream: open ones, if they hold answers at a record's time."""
+        stamped = any(one.stamp is not None for one in self.stages[:-1])
+        return self.closed_until(watermark) if stamped else END_OF_TIME
 
     @cached_property
     def lateness(self) -> int:

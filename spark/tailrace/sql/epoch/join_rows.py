@@ -19,6 +19,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
+from tailrace.sql.epoch.rejected_rows import rejected_rows
 from tailrace.sql.query_shapes import filled
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import FAILED, set_aside
@@ -206,6 +207,16 @@ def alone(join: Join, side: str, rows: Relation, partners: Relation | None, also
     return Query(f"{text} WHERE NOT EXISTS (SELECT 1 FROM {partners} {theirs} WHERE {meet(join)})")
 
 
+def output(join: Join, rows: Query, *also: str) -> Query:
+    """Write the SQL of what a join gives (`finished`), as the ledger has it: columns, event time, places.
+
+    `also` are further columns of the rows.
+    """
+    places = [name for side in SIDES for name in JOIN_PLACE[side]]
+    items = [*map(quoted, join.results), f"TIMESTAMP_MICROS(_at) AS {PANE_TIME}", *places, *also]
+    return Query(f"SELECT {', '.join(items)} FROM ({rows})")
+
+
 def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
     """Write the SQL of the ledger rows of an epoch's rows, given and taken back (`given`)."""
     own = {
@@ -243,17 +254,10 @@ def set_aside_of(join: Join, records: Relation) -> Query:
 
 
 def of_set_aside(join: Join, side: str, records: Relation, clock: Clock) -> Query:
-    """Write the SQL of the ledger rows of a side's records that were set aside, from the records of both sides."""
-    own = {
-        "kind": f"'{REJECTED}'",
-        "epoch": f"{clock.epoch}L",
-        "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
-        PANE_TIME: PANE_TIME,
-        "side": f"'{side}'",
-        "reason": FAILED,
-    }
-    taken = {name: quoted(name) for name in join.taken(side)} | dict(zip(JOIN_PLACE[side], PLACE, strict=True))
-    return Query(f"SELECT {_row(join, taken | own)} FROM ({set_aside_of(join, records)}) WHERE {SIDE} = '{side}'")
+    """Write the SQL of the ledger rows of a side's records that were set aside, from those of both sides."""
+    of_side = Relation(f"({set_aside_of(join, records)}) WHERE {SIDE} = '{side}'")
+    own = {name: quoted(name) for name in join.taken(side)} | dict(zip(JOIN_PLACE[side], PLACE, strict=True))
+    return rejected_rows(row_types(join), of_side, clock, own | {PANE_TIME: PANE_TIME, "side": f"'{side}'"})
 
 
 def rejected(ledger: Relation) -> Query:

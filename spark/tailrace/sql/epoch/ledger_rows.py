@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED, spark_type
+from tailrace.lake.schema.column_groups import SOURCE, SPAN
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, spark_type
 from tailrace.lake.schema.pipeline_tables import key_columns, ledger_contract, predecessor_shape
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch import part_columns
+from tailrace.sql.epoch.rejected_rows import rejected_rows
 from tailrace.sql.epoch.transition_rows import any_emits, phases
 from tailrace.sql.query_shapes import filled, first_of
 from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Condition, Query, Relation, Sql, null, quoted
 
 
@@ -114,17 +115,8 @@ class Rows:
 
     def of_rejected(self, rejected: Relation, clock: Clock) -> Query:
         """Write the SQL of the records of a view that a step rejected, in the ledger's columns."""
-        values = {
-            "kind": f"'{REJECTED}'",
-            "epoch": f"{clock.epoch}L",
-            "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
-            "event_time": quoted(self.pipeline.log.event_time),
-            "reason": FAILED,
-            "source_epoch": "_epoch",
-            "source_partition": "_source",
-            "source_offset": "_offset",
-        }
-        return Query(f"SELECT {filled(self.types, values)} FROM {rejected}")
+        place = dict(zip(SOURCE, PLACE, strict=True))
+        return rejected_rows(self.types, rejected, clock, {PANE_TIME: quoted(self.pipeline.log.event_time), **place})
 
     def restored(self, ledger: Relation) -> Query:
         """Write the SQL of the open windows in a ledger's view `ledger`: the latest partial of each, unless gone."""

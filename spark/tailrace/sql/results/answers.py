@@ -15,8 +15,9 @@ from tailrace.model.windows.panes import END_OF_WINDOW
 from tailrace.model.windows.window_spans import window_at
 from tailrace.model.windows.windows import Fixed, Windowing
 from tailrace.sql.epoch.partials import aggregated, finished
-from tailrace.sql.query_shapes import NEWEST, equal_in, first_of, side_by_side
+from tailrace.sql.query_shapes import NEWEST, first_of
 from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.results.compared_rows import ComparedRows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
 
@@ -60,14 +61,11 @@ def current(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> 
     return Query(f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}")
 
 
-def each_once(pipeline: Pipeline, held: Query) -> Query:
-    """Write the SQL of held answers, one row for each key and window, and how often each is there (`_times`).
-
-    One is what the table of answers promises. Where there are more, by another's hand, any one of them comes out.
-    """
-    by = listed(names(pipeline), list(SPAN))
-    values = [f"ANY_VALUE({quoted(name)}) AS {quoted(name)}" for name in pipeline.answer_columns]
-    return Query(f"SELECT {listed([by], values)}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}")
+def answer_rows(pipeline: Pipeline) -> ComparedRows:
+    """Return how answers are known and compared: by key and window, with the accumulators of the computed ones."""
+    return ComparedRows(
+        (*names(pipeline), *SPAN), pipeline.answer_columns, filled=tuple(SPAN), carried=tuple(pipeline.parts)
+    )
 
 
 def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
@@ -82,33 +80,6 @@ def latest(pipeline: Pipeline, panes: Relation) -> Query:
     """Write the SQL of `pane_answers` for each window's last pane in a view."""
     # A retraction shares the version of the pane that takes its place (rule V1).
     return first_of(bracketed(pane_answers(pipeline, panes)), [*names(pipeline), *SPAN], [*NEWEST, "retraction"])
-
-
-def differences(pipeline: Pipeline, computed: Query, held: Query) -> Query:
-    """Write the SQL of computed answers beside held ones: the keys and window, `new_*`, `old_*`, and `change`.
-
-    `change` is same, changed, new (only computed) or gone (only held). An answer that is held more than once is
-    changed. The computed accumulators come as `part_*`.
-    """
-    same = equal_in("c", "h", map(quoted, pipeline.answer_columns))
-    items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
-    items += [f"c.{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.answer_columns]
-    items += [f"h.{quoted(name)} AS {quoted(f'old_{name}')}" for name in pipeline.answer_columns]
-    items += [f"c.{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
-    change = "CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone'"
-    items.append(f"{change} WHEN {same} AND h._times = 1 THEN 'same' ELSE 'changed' END AS change")
-    on = equal_in("c", "h", names(pipeline), SPAN)
-    both = side_by_side(("c", bracketed(computed)), ("h", bracketed(each_once(pipeline, held))), on)
-    return Query(f"SELECT {listed(items)} FROM {both}")
-
-
-def new(pipeline: Pipeline, computed: Query) -> Query:
-    """Write the SQL of `differences` where no answer is held."""
-    items = [*names(pipeline), *SPAN]
-    items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in pipeline.answer_columns]
-    items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in pipeline.answer_columns.items()]
-    items += [f"{quoted(name)} AS {quoted(f'part_{name}')}" for name in pipeline.parts]
-    return Query(f"SELECT {listed(items)}, 'new' AS change FROM ({computed})")
 
 
 def in_range(first: int, last: int) -> Condition:

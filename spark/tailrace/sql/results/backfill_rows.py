@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tailrace.lake.schema.contracts import OPEN, PANE, PRODUCTION, spark_type
+from tailrace.lake.schema.contracts import OPEN, PANE, spark_type
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch import part_columns
@@ -24,39 +23,16 @@ class BackfillVersion:
     processing_time: int
 
 
-_SIDES = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
+CORRECTIONS = (("old", "true", "change IN ('changed', 'gone')"), ("new", "false", "change IN ('changed', 'new')"))
 """The retractions and the computed rows of differences: the prefix of their columns, `retraction`, and a condition."""
-
-
-def production_rows(
-    types: Mapping[str, str], own: Iterable[str], results: Iterable[str], view: Relation, written: BackfillVersion
-) -> Query:
-    """Write the SQL of the ledger rows of differences: retractions of held rows, and the computed rows.
-
-    `types` are the ledger's, `own` the columns of `view` that both sides have in common, `results` those with an `old_`
-    and a `new_` one.
-    """
-    common = {
-        "kind": f"'{PRODUCTION}'",
-        "generation": f"{written.generation}L",
-        "epoch": f"{written.epoch}L",
-        "processing_time": f"TIMESTAMP_MICROS({written.processing_time}L)",
-        "writer": "'backfill'",
-        **{name: name for name in own},
-    }
-    names, texts = list(results), []
-    for which, retraction, holds in _SIDES:
-        values = {name: quoted(f"{which}_{name}") for name in names}
-        row = filled(types, common | values | {"retraction": retraction})
-        texts.append(f"SELECT {row} FROM {view} WHERE {holds}")
-    return Query(" UNION ALL ".join(texts))
 
 
 def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open_: Condition | None = None) -> Query:
     """Write the SQL of the ledger rows of differences: retractions of held answers, panes of computed ones.
 
-    `view` has the columns of `answers.differences`; `change` is changed, new or gone. `open_` is the condition by which
-    later stages are to read a row (`stage_records.sent_with`); None where the stream cannot reach the windows any more.
+    `view` has the columns of `ComparedRows.differences`; `change` is changed, new or gone. `open_` is the condition by
+    which later stages are to read a row (`stage_records.sent_with`); None where the stream cannot reach the windows any
+    more.
     """
     types = {name: spark_type(column.shape) for name, column in ledger_contract(pipeline).columns.items()}
     common = {
@@ -75,7 +51,7 @@ def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open
     if open_ is not None:
         common["reason"] = f"IF({open_}, '{OPEN}', NULL)"
     texts = []
-    for which, retraction, holds in _SIDES:
+    for which, retraction, holds in CORRECTIONS:
         values = common | {"retraction": retraction}
         values |= {name: quoted(f"{which}_{name}") for name in pipeline.answer_columns}
         if "answer" in types:

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
-from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Commit
 from tailrace.lake.commit.archive import archive_name, commits
 from tailrace.lake.commit.range_replacement import Replaced
 from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
-from tailrace.model.definition.chain import Definition, Ranged
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.pipeline import Pipeline
-from tailrace.verify.tampering.audit_result import Audit, Check
+from tailrace.model.definition.definition import Definition
+from tailrace.verify.tampering.audit_result import Check
 from tailrace.verify.tampering.commit_checks import commits_are_ours
 from tailrace.verify.tampering.file_checks import files_are_whole
 
 
-def with_tables(lake: Lake, definition: Definition, rows: Callable[[], Audit], *, deep: bool = False) -> Audit:
-    """Check the tables of a definition, and after that its `rows`; `deep` reads the bytes of every file.
-
-    Where a file is gone or damaged, the rows are left out, as they could not be read.
-    """
-    answers = [definition.name] if isinstance(definition, Pipeline) and lake.has(definition.name) else []
-    tables = [*recorded_tables(lake, definition), *answers]
-    archives = [one for table in tables if (one := archive_name(lake, table)) is not None]
+def files_check(lake: Lake, definition: Definition, *, deep: bool) -> Check:
+    """Check that the files of a definition's tables are whole; `deep` reads the bytes of every file."""
+    tables = recorded_tables(lake, definition) + answers_of(lake, definition)
     # What is known of the files' bytes is in the archives, too.
-    files = files_are_whole(lake, archives, deep=deep)
-    files = files_are_whole(lake, tables, deep=deep) if files.ok else files
-    if not files.ok:
-        left_out = Check("the rows add up", False, "left out: not all files can be read")
-        return Audit({}, (files, left_out), EngineChoice(Engine.DUCKDB, "nothing was read"))
-    audited = rows()
-    commits_ = commits_are_ours(lake, [*tables, *archives])
-    return replace(audited, checks=(*audited.checks, commits_, tables_agree(lake, definition), files))
+    files = files_are_whole(lake, _archives(lake, tables), deep=deep)
+    return files_are_whole(lake, tables, deep=deep) if files.ok else files
+
+
+def table_checks(lake: Lake, definition: Definition) -> list[Check]:
+    """Check that the commits of a definition's tables are the project's own, and that the tables agree."""
+    tables = recorded_tables(lake, definition) + answers_of(lake, definition)
+    return [commits_are_ours(lake, [*tables, *_archives(lake, tables)]), tables_agree(lake, definition)]
+
+
+def answers_of(lake: Lake, definition: Definition) -> list[str]:
+    """Name the table of a definition's answers, where it has one."""
+    answers = tables_of(definition).answers
+    return [answers.table] if answers is not None and lake.has(answers.table) else []
+
+
+def _archives(lake: Lake, tables: Iterable[str]) -> list[str]:
+    return [one for table in tables if (one := archive_name(lake, table)) is not None]
 
 
 def recorded_tables(lake: Lake, definition: Definition) -> list[str]:
@@ -55,7 +57,7 @@ def tables_agree(lake: Lake, definition: Definition) -> Check:
 
 def _disagreements(lake: Lake, definition: Definition) -> Iterator[str]:
     # Read in this order, so that what is published meanwhile is behind nothing: the log is published first.
-    stamped = lake.head(definition.name).properties.get(STAMP) if _answered(lake, definition) else None
+    stamped = next((lake.head(table).properties.get(STAMP) for table in answers_of(lake, definition)), None)
     ledger = ledger_name(definition.name)
     epoch = lake.head(ledger).number("epoch")
     history = commits(lake, ledger)
@@ -64,15 +66,10 @@ def _disagreements(lake: Lake, definition: Definition) -> Iterator[str]:
     for log in definition.sources:
         if (last := lake.head(log.name).number("epoch")) < epoch:
             yield f"{log.name} ends with epoch {last}, and {ledger} has folded up to epoch {epoch}"
-    if not isinstance(definition, Computation):
-        yield from _runs(lake, definition)
+    yield from _runs(lake, definition)
 
 
-def _answered(lake: Lake, definition: Definition) -> bool:
-    return isinstance(definition, Pipeline) and lake.has(definition.name)
-
-
-def _runs(lake: Lake, definition: Ranged) -> Iterator[str]:
+def _runs(lake: Lake, definition: Definition) -> Iterator[str]:
     """Say which backfills the ledger and the table of runs do not agree about."""
     if not lake.has(runs_name(definition.name)):
         return

@@ -18,8 +18,6 @@ from tailrace.cli.terminal.usage import UsageError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import chain
-from tailrace.model.definition.join import Join
-from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
@@ -40,24 +38,19 @@ def late(definition: Definition, json: Json = False) -> None:
     """
     output, settings = Output(json), Settings()
     pipeline = load_ranged(definition)
-    stages = [stage for stage in chain(pipeline) if isinstance(stage, Pipeline | Join)]
+    stages = [stage for stage in chain(pipeline) if stage.repairs_late]
     if not stages:
         raise UsageError(
-            f"{definition}: {pipeline.name} is a map, and has no windows that a record could be too late for: expected "
-            "a pipeline or a join"
+            f"{definition}: {pipeline.name} is a {pipeline.kind_name}, and has no windows that a record could be too "
+            "late for: expected a pipeline or a join"
         )
     looking()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.corrections.stages_behind import stages_behind
-    from tailrace.lake.read.late_join_records import late_join_report
-    from tailrace.lake.read.late_records import late_report
+    from tailrace.lake.read.late_report import late_report
 
     lake = Lake(settings)
-    reports = [
-        late_join_report(lake, stage) if isinstance(stage, Join) else late_report(lake, stage)
-        for stage in stages
-        if lake.has(ledger_name(stage.name))
-    ]
+    reports = [late_report(lake, stage) for stage in stages if lake.has(ledger_name(stage.name))]
     behind = stages_behind(lake, pipeline)
     if json:
         lacks = list(behind_data(definition, behind))
@@ -83,7 +76,7 @@ def _lines(report: LateReport) -> Iterator[Any]:
 
 
 def _table(report: LateReport) -> Table:
-    numbers = ("records", "spans" if isinstance(report.pipeline, Join) else "windows", "epochs")
+    numbers = ("records", "windows" if report.pipeline.windowed else "spans", "epochs")
     made = table("range", *numbers, "behind", "closed", right=numbers, whole=("range", "behind"))
     for group in report.ranges[:RANGES]:
         first, last = group.first_epoch, group.last_epoch

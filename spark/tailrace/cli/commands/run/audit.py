@@ -15,7 +15,6 @@ from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.computation import Computation
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,16 +41,12 @@ def audit(
     with waiting(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import stages_behind
-        from tailrace.verify.computation_audit import audit_computation
-        from tailrace.verify.pipeline_audit import audit as run
+        from tailrace.verify.audit import audit as run
 
         lake = Lake(settings)
         for stage in stages:
             doing(f"counting {stage.name}")
-            if isinstance(stage, Computation):
-                audits[stage.name] = audit_computation(lake, stage, deep=deep)
-            else:
-                audits[stage.name] = run(lake, stage, deep=deep)
+            audits[stage.name] = run(lake, stage, deep=deep)
         behind = {place: stages_behind(lake, one) for place, one in zip(definitions, asked, strict=True)}
     if json:
         data = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -14,8 +14,7 @@ from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.formats import counted, parsed, span, time_text
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.definition.chain import Ranged, Windowless, chain
-from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.chain import Ranged, chain
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject
 from tailrace.runners.jobs import BEHIND, JobOutcome
@@ -52,10 +51,11 @@ def backfill(
     computation cannot be computed apart, and is left alone.
     """
     pipeline = load_any(definition)
-    if isinstance(pipeline, Computation):
+    if not pipeline.recomputable:
         raise UsageError(
-            f"{pipeline.name} is a computation, which has no windows that could be computed apart: what a key has "
-            "comes of all its records before; stream it under another name, and it is folded anew from the whole log"
+            f"{pipeline.name} is a {pipeline.kind_name}, which has no windows that could be computed apart: what a "
+            "key has comes of all its records before; stream it under another name, and it is folded anew from the "
+            "whole log"
         )
     begin, end = parsed(first, "--from"), END_OF_TIME if last is None else parsed(last, "--to")
     if begin >= end:
@@ -65,15 +65,14 @@ def backfill(
     settings = on_engine(Settings(), engine)
     output = output_for(settings, json=json)
     doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {time_text(begin)} to {time_text(end)}"
-    ranged = tuple(one for one in chain(pipeline) if isinstance(one, Ranged))
-    subject = Subject("backfill", settings, ranged)
+    subject = Subject("backfill", settings, tuple(one for one in chain(pipeline) if one.recomputable))
     with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
         from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import stages_behind
 
         lake = Lake(settings, observed.tell)
-        by_stage = backfill_stages(lake, pipeline, begin, end, reason=reason, dry_run=dry_run)
+        by_stage = backfill_stages(lake, cast("Ranged", pipeline), begin, end, reason=reason, dry_run=dry_run)
         behind = [] if dry_run else stages_behind(lake, pipeline)
     runs = [(stage, backfilled) for stage, own in by_stage for backfilled in own]
     if json:
@@ -84,7 +83,7 @@ def backfill(
             if place:
                 output.text("")
             _show(output, stage, backfilled, dry_run=dry_run)
-        if dry_run and any(isinstance(stage, Windowless) and run.changed + run.retracted for stage, run in runs[:-1]):
+        if dry_run and any(not stage.windowed and run.changed + run.retracted for stage, run in runs[:-1]):
             output.say("stages that read it are compared with its rows as they stand: they may change further")
         tell_behind(output, definition, behind)
     if any(backfilled.gave_way is not None for _, backfilled in runs):
@@ -99,11 +98,11 @@ def _show(output: Output, pipeline: Ranged, backfilled: Backfilled, *, dry_run: 
             f"{time_text(other.first)} to {time_text(other.last)}, and this one is of generation "
             f"{run.generation}; nothing was changed"
         )
-    would, row = "would be " if dry_run else "", isinstance(pipeline, Windowless)
-    kind, again = ("row", "given") if row else ("window", "fired")
+    would = "would be " if dry_run else ""
+    kind, again, range_ = ("window", "fired", "windows") if pipeline.windowed else ("row", "given", "event times")
     rows = [
-        (type(pipeline).__name__.lower() if row else "pipeline", pipeline.name),
-        ("event times" if row else "windows", f"from {time_text(run.first)} to {time_text(run.last)}"),
+        (pipeline.kind_name, pipeline.name),
+        (range_, f"from {time_text(run.first)} to {time_text(run.last)}"),
         ("log", f"up to epoch {run.log_epoch}"),
     ]
     if not dry_run:

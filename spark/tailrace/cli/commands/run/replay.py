@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -18,22 +18,19 @@ from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.formats import bounds, counted, span, time_text
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import instant, text
-from tailrace.model.definition.chain import Windowless
-from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.verify.as_of import AsOf
-    from tailrace.verify.row_diff import RowDifference
-    from tailrace.verify.stage_replay import Replayed
+    from tailrace.verify.row_diff import Replayed, RowDifference
 
 ROWS = 10
 """The number of open windows, and of answers, that are shown, unless another is asked for."""
 
 _KINDS = {"pane": "panes", "retraction": "retractions", "late": "late records", "rejected": "rejected records"}
-_KINDS |= {"partial": "partials"}
+_KINDS |= {"partial": "partials", "production": "rows"}
 
 
 def replay(
@@ -67,26 +64,23 @@ def replay(
     is when it starts and takes no lease, so a stream may go on.
     """
     output, settings = Output(json), on_engine(Settings(), engine)
-    named = load_ranged(definition)
-    if isinstance(named, Windowless):
-        if as_of is not None or keep is not None:
-            kind = type(named).__name__.lower()
-            raise UsageError(f"{named.name} is a {kind}, which has no windows: --as-of and --keep are for windows")
-        _of_rows(output, settings, named, epochs)
-        return
-    pipeline = named
+    pipeline = load_ranged(definition)
+    if not pipeline.windowed and (as_of is not None or keep is not None):
+        kind = pipeline.kind_name
+        raise UsageError(f"{pipeline.name} is a {kind}, which has no windows: --as-of and --keep are for windows")
     if as_of is not None:
         if epochs is not None:
             raise UsageError("--as-of and --epochs ask for two things: pass one of them")
-        texts = None if key is None else keyed(pipeline, key)
-        _as_of(output, settings, pipeline, as_of, ROWS if rows is None else rows, texts, keep)
+        windowed = cast("Pipeline", pipeline)
+        texts = None if key is None else keyed(windowed, key)
+        _as_of(output, settings, windowed, as_of, ROWS if rows is None else rows, texts, keep)
         return
     if rows is not None or key is not None:
         raise UsageError(f"{'--rows' if key is None else '--key'} goes with --as-of: pass that too, or leave it out")
     first, last = _parsed(epochs)
     with waiting(output, f"replaying {pipeline.name}") as doing, ending_spark():
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.verify.stage_replay import replay as run
+        from tailrace.verify.replay import replay as run
 
         replays = {}
         for stage in pipeline.stages:
@@ -100,30 +94,12 @@ def replay(
             own = keep if stage is pipeline else None
             replays[name] = run(Lake(settings), stage, first, last, keep=own, watch=watch)
     if json:
-        *earlier, this = (_data(name, replayed) for name, replayed in replays.items())
+        *earlier, this = (_data(pipeline.kind_name, name, replayed) for name, replayed in replays.items())
         output.data(this | ({"earlier": earlier} if earlier else {}))
     else:
         for place, (name, replayed) in enumerate(replays.items()):
             output.text(*([""] if place else []), *_lines(name, replayed))
     if not all(replayed.ok for replayed in replays.values()):
-        raise typer.Exit(ExitStatus.FOUND)
-
-
-def _of_rows(output: Output, settings: Settings, named: Windowless, epochs: str | None) -> None:
-    first, last = _parsed(epochs)
-    with waiting(output, f"folding {named.name} again"), ending_spark():
-        from tailrace.cli.commands.run import replayed_map
-        from tailrace.lake.catalog.lake import Lake
-        from tailrace.verify.join_replay import replay_join
-        from tailrace.verify.map_replay import replay_map
-
-        lake = Lake(settings)
-        if isinstance(named, Join):
-            replayed = replay_join(lake, named, first, last)
-        else:
-            replayed = replay_map(lake, named, first, last)
-    replayed_map.show(output, named, replayed)
-    if not replayed.ok:
         raise typer.Exit(ExitStatus.FOUND)
 
 
@@ -142,12 +118,12 @@ def _parsed(epochs: str | None) -> tuple[int | None, int | None]:
     return first, last
 
 
-def _data(name: str, replayed: Replayed) -> dict[str, Any]:
+def _data(kind: str, name: str, replayed: Replayed) -> dict[str, Any]:
     def side(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None if row is None else dict(row)
 
     return {
-        "pipeline": name,
+        kind: name,
         "ok": replayed.ok,
         "epochs": [replayed.first, replayed.last],
         "last_epoch": replayed.latest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, singledispatch
+from functools import partial
 from typing import Any
 
 from pyiceberg.table import Table
@@ -16,8 +16,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.corrections.stages_behind import StageBehind, stages_behind
-from tailrace.lake.read.late_join_records import late_join_report
-from tailrace.lake.read.late_records import LateReport, late_report
+from tailrace.lake.read.late_records import LateReport
+from tailrace.lake.read.late_report import late_report
 from tailrace.lake.read.status import LogStatus, Status, status
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import LATE
@@ -25,11 +25,6 @@ from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.definition.chain import Definition, chain
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.definition import KindError
-from tailrace.model.definition.join import Join
-from tailrace.model.definition.map import Map
-from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.serving.reading.lake_reader import Session
 from tailrace.observe.serving.reading.shown_text import counted
 
@@ -118,32 +113,14 @@ def held_by(logs: Sequence[LogStatus]) -> str:
 
 def late_state(session: Session, stage: Definition) -> LateReport | None:
     """Report a stage's late records; None of a kind that has no report, or without tables of this definition."""
-    if not session.lake.has(ledger_name(stage.name)):
+    lake = session.lake
+    if not stage.repairs_late or not lake.has(ledger_name(stage.name)):
         return None
     try:
-        check_meaning(session.lake, stage)
+        check_meaning(lake, stage)
     except OtherDefinitionError:
         return None
-    return _late_report(stage, session)
-
-
-@singledispatch
-def _late_report(stage: Definition, session: Session) -> LateReport | None:
-    raise KindError("report of late records", stage)
-
-
-@_late_report.register
-def _(stage: Pipeline, session: Session) -> LateReport | None:
-    return late_report(session.lake, stage, partial(_late_groups, session))
-
-
-@_late_report.register
-def _(stage: Join, session: Session) -> LateReport | None:
-    return late_join_report(session.lake, stage)
-
-
-_late_report.register(Map, lambda stage, session: None)
-_late_report.register(Computation, lambda stage, session: None)
+    return late_report(lake, stage, partial(_late_groups, session))
 
 
 def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,68 +1,29 @@
-"""A replay: the recorded epochs of a stage are folded again, and compared with its ledger row for row (law L3).
+"""A replay of a pipeline's stage: the recorded epochs are folded again, from the state before the first of them (L3).
 
-A replay starts from the state before the first epoch and takes the recorded clocks, in one session of either engine.
-Its rows are gathered outside the lake's tables, and then compared with the ledger in SQL. It reads one snapshot of each
-table and takes no lease, so a stream can run at the same time.
+It reads one snapshot of each table, so that a stream that runs at the same time does not change what is read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import RowGathering, Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.terms import Relation, all_of
 from tailrace.verify.kept_tables import check_new, kept_in
-from tailrace.verify.recorded_epochs import Recording, ReplayError
-from tailrace.verify.row_diff import RowCount, RowDifference, compared
+from tailrace.verify.recorded_epochs import Recording, ReplayError, ReplayRange
+from tailrace.verify.row_diff import Replayed, compared, pipeline_columns
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """The result of a replay of the epochs `first` to `last`; `latest` is the last epoch of the ledger.
-
-    `counts` is by the ledger's kinds of rows, with retractions apart from panes. `table` names the table that holds the
-    replayed rows, where they were kept.
-    """
-
-    first: int
-    last: int
-    latest: int
-    counts: Mapping[str, RowCount]
-    differences: tuple[RowDifference, ...]
-    seconds: float
-    engine: EngineChoice
-    table: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether the replay gave exactly the ledger's rows, each as often."""
-        return all(count.ledger == count.replay == count.same for count in self.counts.values())
-
-
-def replay(
-    lake: Lake,
-    pipeline: Pipeline,
-    first: int | None = None,
-    last: int | None = None,
-    *,
-    keep: str | None = None,
-    watch: Callable[[int], None] = lambda epoch: None,
-) -> Replayed:
-    """Fold the epochs `first` to `last` of one stage again; by default from the first to the last of the ledger.
-
-    `keep` names a new table for the replayed rows; `watch` is called with each epoch as it begins. Raises `ReplayError`
-    where an epoch is not in the ledger, its clock is not known any more, or a table `keep` exists, and the errors of
-    `Recording`.
-    """
+def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Replayed:
+    """Fold recorded epochs of one stage again, from the state before the first of them."""
     started = time.perf_counter()
-    recording = Recording(lake, pipeline)
+    recording, first, last, keep = Recording(lake, pipeline), asked.first, asked.last, asked.keep
     if first is not None and first > recording.last:
         raise ReplayError(f"{recording.table} ends with epoch {recording.last}: there is none from {first} on yet")
     if last is not None and last < (recording.first if first is None else first):
@@ -79,10 +40,11 @@ def replay(
 
     def work(session: Session) -> Replayed:
         gathered = session.gathered(pipeline)
-        _fold(recording, session, gathered, epochs, watch)
+        _fold(recording, session, gathered, epochs, asked.watch)
         mine = f"epoch BETWEEN {first}L AND {last}L AND COALESCE(writer, 'stream') = 'stream'"
         ledger = Relation(f"(SELECT * FROM {recording.ledger(session)} WHERE {mine})")
-        counts, differences = compared(session, pipeline, ledger, gathered.relation)
+        columns = pipeline_columns(session, pipeline, ledger)
+        counts, differences = compared(session, columns, ledger, gathered.relation)
         if keep is not None:
             contract = ledger_contract(pipeline)
             doc = f"{contract.table}, epochs {first} to {last} folded again"

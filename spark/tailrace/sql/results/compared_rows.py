@@ -1,0 +1,95 @@
+"""The one comparison of rows: how often each of two relations has a row, and computed rows beside those that stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tailrace.sql.query_shapes import equal_in, side_by_side
+from tailrace.sql.terms import Condition, Query, bracketed, quoted
+
+
+def counted_rows(ours: Query, theirs: Query, columns: Iterable[str]) -> Query:
+    """Write the SQL of each row that two queries have, with how often each has it: `_ours` and `_theirs`.
+
+    Rows are told apart by these columns, in which nulls are equal.
+    """
+    by = ", ".join(columns)
+    sides = ((ours, "1L AS _ours, 0L AS _theirs"), (theirs, "0L AS _ours, 1L AS _theirs"))
+    both = " UNION ALL ".join(f"SELECT {by}, {once} FROM ({rows})" for rows, once in sides)
+    sums = ", ".join(f"CAST(SUM({name}) AS bigint) AS {name}" for name in ("_ours", "_theirs"))
+    return Query(f"SELECT {by}, {sums} FROM ({both}) GROUP BY {by}")
+
+
+@dataclass(frozen=True)
+class ComparedRows:
+    """The columns by which rows are known, and those in which a computed row may differ from one that stands.
+
+    The columns of `identity` are as SQL writes them, and `filled` names those that are never null. `values` have types.
+    The `common` columns are the same in all rows of one identity. Computed rows alone have the `carried` columns.
+
+    Where an identity has `several` rows, they are put side by side in the order of their values, and one that differs
+    changes them all. Rows that are known `by_all` they say may be equal, and none is changed.
+    """
+
+    identity: tuple[str, ...]
+    values: Mapping[str, str]
+    filled: tuple[str, ...] = ()
+    common: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
+    several: bool = False
+    by_all: bool = False
+
+    def each_once(self, held: Query) -> Query:
+        """Write the SQL of held rows, one for each identity, and how often each is there (`_times`).
+
+        Once is what a table promises. Where there are more, by another's hand, any one of them comes out.
+        """
+        by = ", ".join(self.identity)
+        names = ", ".join(f"ANY_VALUE({name}) AS {name}" for name in [*map(quoted, self.values), *self.common])
+        return Query(f"SELECT {by}, {names}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}")
+
+    def differences(self, computed: Query, held: Query) -> Query:
+        """Write the SQL of computed rows beside held ones: the identity, `new_*`, `old_*`, and `change`.
+
+        `change` is same, changed, new (only computed) or gone (only held). Of rows that are one for each identity, one
+        that is held more than once is changed. The carried columns come as `part_*`.
+        """
+        values = [quoted(name) for name in self.values]
+        known = [*self.identity, *(values if self.by_all else ())]
+        numbered = self.several or self.by_all
+        if numbered:
+            number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(known)} ORDER BY {', '.join(values)}) AS _number"
+            computed, held = (Query(f"SELECT *, {number} FROM ({rows})") for rows in (computed, held))
+            same, filled = [equal_in("c", "h", values)], ["_number", *self.filled]
+        else:
+            same, filled = [equal_in("c", "h", values), Condition("h._times = 1")], [*self.filled]
+            held = self.each_once(held)
+        on = equal_in("c", "h", [name for name in known if name not in filled], filled)
+        items = [f"COALESCE(c.{name}, h.{name}) AS {name}" for name in (*self.identity, *self.common)]
+        items += [
+            f"{side}.{quoted(name)} AS {quoted(f'{which}_{name}')}"
+            for side, which in (("c", "new"), ("h", "old"))
+            for name in self.values
+        ]
+        items += [f"c.{quoted(name)} AS {quoted(f'part_{name}')}" for name in self.carried]
+        change = "CASE WHEN h._there IS NULL THEN 'new' WHEN c._there IS NULL THEN 'gone'"
+        change += f" WHEN {' AND '.join(filter(None, same)) or 'true'} THEN 'same' ELSE 'changed' END AS change"
+        both = side_by_side(("c", bracketed(computed)), ("h", bracketed(held)), on)
+        text = Query(f"SELECT {', '.join([*items, change])} FROM {both}")
+        return self._as_a_whole(text) if self.several and not self.by_all else text
+
+    def new(self, computed: Query) -> Query:
+        """Write the SQL of `differences` where no row is held."""
+        items = [*self.identity, *self.common]
+        items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in self.values]
+        items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in self.values.items()]
+        items += [f"{quoted(name)} AS {quoted(f'part_{name}')}" for name in self.carried]
+        return Query(f"SELECT {', '.join(items)}, 'new' AS change FROM ({computed})")
+
+    def _as_a_whole(self, differences: Query) -> Query:
+        """Write the SQL of differences in which one row that differs changes all rows of its identity."""
+        by = ", ".join(self.identity)
+        alike = f"MIN(IF(change = 'same', 1, 0)) OVER (PARTITION BY {by}) = 1 AS alike"
+        chosen = "IF(change = 'same' AND NOT alike, 'changed', change) AS change"
+        return Query(f"SELECT * EXCEPT (change, alike), {chosen} FROM (SELECT *, {alike} FROM ({differences}))")

@@ -1,0 +1,119 @@
+"""The rows of definitions without windows in SQL: those that stand by now, and the rows that a backfill makes of them.
+
+A row of a map is known by the place of the record that it was made of; the rows of a record are taken back, and given
+again in a higher generation, as a whole. A pair of a join is known by its records' places, and by its window where the
+join has windows. Of a join that takes back, a row is known by all that it says: a row stands as often as it was given
+and not taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+
+from tailrace.lake.schema.column_groups import JOIN_PLACE
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.model.definition.definition import KindError
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_input import JOIN_WINDOW, SIDES
+from tailrace.model.definition.map import Map
+from tailrace.model.logs.log import PANE_TIME, SIGN
+from tailrace.sql.epoch import join_rows, map_rows
+from tailrace.sql.query_shapes import equal_in, filled
+from tailrace.sql.records.stage_records import pair_place
+from tailrace.sql.results.backfill_rows import CORRECTIONS, BackfillVersion
+from tailrace.sql.results.compared_rows import ComparedRows
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputRows(ComparedRows):
+    """The rows of one definition in its ledger, whose columns have `types`.
+
+    `said` are the columns of a row, `epoch` the one by which a reader knows a row's epoch. Readers have the columns
+    `read`, and `place` as select-list items.
+    """
+
+    types: Mapping[str, str]
+    said: tuple[str, ...]
+    epoch: str
+    read: tuple[str, ...]
+    place: str
+
+    def current(self, ledger: Relation, within: Condition = ALWAYS, until: int | None = None) -> Query:
+        """Write the SQL of a ledger's rows that stand: at each place those of the highest generation, no retractions.
+
+        `within` is a condition on the event time, `until` the last epoch that counts. Of rows that are known by all
+        that they say, column `epoch` says nothing.
+        """
+        said = ", ".join(self.said)
+        rows = f"SELECT * FROM {ledger} WHERE kind = '{PRODUCTION}' AND {within}"
+        rows += "" if until is None else f" AND {self.epoch} <= {until}L"
+        if self.by_all:
+            given, taken = (f"SELECT {said} FROM ({rows}) WHERE {which}" for which in ("NOT retraction", "retraction"))
+            return Query(f"SELECT *, 0L AS epoch FROM ({given} EXCEPT ALL {taken})")
+        # Only a backfill's row can be of a higher generation: of the stream's rows, a place has one generation.
+        mended = f"SELECT * FROM ({rows}) WHERE writer = 'backfill'"
+        same = equal_in("m", "s", self.identity)
+        higher = f"SELECT 1 FROM ({mended}) m WHERE {same} AND m.generation > s.generation"
+        return Query(f"SELECT {said}, epoch FROM ({rows}) s WHERE NOT retraction AND NOT EXISTS ({higher})")
+
+    def records(self, ledger: Relation, until: int) -> Query:
+        """Write the SQL of a ledger's rows that stand, as readers have them (`stage_records.productions`)."""
+        return Query(f"SELECT {', '.join(self.read)}, {self.place} FROM ({self.current(ledger, until=until)})")
+
+    def corrected(self, view: Relation, written: BackfillVersion) -> Query:
+        """Write the SQL of the ledger rows of differences: retractions of held rows, and the computed rows."""
+        common = {
+            "kind": f"'{PRODUCTION}'",
+            "generation": f"{written.generation}L",
+            "epoch": f"{written.epoch}L",
+            "processing_time": f"TIMESTAMP_MICROS({written.processing_time}L)",
+            "writer": "'backfill'",
+            **{name: name for name in (*self.identity, *self.common)},
+        }
+        texts = []
+        for which, retraction, holds in CORRECTIONS:
+            values = {name: quoted(f"{which}_{name}") for name in self.values} | {"retraction": retraction}
+            texts.append(f"SELECT {filled(self.types, common | values)} FROM {view} WHERE {holds}")
+        return Query(" UNION ALL ".join(texts))
+
+
+@singledispatch
+def output_rows(definition: object) -> OutputRows:
+    """Return how the rows of a definition without windows are known, and read from its ledger."""
+    raise KindError("reading of rows that stand", definition)
+
+
+@output_rows.register
+def _of_map(definition: Map) -> OutputRows:
+    return OutputRows(
+        identity=tuple(map_rows.PLACE),
+        values=definition.results,
+        common=(PANE_TIME,),
+        several=definition.multiplies,
+        types=map_rows.row_types(definition),
+        said=(*map(quoted, definition.results), PANE_TIME, *map_rows.PLACE),
+        epoch="source_epoch",
+        read=tuple(map(quoted, definition.produced.columns)),
+        place=", ".join(f"{ours} AS {theirs}" for ours, theirs in map_rows.PLACE.items()),
+    )
+
+
+@output_rows.register
+def _of_join(join: Join) -> OutputRows:
+    places = tuple(name for side in SIDES for name in JOIN_PLACE[side])
+    return OutputRows(
+        identity=(*places, *(JOIN_WINDOW if join.where is not None else ())),
+        values={
+            **{name: type for name, type in join.results.items() if name not in JOIN_WINDOW},
+            PANE_TIME: "timestamp",
+        },
+        by_all=join.takes_back,
+        types=join_rows.row_types(join),
+        said=(*map(quoted, join.results), PANE_TIME, *places),
+        epoch="epoch",
+        read=tuple(map(quoted, join.produced.columns)),
+        place=pair_place(join) + (f", 1 AS {SIGN}" if join.takes_back else ""),
+    )

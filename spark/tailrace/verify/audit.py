@@ -1,0 +1,75 @@
+"""The audit: that every record is accounted for, and that the answers are those of one batch over the log (X6, L1, L2).
+
+The audit counts and compares the tables' rows, on either engine; it shares with the stream the assignment of windows
+and the combiners, and nothing of the stream's triggers, state or commits. What there is to check of a kind of
+definition, the kind's own audit says (`audit_of`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial, singledispatch
+from typing import Any
+
+from tailrace.engines import log_records
+from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.choose import Engine, EngineChoice
+from tailrace.engines.session_protocol import Session
+from tailrace.lake.catalog.drift import check_definition
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Head
+from tailrace.lake.commit.pins import pinned
+from tailrace.lake.read.set_aside import with_set_aside
+from tailrace.lake.schema.filters import EVERYTHING
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import KindError
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.verify.audit_checks import Audited
+from tailrace.verify.computation_audit import ComputationAudit
+from tailrace.verify.join_audit import JoinAudit
+from tailrace.verify.map_audit import MapAudit
+from tailrace.verify.pipeline_audit import PipelineAudit
+from tailrace.verify.tampering.audit_result import Audit, Check
+from tailrace.verify.tampering.table_checks import answers_of, files_check, table_checks
+
+
+@singledispatch
+def audit_of(definition: object, session: Session, head: Head) -> Audited[Any]:
+    """Open the audit of a definition's rows, as of a head of its ledger."""
+    raise KindError("audit", definition)
+
+
+audit_of.register(Pipeline, PipelineAudit)
+audit_of.register(Map, MapAudit)
+audit_of.register(Join, JoinAudit)
+audit_of.register(Computation, ComputationAudit)
+
+
+def audit(lake: Lake, definition: Definition, *, deep: bool = False) -> Audit:
+    """Audit a definition and its logs, as of the last epoch in the ledger; `deep` reads the bytes of every file.
+
+    The answers are brought up to date with the ledger first. Where a file is gone or damaged, the rows are left out, as
+    they could not be read. Raises `OtherDefinitionError` where the tables are another definition's.
+    """
+    check_definition(lake, definition)
+    files = files_check(lake, definition, deep=deep)
+    if not files.ok:
+        left_out = Check("the rows add up", False, "left out: not all files can be read")
+        return Audit({}, (files, left_out), EngineChoice(Engine.DUCKDB, "nothing was read"))
+    audited = here_first(lake, partial(_of_rows, definition=with_set_aside(lake, definition)))
+    return replace(audited, checks=(*audited.checks, *table_checks(lake, definition), files))
+
+
+def _of_rows(lake: Lake, definition: Definition) -> Audit:
+    ledger = ledger_name(definition.name)
+    tables = {ledger, *answers_of(lake, definition)}
+    epoch = lake.head(ledger).number("epoch")
+    reads = [*log_records.read(lake, definition.stages[0].log, epoch), *((table, EVERYTHING) for table in tables)]
+    with session_for(lake, definition, "audit", reads) as session:
+        head = lake.head(ledger)
+        with pinned(lake, {ledger: head.snapshot}):
+            return audit_of(definition, session, head).run()
