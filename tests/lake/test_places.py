@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -337,3 +340,24 @@ def test_an_avro_file_is_written_as_it_was_read(first: Settings) -> None:
         file = AvroFile.read(path.read_bytes())
         again = AvroFile.read(file.written(list(file.records)))
         assert again == file
+
+
+def test_values_of_any_type_are_kept_as_they_are_stored() -> None:
+    """Dates and instants beyond Python's, and decimals of 38 digits, are in partitions and come out again."""
+    fields: list[tuple[str, Any, list[Any]]] = [
+        ("day", {"type": "int", "logicalType": "date"}, [3_000_000, -(2**31)]),
+        ("at", {"type": "long", "logicalType": "timestamp-micros"}, [2**62, -(2**62)]),
+        ("cents", {"type": "fixed", "name": "c", "size": 16, "logicalType": "decimal", "precision": 38, "scale": 2},
+         [b"\x4b" + bytes(15), b"\xff" * 16]),
+        ("share", "double", [math.inf, -0.0]),
+        ("maybe", ["null", "string"], [None, "é"]),
+    ]  # fmt: skip
+    columns = [{"name": name, "type": of, "field-id": 7} for name, of, _ in fields]
+    schema = {"type": "record", "name": "r", "fields": columns}
+    records = [{name: values[row] for name, _, values in fields} for row in range(2)]
+    for codec in ("null", "deflate"):
+        made = BytesIO()
+        fastavro.writer(made, schema, [], codec=codec, metadata={"format-version": "2"})
+        file = AvroFile.read(AvroFile.read(made.getvalue()).written(records))
+        assert list(file.records) == records
+        assert file.header == made.getvalue()
