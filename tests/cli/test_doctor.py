@@ -15,11 +15,10 @@ from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
+from tailrace.doctor import lake_checks, machine_checks
+from tailrace.doctor.findings import Finding, UnseenError, WrongError, looked
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read import lake_checks
-from tailrace.lake.read.lake_checks import Finding, UnseenError, WrongError, looked
-from tailrace.runners import machine_checks
 from tailrace.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")

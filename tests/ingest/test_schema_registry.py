@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from pydantic import SecretStr
 
+from tailrace.doctor import machine_checks
+from tailrace.doctor.findings import WrongError
 from tailrace.ingest.framed import schema_registry
 from tailrace.ingest.framed.schema_registry import RegistryError, SchemaRegistry
-from tailrace.lake.read.lake_checks import WrongError
-from tailrace.runners import machine_checks
 from tailrace.settings import Settings
 from tests.support.services.schema_registry import Registry, any_registry, basic, serving
 

@@ -28,12 +28,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tailrace.cli.commands.run.maintain import _done_lines
+from tailrace.doctor import lake_checks
+from tailrace.doctor.findings import Finding, looked
 from tailrace.lake.catalog.lake import MAIN, Lake, no_rows, ref_of
 from tailrace.lake.commit.pins import pinned
 from tailrace.lake.commit.retention import expired
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.metadata.commit_times import EARLIEST, ahead, mended, milliseconds, out_of_order, refusal
-from tailrace.lake.read import lake_checks
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
@@ -216,8 +217,8 @@ def _made(at: list[int]) -> TableMetadata:
     )
 
 
-def times_found(settings: Settings) -> lake_checks.Finding:
-    return lake_checks.looked("times", lambda: lake_checks.times(settings))
+def times_found(settings: Settings) -> Finding:
+    return looked("times", lambda: lake_checks.times(settings))
 
 
 @pytest.mark.slow

@@ -16,8 +16,9 @@ from typing import Any, Literal
 from urllib.parse import urlparse
 
 from tailrace.aws.objects import client
+from tailrace.doctor.findings import Finding, UnseenError, WrongError, allowing, looked
+from tailrace.doctor.lake_checks import SCRATCH
 from tailrace.lake.catalog.backends import Glue, endpoint, kind
-from tailrace.lake.read.lake_checks import SCRATCH, Finding, UnseenError, WrongError, allowing, looked
 from tailrace.settings import Settings
 
 ODD, REFUSED = 60, 300

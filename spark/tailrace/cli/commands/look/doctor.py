@@ -19,7 +19,7 @@ from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.read.lake_checks import Finding
+    from tailrace.doctor.findings import Finding
 
 _ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
 """The states in their order, with their styles: what is wrong comes last, where people look first."""
@@ -62,8 +62,9 @@ def doctor(
 def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
     """Run every check that the settings ask for, one after the other."""
     from tailrace.aws.account_checks import Aws, findings, needs_aws
-    from tailrace.lake.read.lake_checks import Finding, catalog, folder, looked, swap, swept, times
-    from tailrace.runners.machine_checks import brokers, installed, schema_registry
+    from tailrace.doctor.findings import Finding, looked
+    from tailrace.doctor.lake_checks import catalog, folder, swap, swept, times
+    from tailrace.doctor.machine_checks import brokers, installed, schema_registry
 
     yield from installed(settings, elsewhere=application is not None)
     asked = list(findings(settings, application, role))

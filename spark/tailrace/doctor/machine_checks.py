@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 
+from tailrace.doctor.findings import Finding, UnseenError, WrongError, looked
 from tailrace.lake.catalog.backends import jars as groups_of
-from tailrace.lake.read.lake_checks import Finding, UnseenError, WrongError, looked
 from tailrace.settings import Settings
 from tailrace.toolchain import missing, pinned, require_java
 from tailrace.toolchain.java import NEWEST, OLDEST

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from werkzeug.serving import WSGIRequestHandler
 
 from tailrace.cli.main import app
+from tailrace.doctor import lake_checks, machine_checks
+from tailrace.doctor.findings import WrongError
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read import lake_checks
-from tailrace.runners import machine_checks
 from tailrace.settings import Settings
 from tests.support.services.aws import ACCOUNT, REGION, aws
 from tests.support.services.catalogs import Servers
@@ -93,7 +93,7 @@ def test_a_catalog_that_takes_a_commit_that_was_overtaken_is_found_out(
     monkeypatch.setattr(SqlCatalog, "commit_table", careless)
     with Servers(tmp_path) as servers:
         told, _ = servers.lake(catalog, settings)
-        with closing(Lake(told).catalog), pytest.raises(lake_checks.WrongError, match="loses the other in silence"):
+        with closing(Lake(told).catalog), pytest.raises(WrongError, match="loses the other in silence"):
             lake_checks.swap(told, lake_checks.swept)
         assert Lake(told).tables == []
 

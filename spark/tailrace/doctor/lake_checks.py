@@ -1,84 +1,37 @@
-"""The findings of `tailrace doctor`, and its checks of a lake: the warehouse, the catalog, and the catalog's swaps.
-
-A check returns in a few words what it found, or raises `WrongError` or `UnseenError`. Any other error is a finding,
-too, that something is wrong: no check keeps the others from running.
-"""
+"""The checks of a lake by `tailrace doctor`: the warehouse, the catalog, and the catalog's swaps."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from tailrace.doctor.findings import UnseenError, WrongError, allowing
 from tailrace.lake.catalog.backends import kind, opened
 from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.sqlite import changing
 from tailrace.lake.catalog.transactions import committing
 from tailrace.lake.metadata.commit_times import EARLIEST, milliseconds
-from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError
+from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.upkeep.time_mending import SERVED, can_mend, wrong_times
-from tailrace.model.base.errors import TailraceError, line_of
+from tailrace.model.base.errors import line_of
 from tailrace.settings import Settings
-
-State = Literal["ok", "wrong", "not looked at"]
 
 SCRATCH = "_doctor"
 """The folder of the warehouse that checks write in, and leave empty."""
 
 LITTLE = 10**9
 """Free bytes below which a warehouse counts as full."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a check: `found` says what is there or why it was not looked at, `mend` what to do about it."""
-
-    name: str
-    state: State
-    found: str
-    mend: str = ""
-
-
-class WrongError(TailraceError, RuntimeError):
-    """Something that is not as it has to be: `found` says what, and `mend` how to mend it."""
-
-    def __init__(self, found: str, mend: str) -> None:
-        self.found, self.mend = found, mend
-        super().__init__(f"{found}: {mend}" if mend else found)
-
-
-class UnseenError(WrongError):
-    """Something that cannot or need not be looked at: `found` says why, and `mend` what would make it possible."""
-
-
-def looked(name: str, check: Callable[[], str], mend: str = "") -> Finding:
-    """Run a check and return its finding. `mend` is the advice for errors that the check does not foresee."""
-    try:
-        return Finding(name, "ok", check())
-    except UnseenError as seen:
-        return Finding(name, "not looked at", seen.found, seen.mend)
-    except (WrongError, CatalogError) as seen:
-        return Finding(name, "wrong", seen.found, seen.mend)
-    except Exception as error:
-        return Finding(name, "wrong", line_of(error), allowing(error) or mend)
-
-
-def allowing(error: Exception) -> str:
-    """Say which permission to give where a service of AWS refused one, by its own words; empty for other errors."""
-    found = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", str(error))
-    return f"allow {found[1]}{f' on {found[2]}' if found[2] else ''} to who runs this" if found else ""
 
 
 def folder(settings: Settings) -> str:
