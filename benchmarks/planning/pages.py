@@ -62,8 +62,8 @@ class Planned:
         return table(
             ["cores of the stream's executors", *(f"{size.setting.cores:,}" for size in self.sizes)],
             [
-                row("records a second that it sustains", lambda size: _short(size.sustained)),
-                row(f"records of a day, at {_percent(mean)} of that ({_percent(height)} at its height)",
+                row("maximum sustained records a second", lambda size: _short(size.sustained)),
+                row(f"records of a day, at {_percent(mean)} of the maximum ({_percent(height)} at the peak)",
                     lambda size: _short(size.day.records)),
                 row("`TAILRACE_SHUFFLE_PARTITIONS`", lambda size: f"{size.setting.shuffles:,}"),
                 row("partitions of the Kafka topic", lambda size: f"{size.setting.sources:,}"),
@@ -71,17 +71,17 @@ class Planned:
                 row("`--per-epoch`, in records", lambda size: f"{size.per_epoch:,}"),
                 row("`TAILRACE_DRIVER_MEMORY`", lambda size: f"{size.driver_memory}g"),
                 row("maintenance", lambda size: _often(size)),
-                row("an epoch, median, s", lambda size: f"{size.day.epoch_p50:.1f}"),
-                row("record to ledger, s: half, 95 % of them",
+                row("length of an epoch, median, s", lambda size: f"{size.day.epoch_p50:.1f}"),
+                row("record to ledger, s: median, 95 %",
                     lambda size: f"{size.day.latency_p50:.0f}, {size.day.latency_p95:.0f}"),
-                row("answers follow every, s", lambda size: f"{size.day.seconds / size.day.followings:.0f}"),
+                row("answers are updated every, s", lambda size: f"{size.day.seconds / size.day.followings:.0f}"),
                 row("tasks of an epoch", lambda size: f"{size.day.tasks / size.day.epochs:,.0f}"),
                 row("epochs of a day", lambda size: f"{size.day.epochs:,}"),
                 row("catalog commits of a day", lambda size: f"{size.day.commits:,.0f}"),
                 row("data files of a day, before maintenance", lambda size: f"{size.day.files:,.0f}"),
                 row("data of a day, GB", lambda size: f"{size.day.data_bytes / 1e9:,.0f}"),
                 row("metadata written in a day, GB", lambda size: f"{size.day.metadata_bytes / 1e9:,.1f}"),
-                row("what it waits for, of its busy time: driver, executors, storage", _shares),
+                row("share of the busy time: driver, executors, storage", _shares),
             ],
         )  # fmt: skip
 
@@ -93,27 +93,28 @@ class Planned:
         )]  # fmt: skip
         heads = {
             "data": "bytes of data",
-            "metadata": "of metadata",
+            "metadata": "bytes of metadata",
             "driver_cpu": "CPU of the driver",
             "executor_cpu": "CPU of the executors",
-            "heap": "what the driver's heap keeps",
+            "heap": "live data in the driver's heap",
             "seconds": "length",
         }
         rows = []
         for name, each in kinds:
             off = errors(self.costs, each)
             rows.append([name, *(_off(off.get(one)) for one in PREDICTED)])
-        header = ["off by, of an epoch: half of them less than, and one", *(heads.get(one, one) for one in PREDICTED)]
+        header = ["error for an epoch: median, maximum", *(heads.get(one, one) for one in PREDICTED)]
         streams = self.measured["streams"]
         busy, waited = (median(row[name] for row in streams) for name in ("others_cores", "waiting"))
         records, tasks = (max(one) for one in zip(*((r["shape"]["records"], r["tasks"]) for r in streams), strict=True))
         last = self.sizes[-1]
         note = (
-            f"Measured on {self.measured['measured']}, each stream {_times(self.measured['times'])}, on two cores of "
-            f"which others took {busy:.1f} meanwhile: threads waited for a core {_percent(waited)} of the time. "
-            f"{self._of_lengths(streams)}The largest epoch that was measured has {_short(records)} "
-            f"records, and {tasks:,.0f} tasks is the most of one; at {last.setting.cores:,} cores the table goes on to "
-            f"{_short(last.day.largest)} and {last.day.tasks / last.day.epochs:,.0f}."
+            f"Each stream was measured {_times(self.measured['times'])}, on {self.measured['measured']}, on two "
+            f"cores. Other programs used {busy:.1f} of the cores, so threads waited for a core {_percent(waited)} of "
+            f"the time. "
+            f"{self._of_lengths(streams)}The largest measured epoch has {_short(records)} records, and the maximum "
+            f"number of tasks is {tasks:,.0f}; at {last.setting.cores:,} cores the table extrapolates to "
+            f"{_short(last.day.largest)} records and {last.day.tasks / last.day.epochs:,.0f} tasks."
         )
         return f"{table(header, rows)}\n\n{_wrapped(note)}"
 
@@ -121,50 +122,51 @@ class Planned:
         if sum(map(undisturbed, streams)) >= ENOUGH:
             return ""
         return (
-            "That says nothing of how long an epoch is with nobody beside, so no length is fitted: a CPU second of the "
-            "driver, and one of the busiest core, is taken for a second. "
+            "Such measurements do not show the length of an epoch on an idle machine, so the model fits no length: it "
+            "counts a CPU second of the driver, or of the busiest core, as a second. "
         )
 
     def of_costs(self) -> str:
         costs = self.costs
         rows = [
-            ["an epoch, whatever it has", _each(costs.driver_epoch, 1, "s", 2), ""],
+            ["an epoch, however large", _each(costs.driver_epoch, 1, "s", 2), ""],
             ["a task", _each(costs.driver_task, 1e-3, "ms"), _each(costs.executor_task, 1e-3, "ms")],
             ["a data file", _each(costs.driver_file, 1e-3, "ms"), _each(costs.executor_file, 1e-3, "ms")],
             ["a record", "", _each(costs.executor_record, 1e-6, "µs")],
-            ["a window that is touched", "", _each(costs.executor_touched, 1e-6, "µs")],
-            ["a window that is open", "", _each(costs.executor_open, 1e-6, "µs")],
-            ["bringing up answers", _each(costs.driver_follow, 1, "s", 2), ""],
-            ["an answer in the files that this rewrites", _each(costs.driver_followed_row, 1e-6, "µs"), ""],
-            ["a snapshot that a table has, at each commit", _each(costs.commit_snapshot, 1e-3, "ms", 2), ""],
-            ["maintenance, of a file", "", _each(costs.maintain_file, 1e-3, "ms")],
-            ["maintenance, of a record", "", _each(costs.maintain_record, 1e-6, "µs")],
+            ["a touched window", "", _each(costs.executor_touched, 1e-6, "µs")],
+            ["an open window", "", _each(costs.executor_open, 1e-6, "µs")],
+            ["an update of the answers", _each(costs.driver_follow, 1, "s", 2), ""],
+            ["an answer in the rewritten files", _each(costs.driver_followed_row, 1e-6, "µs"), ""],
+            ["a snapshot of the table, at each commit", _each(costs.commit_snapshot, 1e-3, "ms", 2), ""],
+            ["maintenance of a file", "", _each(costs.maintain_file, 1e-3, "ms")],
+            ["maintenance of a record", "", _each(costs.maintain_record, 1e-6, "µs")],
         ]
         lasts = (
-            f"It lasts {costs.seconds_epoch:.2f} s, {costs.seconds_of_driver:.2f} times the driver's CPU seconds and "
-            f"{costs.seconds_of_executor:.2f} times those of the busiest core. "
+            f"It lasts {costs.seconds_epoch:.2f} s, plus {costs.seconds_of_driver:.2f} times the driver's CPU seconds "
+            f"and {costs.seconds_of_executor:.2f} times the CPU seconds of the busiest core. "
         )
         note = (
             f"An epoch has {costs.tasks_of_source:.1f} tasks for each partition of the source, "
-            f"{costs.tasks_of_shuffle:.1f} for each part of a shuffle and {costs.tasks_fixed:.0f} besides. "
+            f"{costs.tasks_of_shuffle:.1f} for each part of a shuffle and {costs.tasks_fixed:.0f} more. "
             f"{lasts if costs.seconds_epoch else ''}Spark's driver keeps "
-            f"{costs.heap_epoch / 1e6:.1f} MB of each epoch and {costs.heap_task / 1e3:.1f} kB of each task that it "
-            f"remembers. A record of three columns takes {costs.log_bytes:.0f} bytes of the log, a touched window "
-            f"{costs.ledger_bytes:.0f} of the ledger, and a file {costs.file_bytes / 1e3:.1f} kB besides."
+            f"{costs.heap_epoch / 1e6:.1f} MB for each epoch and {costs.heap_task / 1e3:.1f} kB for each task in its "
+            f"history. A record of three columns takes {costs.log_bytes:.0f} bytes in the log, and a touched window "
+            f"takes {costs.ledger_bytes:.0f} bytes in the ledger. Each file takes {costs.file_bytes / 1e3:.1f} kB more."
         )
         return f"{table(['CPU time of', 'driver', 'executors'], rows)}\n\n{_wrapped(note)}"
 
     def of_assumptions(self) -> str:
         one = self.assumed
         assumed = (
-            f"Assumed, and measured by nobody here: a request to S3 or Glue takes {one.round_trip * 1e3:.0f} ms, and a "
-            f"commit to the catalog waits for {one.trips_of_commit} of them; a task waits {one.task_write:g} s for its "
-            f"file; there are {one.keys_of_core:,} keys for each core and windows of {one.window / 60:.0f} minutes, "
-            f"two of each key open; executors hold {one.most_records_of_core:,} records of an epoch for each core."
+            f"These values are assumed, not measured. A request to S3 or Glue takes {one.round_trip * 1e3:.0f} ms, "
+            f"and a commit to the catalog waits for {one.trips_of_commit} requests. A task waits {one.task_write:g} s "
+            f"for its file. There are {one.keys_of_core:,} keys for each core, and windows of {one.window / 60:.0f} minutes, "
+            f"two of which are open for each key. For each core, executors hold {one.most_records_of_core:,} records "
+            f"of an epoch."
         )
         chosen = (
-            "Chosen is what sustains the most records a second while 95 % of them are in the ledger within "
-            f"{one.longest:.0f} s; of what is within {_percent(1 - NEAR)} of that, what has the fewest tasks."
+            f"The chosen settings have 95 % of the records in the ledger within {one.longest:.0f} s. Among such "
+            f"settings, they have the fewest tasks of those within {_percent(1 - NEAR)} of the maximum records a second."
         )
         return f"{_wrapped(assumed)}\n\n{_wrapped(chosen)}"
 
@@ -173,7 +175,7 @@ class Planned:
         names = {
             "compute": "EMR Serverless, the stream", "maintenance": "EMR Serverless, maintenance",
             "storage": f"S3, {self.assumed.months:g} month of the tables", "requests": "requests to S3 and Glue",
-            "kafka": "MSK Express, a day kept",
+            "kafka": "MSK Express, retention of a day",
         }  # fmt: skip
         rows = [
             [said, *(f"{getattr(one, name):.2f} ({_percent(getattr(one, name) / one.together)})" for _, one in bills)]
@@ -195,7 +197,7 @@ class Planned:
             [one["unit"], f"{one['price']:.10f}".rstrip("0"), one["page"], one["date"], one["from"]]
             for one in told()["prices"].values()
         ]
-        return table(["for", "USD", "price list", "as of", "we have it from"], rows)
+        return table(["for", "USD", "price list", "as of", "our source"], rows)
 
 
 def written(planned: Planned, docs: Path = DOCS) -> list[Path]:
