@@ -160,13 +160,14 @@ class Planned:
         assumed = (
             f"These values are assumed, not measured. A request to S3 or Glue takes {one.round_trip * 1e3:.0f} ms, "
             f"and a commit to the catalog waits for {one.trips_of_commit} requests. A task waits {one.task_write:g} s "
-            f"for its file. There are {one.keys_of_core:,} keys for each core, and windows of {one.window / 60:.0f} minutes, "
-            f"two of which are open for each key. For each core, executors hold {one.most_records_of_core:,} records "
+            f"for its file. There are {one.keys_of_core:,} keys for each core, and windows of {one.window / 60:.0f} "
+            f"minutes, two of which are open for each key. For each core, executors hold {one.most_records_of_core:,} records "
             f"of an epoch."
         )
         chosen = (
             f"The chosen settings have 95 % of the records in the ledger within {one.longest:.0f} s. Among such "
-            f"settings, they have the fewest tasks of those within {_percent(1 - NEAR)} of the maximum records a second."
+            f"settings, they have the fewest tasks of those within {_percent(1 - NEAR)} of the maximum records a "
+            "second."
         )
         return f"{_wrapped(assumed)}\n\n{_wrapped(chosen)}"
 
