@@ -161,8 +161,8 @@ class Planned:
             f"These values are assumed, not measured. A request to S3 or Glue takes {one.round_trip * 1e3:.0f} ms, "
             f"and a commit to the catalog waits for {one.trips_of_commit} requests. A task waits {one.task_write:g} s "
             f"for its file. There are {one.keys_of_core:,} keys for each core, and windows of {one.window / 60:.0f} "
-            f"minutes, two of which are open for each key. For each core, executors hold {one.most_records_of_core:,} records "
-            f"of an epoch."
+            f"minutes, two of which are open for each key. For each core, executors hold "
+            f"{one.most_records_of_core:,} records of an epoch."
         )
         chosen = (
             f"The chosen settings have 95 % of the records in the ledger within {one.longest:.0f} s. Among such "
