@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tailrace import RETRACTING, AfterCount, AfterWatermark, Count, Every, Fixed, Log, Pipeline, Sessions, Sum, seconds
 from tailrace.backfill.backfill import backfill
 from tailrace.engines.choose import EnginePolicy
-from tailrace.engines.protocol import Side
+from tailrace.engines.protocol import AnySide
 from tailrace.engines.spark.driver_side import DriverSide
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.sources import Files
@@ -94,7 +94,7 @@ def test_L1_L2_a_stream_that_changes_its_engine_ends_as_if_it_had_one(
     fits, goes_on, sides = DriverSide.takes, StreamEngines.next, Counter[tuple[str, str]]()
     monkeypatch.setattr(DriverSide, "takes", lambda self, *given: fits(self, *given) and chance.random() < 0.5)
 
-    def goes_on_told(self: StreamEngines, side: Side, definition: Definition, *given: Any) -> Side:
+    def goes_on_told(self: StreamEngines, side: AnySide, definition: Definition, *given: Any) -> AnySide:
         taken = goes_on(self, side, definition, *given)
         sides[definition.name, type(taken).__name__] += 1
         return taken

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import stamina
 
-from tailrace.engines.protocol import Side
+from tailrace.engines.protocol import Consumed, Side, State, Stepped
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.registry import Registry
@@ -150,8 +150,8 @@ class Claiming:
         return Relation(f"(SELECT * FROM {table} WHERE {wanted.within})")
 
 
-class KeySide(Side, Protocol):
+class KeySide(Side[State, Consumed, Stepped], Protocol[State, Consumed, Stepped]):
     """A computation on one engine: its state is that of keys, and no trigger has periods or delays."""
 
-    def settled(self, stepped: Any, claiming: Claiming, epoch: int) -> Any:
+    def settled(self, stepped: Stepped, claiming: Claiming, epoch: int) -> Stepped:
         """Return the result of an epoch once its productions are claimed: those that do not count become `claimed`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -84,8 +84,23 @@ def counted(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-class Side(Protocol):
-    """A stage on one engine. The types of states, bundles and stepped epochs are the engine's own."""
+class SideState(Protocol):
+    """A state between two epochs, and the clock of the last one."""
+
+    @property
+    def clock(self) -> Clock | None: ...
+
+    def forget(self) -> None:
+        """Free the memory of this state alone, once the state after it is computed."""
+
+
+State = TypeVar("State", bound=SideState)
+Consumed = TypeVar("Consumed")
+Stepped = TypeVar("Stepped")
+
+
+class Side(Protocol[State, Consumed, Stepped]):
+    """A stage on one engine, by its types of states, of bundles prepared for the step, and of stepped epochs."""
 
     choice: EngineChoice
 
@@ -97,28 +112,28 @@ class Side(Protocol):
     def holds(self) -> bool:
         """Whether open windows can hold a later stage's watermark at all (rule T3)."""
 
-    def nothing(self, generation: int) -> Any:
+    def nothing(self, generation: int) -> State:
         """Return the state before the first epoch."""
 
-    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Any:
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> State:
         """Restore the state after the epoch of `clock` from the ledger's partials, as of a snapshot that has them."""
 
-    def consume(self, bundle: Any, state: Any) -> Any:
+    def consume(self, bundle: Any, state: State) -> Consumed:
         """Prepare a bundle, which may come from either engine, for `step`."""
 
-    def step(self, state: Any, consumed: Any, clock: Clock) -> Any:
+    def step(self, state: State, consumed: Consumed, clock: Clock) -> Stepped:
         """Take the open windows through an epoch; return its result, which has the `state` after it."""
 
-    def write(self, stepped: Any, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
+    def write(self, stepped: Stepped, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
 
-    def onward(self, state: Any) -> int:
+    def onward(self, state: State) -> int:
         """Return the bound, in microseconds, of a later stage's watermark after this state's epoch (rule T3)."""
 
-    def due(self, state: Any, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+    def due(self, state: State, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
         """Return when, in microseconds of processing time, an open window may fire without a record; None if none."""
 
-    def passed(self, stepped: Any) -> Any:
+    def passed(self, stepped: Stepped) -> Any:
         """Return the records that a later stage reads of a stepped epoch, as a bundle."""
 
     def passed_again(self, epoch: int, after: int | None = None) -> Any:
@@ -126,3 +141,7 @@ class Side(Protocol):
 
     def close(self) -> None:
         """Free the open windows once the fold has ended or goes on elsewhere."""
+
+
+AnySide: TypeAlias = Side[Any, Any, Any]
+"""A side whose engine and kind do not matter to who holds it."""

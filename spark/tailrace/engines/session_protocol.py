@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.protocol import Side
+from tailrace.engines.protocol import AnySide
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.commit.branch import Branch
@@ -120,7 +120,7 @@ class Session(Protocol):
     ) -> Relation:
         """Name a relation of the rows that a Python function makes of a text's rows, all rows of a key in one call."""
 
-    def side(self, pipeline: Pipeline) -> Side:
+    def side(self, pipeline: Pipeline) -> AnySide:
         """Open the side of a stage, which takes the bundles that `bundles` makes."""
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[Any]:

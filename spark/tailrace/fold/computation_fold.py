@@ -26,7 +26,7 @@ class ComputationFold(LedgerFold):
     whether or not there is a reader, as people read that, too.
     """
 
-    side: KeySide
+    side: KeySide[Any, Any, Any]
 
     def __init__(self, computation: Computation, setup: FoldSetup) -> None:
         self.computation, self._read_again = computation, setup.read_again

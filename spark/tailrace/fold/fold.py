@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tailrace.engines.protocol import Side
-from tailrace.engines.spark.side import Bundled
+from tailrace.engines.protocol import AnySide
+from tailrace.engines.spark.bundles import Bundled
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.epoch_properties import EpochCommit
@@ -115,7 +115,7 @@ class Recorded(Protocol):
         """
 
 
-def passed_again(side: Side, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
+def passed_again(side: AnySide, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
     """Return an epoch of a ledger as its readers take it, by a side of its definition.
 
     Where its commit is gone, their watermark stays where it is until the next epoch.

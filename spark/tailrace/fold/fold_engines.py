@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from tailrace.engines.choose import PACKED, Engine, EnginePolicy
 from tailrace.engines.duckdb.engine import DuckEngine
-from tailrace.engines.protocol import Side
+from tailrace.engines.protocol import AnySide
+from tailrace.engines.spark.bundles import Bundled
 from tailrace.engines.spark.engine import SparkEngine
 from tailrace.engines.spark.session import Starting
-from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import PassedEpoch
 from tailrace.ingest.plain_columns import row_bytes
 from tailrace.lake.catalog.lake import Lake
@@ -37,23 +37,23 @@ class StreamEngines:
         """Close the database of this process."""
         self.duck.close()
 
-    def first(self, definition: Definition) -> Side:
+    def first(self, definition: Definition) -> AnySide:
         """Open the side that a fold begins on."""
         choice = self.policy.for_stream(definition)
         on_spark = choice.engine is Engine.SPARK
         return (self.spark.first_side if on_spark else self.duck.side)(definition, choice)
 
-    def reader(self, definition: Definition) -> Side:
+    def reader(self, definition: Definition) -> AnySide:
         """Open the side that reads the ledger of a definition that another stream folds."""
         return self.beside(definition, ())
 
-    def beside(self, definition: Definition, bundles: Iterable[Bundled]) -> Side:
+    def beside(self, definition: Definition, bundles: Iterable[Bundled]) -> AnySide:
         """Open a side that takes these bundles, beside the fold's own side."""
         choice = self.policy.for_stream(definition)
         engine = self.spark if choice.engine is Engine.SPARK else self.having(bundles)
         return engine.side(definition, choice)
 
-    def next(self, side: Side, definition: Definition, bundle: Bundled, state: Any) -> Side:
+    def next(self, side: AnySide, definition: Definition, bundle: Bundled, state: Any) -> AnySide:
         """Return the side that takes a fold's next bundle: once it is Spark's, it stays so until a restart."""
         if not side.direct:
             return self.spark.next_side(side, definition, bundle, state)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.protocol import EpochCounts, Side
+from tailrace.engines.protocol import AnySide, EpochCounts
+from tailrace.engines.spark.bundles import Bundled
 from tailrace.engines.spark.executions.open_windows import lost_state
-from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
@@ -73,7 +73,7 @@ class LedgerFold:
     its state outgrows the process. `feeds` says that its commits bound the watermark of its readers.
     """
 
-    side: Side
+    side: AnySide
 
     def __init__(self, definition: Definition, setup: FoldSetup) -> None:
         self.lake, self.engines, self.definition = setup.lake, setup.engines, definition

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.database.bundles import queried_arrow
+from tailrace.engines.spark.bundles import Bundled, as_frame
 from tailrace.engines.spark.executions.preparation import queried
-from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.ingest.sources import Kafka, Source
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import LAG_STEPS

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.choose import WORTH
+from tailrace.engines.spark.bundles import FiledRecords
 from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
-from tailrace.engines.spark.side import FiledRecords
 from tailrace.engines.spark.workers.python_tasks import files_in_parts, results
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.ingest.landing import LandedFiles

@@ -6,6 +6,8 @@ text as the one before, and Spark finds its generated code in its cache.
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from typing import NewType
@@ -23,6 +25,27 @@ Relation = NewType("Relation", str)
 
 Where a query ends with it, but for an order, it may also be a join, or have a condition behind WHERE.
 """
+
+_NAME = "tailrace_r_"
+
+
+def new_relation() -> Relation:
+    """Make the name of a relation that no other has, and that `relations_in` finds in a text."""
+    return Relation(f"{_NAME}{uuid.uuid4().hex[:12]}")
+
+
+def relations_in(text: Query | Relation) -> frozenset[Relation]:
+    """Find the relations that a text reads, as far as `new_relation` named them.
+
+    >>> one = new_relation()
+    >>> relations_in(Query(f"SELECT * FROM ({all_of(one)}) JOIN rides")) == {one}
+    True
+    """
+    return frozenset(map(Relation, _NAMED.findall(text)))
+
+
+_NAMED = re.compile(rf"\b{_NAME}[0-9a-f]{{12}}\b")
+
 
 Condition = NewType("Condition", str)
 """A truth value over the columns of one relation, or of those that are joined."""

@@ -22,9 +22,9 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.duckdb.database.bundles import RememberedRows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
+from tailrace.engines.spark.bundles import Bundled
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.rows.declared_rows import logged
-from tailrace.engines.spark.side import Bundled
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.blank_lines import BlankLines

@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import cached_property, partial, singledispatch
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
 
 from tailrace.engines.arrivals import UNKNOWN
 from tailrace.engines.choose import EngineChoice
+from tailrace.engines.claims import KeySide
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.executions.compiler import executed
-from tailrace.engines.duckdb.executions.preparation import Steps
+from tailrace.engines.duckdb.executions.execution import Moved, Windows
+from tailrace.engines.duckdb.executions.preparation import Steps, Taken
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.join_step import DuckJoin
-from tailrace.engines.duckdb.keys import DuckKeys
+from tailrace.engines.duckdb.keys import ComputedHere, DuckKeys, KeysHere
 from tailrace.engines.duckdb.map_step import DuckMap
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.duckdb.side import DuckSide
-from tailrace.engines.protocol import Side
+from tailrace.engines.protocol import AnySide, Side
+from tailrace.engines.row_side import RowState, SteppedRows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import above, at_most, every
 from tailrace.lake.schema.lake_errors import LakeError
@@ -59,7 +63,7 @@ class DuckEngine:
         if (opened := self.__dict__.pop("database", None)) is not None:
             opened.close()
 
-    def side(self, definition: Definition, choice: EngineChoice) -> Side:
+    def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
         """Open the side of a definition that is folded in this process."""
         return duck_side(definition, self, choice)
 
@@ -103,28 +107,34 @@ class DuckEngine:
         return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
 
 
+_WindowSide: TypeAlias = Side[Windows, Taken, Moved]
+_KeySide: TypeAlias = KeySide[KeysHere, pa.Table, ComputedHere]
+_RowSide: TypeAlias = Side[RowState, pa.Table, SteppedRows[pa.Table]]
+"""The sides of pipelines, of computations, and of maps and joins, by the types of their states and epochs."""
+
+
 @singledispatch
-def duck_side(definition: Definition, engine: DuckEngine, choice: EngineChoice) -> Side:
+def duck_side(definition: Definition, engine: DuckEngine, choice: EngineChoice) -> AnySide:
     """Open the side of a definition on DuckDB: an entry for each kind."""
     raise KindError("side on DuckDB", definition)
 
 
 @duck_side.register
-def _of_pipeline(definition: Pipeline, engine: DuckEngine, choice: EngineChoice) -> Side:
+def _of_pipeline(definition: Pipeline, engine: DuckEngine, choice: EngineChoice) -> _WindowSide:
     execution = executed(engine.database.cursor(), definition, engine.steps(definition))
     return DuckSide(engine.lake, execution, choice)
 
 
 @duck_side.register
-def _of_computation(definition: Computation, engine: DuckEngine, choice: EngineChoice) -> Side:
+def _of_computation(definition: Computation, engine: DuckEngine, choice: EngineChoice) -> _KeySide:
     return DuckKeys(engine.database.cursor(), engine.lake, definition, choice)
 
 
 @duck_side.register
-def _of_join(definition: Join, engine: DuckEngine, choice: EngineChoice) -> Side:
+def _of_join(definition: Join, engine: DuckEngine, choice: EngineChoice) -> _RowSide:
     return DuckJoin(engine.database.cursor(), engine.lake, definition, choice)
 
 
 @duck_side.register
-def _of_map(definition: Map, engine: DuckEngine, choice: EngineChoice) -> Side:
+def _of_map(definition: Map, engine: DuckEngine, choice: EngineChoice) -> _RowSide:
     return DuckMap(engine.database.cursor(), engine.lake, definition, choice, engine.steps(definition))

@@ -5,7 +5,6 @@ Relations are views and tables of a database of the session's own, so whatever d
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -40,7 +39,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.selections import FAILED, step_query
-from tailrace.sql.terms import Condition, Query, Relation, all_of
+from tailrace.sql.terms import Condition, Query, Relation, all_of, new_relation, relations_in
 
 ROWS_A_CALL = 200_000
 """The approximate number of rows handed to a Python function at once: they are objects then."""
@@ -91,9 +90,9 @@ class DuckSession:
         """Tell whether a relation is one of this session's."""
         return relation in self._relations
 
-    def read_by(self, text: str) -> set[Relation]:
+    def read_by(self, text: Query | Relation) -> frozenset[Relation]:
         """Return the relations of this session that a text reads."""
-        return {name for name in self._relations if name in text}
+        return relations_in(text) & self._relations.keys()
 
     def table(
         self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
@@ -240,7 +239,7 @@ class DuckSession:
 
     def _named(self, kind: str, text: str, name: Relation | None = None) -> Relation:
         """Make a view or a table of a text in DuckDB's own dialect."""
-        name = name or Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
+        name = name or new_relation()
         self.connection.execute(f"CREATE {kind} {name} AS {text}")
         held = ExitStack()
         held.callback(self.connection.execute, f"DROP {kind} IF EXISTS {name}")

@@ -191,7 +191,7 @@ class ClusterSession:
         self._lend(here)
         return self._there
 
-    def _read_here(self, relations: set[Relation]) -> bool:
+    def _read_here(self, relations: frozenset[Relation]) -> bool:
         """Have this process read some relations of Spark's; False where it cannot, or they are more than fits."""
         tables = list(self._tables(relations))
         known = [table for table in tables if table is not None]
@@ -256,7 +256,7 @@ class ClusterSession:
         return SparkSide(self.spark, self.lake, pipeline, self.choice, streams=False)
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[DataFrame]:
-        return (self._there.frame(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L") for epoch in epochs)
+        return (self._there.frame(Query(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L")) for epoch in epochs)
 
     def gathered(self, pipeline: Pipeline) -> Gathered:
         made = Gathered(self.lake, pipeline)

@@ -22,8 +22,8 @@ from tailrace.engines.duckdb.executions.execution import Windows
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
 from tailrace.engines.duckdb.executions.preparation import Taken
 from tailrace.engines.duckdb.side import DuckSide
+from tailrace.engines.spark.bundles import Bundled, FiledRecords, as_frame
 from tailrace.engines.spark.executions.preparation import queried
-from tailrace.engines.spark.side import Bundled, FiledRecords, as_frame
 from tailrace.engines.spark.workers.arrow_frames import arrow_of
 from tailrace.engines.spark.workers.python_tasks import tried
 from tailrace.engines.spark.workers.worker_queries import LogFiles

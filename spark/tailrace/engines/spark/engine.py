@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import singledispatch
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -13,19 +13,24 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.arrivals import arrival, epoch_times
 from tailrace.engines.choose import Engine, EngineChoice
+from tailrace.engines.claims import KeySide
 from tailrace.engines.duckdb.engine import DuckEngine
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
-from tailrace.engines.protocol import Side
+from tailrace.engines.protocol import AnySide, Side
+from tailrace.engines.row_side import RowState, SteppedRows
+from tailrace.engines.spark.bundles import Bundled, as_frame
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.driver_side import DriverSide
+from tailrace.engines.spark.executions.execution import Consumed, Stepped
+from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.join_step import SparkJoin
-from tailrace.engines.spark.keys import SparkKeys
+from tailrace.engines.spark.keys import ComputedThere, KeysThere, SparkKeys
 from tailrace.engines.spark.map_step import SparkMap
 from tailrace.engines.spark.rows.declared_rows import as_declared
 from tailrace.engines.spark.session import Starting, when_needed
-from tailrace.engines.spark.side import Bundled, SparkSide, as_frame
+from tailrace.engines.spark.side import SparkSide
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition import chain
@@ -52,15 +57,15 @@ class SparkEngine:
         """The Spark session, started when it is first needed."""
         return self._started()
 
-    def side(self, definition: Definition, choice: EngineChoice) -> Side:
+    def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
         """Open the side of a definition whose state executors have."""
         return spark_side(definition, self, choice)
 
-    def first_side(self, definition: Definition, choice: EngineChoice) -> Side:
+    def first_side(self, definition: Definition, choice: EngineChoice) -> AnySide:
         """Open the side that a fold begins on: one with its windows in this process, the driver, where that may be."""
         return driver_side(definition, self, choice) or self.side(definition, choice)
 
-    def side_taking(self, definition: Definition, choice: EngineChoice, bundle: Bundled, state: Any) -> Side:
+    def side_taking(self, definition: Definition, choice: EngineChoice, bundle: Bundled, state: Any) -> AnySide:
         """Open the side that a fold of this process goes over to, to take a bundle after a state."""
         if (driver := driver_side(definition, self, choice)) is not None:
             if driver.takes(bundle, state):
@@ -68,7 +73,7 @@ class SparkEngine:
             driver.close()
         return self.side(definition, choice)
 
-    def next_side(self, side: Side, definition: Definition, bundle: Bundled, state: Any) -> Side:
+    def next_side(self, side: AnySide, definition: Definition, bundle: Bundled, state: Any) -> AnySide:
         """Return the side that takes a fold's next bundle: windows in the driver stay there while they fit."""
         if not isinstance(side, DriverSide) or side.takes(bundle, state):
             return side
@@ -112,29 +117,35 @@ class SparkEngine:
         return Follower(self.lake, pipeline, owner, self.duck.database.cursor())
 
 
+_WindowSide: TypeAlias = Side[OpenWindows, Consumed, Stepped]
+_KeySide: TypeAlias = KeySide[KeysThere, DataFrame, ComputedThere]
+_RowSide: TypeAlias = Side[RowState, Bundled, SteppedRows[DataFrame]]
+"""The sides of pipelines, of computations, and of maps and joins, by the types of their states and epochs."""
+
+
 @singledispatch
-def spark_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> Side:
+def spark_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> AnySide:
     """Open the side of a definition whose state executors have: an entry for each kind."""
     raise KindError("side on Spark", definition)
 
 
 @spark_side.register
-def _of_pipeline(definition: Pipeline, engine: SparkEngine, choice: EngineChoice) -> Side:
+def _of_pipeline(definition: Pipeline, engine: SparkEngine, choice: EngineChoice) -> _WindowSide:
     return SparkSide(engine.spark, engine.lake, definition, choice, connection=engine.duck.database.cursor())
 
 
 @spark_side.register
-def _of_computation(definition: Computation, engine: SparkEngine, choice: EngineChoice) -> Side:
+def _of_computation(definition: Computation, engine: SparkEngine, choice: EngineChoice) -> _KeySide:
     return SparkKeys(engine.spark, engine.lake, definition, choice)
 
 
 @spark_side.register
-def _of_join(definition: Join, engine: SparkEngine, choice: EngineChoice) -> Side:
+def _of_join(definition: Join, engine: SparkEngine, choice: EngineChoice) -> _RowSide:
     return SparkJoin(engine.spark, engine.lake, definition, choice)
 
 
 @spark_side.register
-def _of_map(definition: Map, engine: SparkEngine, choice: EngineChoice) -> Side:
+def _of_map(definition: Map, engine: SparkEngine, choice: EngineChoice) -> _RowSide:
     return SparkMap(engine.spark, engine.lake, definition, choice)
 
 

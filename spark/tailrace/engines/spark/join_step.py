@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.join_side import JoinSide
 from tailrace.engines.row_side import RowState, SteppedRows
+from tailrace.engines.spark.bundles import Bundled, as_frame
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.preparation import viewed
 from tailrace.engines.spark.productions import SparkRows
-from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import Join

@@ -24,6 +24,7 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.protocol import EpochCounts
 from tailrace.engines.python.keys import KeyStep
+from tailrace.engines.spark.bundles import Bundled, as_frame
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import free
@@ -32,7 +33,6 @@ from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
 from tailrace.engines.spark.executions.resting_state import brought, split_state, with_resting
 from tailrace.engines.spark.productions import SparkProducer
 from tailrace.engines.spark.rows.branch_rows import append, as_of_snapshot
-from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.engines.spark.workers.python_tasks import over_group
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch

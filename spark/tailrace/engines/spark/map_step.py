@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.map_side import MapSide
+from tailrace.engines.spark.bundles import Bundled, as_frame
 from tailrace.engines.spark.executions.preparation import held_once, prepare, queried
 from tailrace.engines.spark.productions import SparkRows
-from tailrace.engines.spark.side import Bundled, as_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -25,7 +24,7 @@ from tailrace.model.base.time import moment
 from tailrace.model.definition.chain import Ranged
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.selections import is_common, leaves_out, stepped
-from tailrace.sql.terms import Query, Relation, all_of, quoted
+from tailrace.sql.terms import Query, Relation, all_of, new_relation, quoted, relations_in
 
 
 class SparkRelations:
@@ -41,13 +40,13 @@ class SparkRelations:
         """Tell whether this is one of the relations."""
         return relation in self._views or relation in self._unread
 
-    def read_by(self, text: str) -> set[Relation]:
+    def read_by(self, text: Query | Relation) -> frozenset[Relation]:
         """Return the relations that a text reads."""
-        return {name for name in (*self._views, *self._unread) if name in text}
+        return relations_in(text) & (self._views | self._unread.keys())
 
-    def frame(self, text: str) -> DataFrame:
+    def frame(self, text: Query) -> DataFrame:
         """Have Spark take a text; tables and logs get their views with the first, as who else reads them needs none."""
-        for name in [name for name in self._unread if name in text]:
+        for name in relations_in(text) & self._unread.keys():
             self._view(name, self.spark.sql(self._unread.pop(name)))
         return self.spark.sql(text)
 
@@ -65,14 +64,14 @@ class SparkRelations:
 
     def relation_of(self, rows: pa.Table) -> Relation:
         """Name a relation of rows that are in memory."""
-        return self.lent(_new_name(), rows)
+        return self.lent(new_relation(), rows)
 
     def lent(self, relation: Relation, rows: pa.Table) -> Relation:
         """Have Spark read rows that are in memory under a name."""
         return self._view(relation, frame_of(self.spark, rows))
 
     def view(self, text: Query) -> Relation:
-        return self._view(_new_name(), self.frame(text))
+        return self._view(new_relation(), self.frame(text))
 
     def materialized(self, text: Query) -> Relation:
         with unconstrained(self.spark):
@@ -81,7 +80,7 @@ class SparkRelations:
     def once(self, frame: DataFrame) -> Relation:
         """Name a relation of a checkpointed frame, which goes with it."""
         # Not a view of the frame itself, as dropping a view uncaches the frame that it is of.
-        name = self._view(_new_name(), frame.where("true"))
+        name = self._view(new_relation(), frame.where("true"))
         self._checkpointed[name] = frame
         return name
 
@@ -99,20 +98,20 @@ class SparkRelations:
             text = stepped(pipeline, source, columns)
             assert text is not None, "common steps have a text"
             return text
-        return self._view(_new_name(), prepare(self.frame(all_of(source)), pipeline))
+        return self._view(new_relation(), prepare(self.frame(all_of(source)), pipeline))
 
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
         schema = schema_of(types)
         rows = self.frame(text).mapInArrow(over_batches(function(to_arrow_schema(schema))), schema)
-        return self._view(_new_name(), rows)
+        return self._view(new_relation(), rows)
 
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:
         schema = schema_of(types)
-        grouped = self.frame(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})").groupBy(BUCKET)
+        grouped = self.frame(Query(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})")).groupBy(BUCKET)
         call = function(to_arrow_schema(schema))
-        return self._view(_new_name(), grouped.applyInArrow(lambda rows: over_group(call, rows), schema))
+        return self._view(new_relation(), grouped.applyInArrow(lambda rows: over_group(call, rows), schema))
 
     def free(self, relation: Relation) -> None:
         """Drop a relation."""
@@ -130,7 +129,7 @@ class SparkRelations:
 
     def _once_read(self, rows: Relation) -> Relation:
         """Name a relation that becomes a view when a text of Spark's reads it."""
-        name = _new_name()
+        name = new_relation()
         self._unread[name] = all_of(rows)
         return name
 
@@ -163,7 +162,3 @@ def readable_rows(frame: DataFrame) -> list[dict[str, Any]]:
 
     rows = [row.asDict() for row in frame.selectExpr(*items).collect()]
     return [{name: value(name, one) for name, one in row.items()} for row in rows]
-
-
-def _new_name() -> Relation:
-    return Relation(f"tailrace_{uuid.uuid4().hex[:12]}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import FIRED, REASONS, EpochCounts, counted
+from tailrace.engines.spark.bundles import Bundled, FiledRecords, as_frame
 from tailrace.engines.spark.executions.brought_partials import BroughtPartials
 from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.execution import Consumed, Stepped
@@ -23,8 +23,7 @@ from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows
 from tailrace.engines.spark.executions.preparation import changed
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.rows.branch_rows import append, as_of_snapshot
-from tailrace.engines.spark.workers.arrow_frames import arrow_of, frame_of
-from tailrace.engines.spark.workers.worker_queries import LogFiles
+from tailrace.engines.spark.workers.arrow_frames import arrow_of
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
@@ -39,30 +38,11 @@ from tailrace.sql.epoch.holds import due_items, next_due
 from tailrace.sql.records.stage_records import changes, corrected_before, sent_with
 from tailrace.sql.terms import Condition, Relation
 
-
-@dataclass(frozen=True)
-class FiledRecords:
-    """A bundle's records in files of a log, which executors' Python may read, and as a Spark frame."""
-
-    frame: DataFrame
-    files: LogFiles
-
-
 _KINDS = 2
 """The kinds of rows of which an epoch has many: panes and partials."""
 
 _OPEN_FILES = 24
 """The maximum number of files that a task has open at once."""
-
-Bundled: TypeAlias = "DataFrame | FiledRecords | pa.Table"
-"""A bundle's records as either engine has them: a Spark frame, files beside it, or an Arrow table."""
-
-
-def as_frame(spark: SparkSession, rows: Bundled) -> DataFrame:
-    """Convert records of either engine to a Spark frame."""
-    if isinstance(rows, FiledRecords):
-        return rows.frame
-    return frame_of(spark, rows) if isinstance(rows, pa.Table) else rows
 
 
 class SparkSide:

@@ -14,13 +14,13 @@ import pyarrow as pa
 from tailrace.engines.duckdb.database.dialect import in_duckdb, name_of
 from tailrace.model.base.time import duration
 from tailrace.model.logs.log import Log
-from tailrace.sql.terms import Query, Relation
+from tailrace.sql.terms import Query, Relation, new_relation
 
 
 @contextmanager
 def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[Relation]:
     """Name a relation of an Arrow table, or of a reader, which can be read once, for as long as the block lasts."""
-    name = Relation(f"tailrace_{uuid.uuid4().hex[:12]}")
+    name = new_relation()
     connection.register(name, table)
     try:
         yield name

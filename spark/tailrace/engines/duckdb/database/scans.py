@@ -7,7 +7,6 @@ numbers. Where rows were deleted from a file, or a nested column has another typ
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -25,7 +24,7 @@ from tailrace.lake.schema.column_names import declared_types, grown, known_as, s
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.upkeep.file_rows import batches_as_written
 from tailrace.model.logs.log import Log
-from tailrace.sql.terms import Relation
+from tailrace.sql.terms import Relation, new_relation
 
 Scan: TypeAlias = DataScan | IncrementalAppendScan
 
@@ -68,7 +67,7 @@ def files_read(
     connection: duckdb.DuckDBPyConnection, table: Table, scan: Scan, tasks: Sequence[FileScanTask]
 ) -> Iterator[Relation]:
     """Name a relation of the rows of some of a scan's files, for as long as the block lasts."""
-    name = Relation(f"tailrace_scan_{uuid.uuid4().hex[:12]}")
+    name = new_relation()
     addresses = [task.file.file_path for task in tasks]
     if tasks and plain(table, tasks) and all(map(here, addresses)):
         connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet(addresses)}")
