@@ -49,3 +49,16 @@ def test_every_way_to_ask_is_seen(tmp_path: Path) -> None:
         "type(one) is Pipeline\nmatch one:\n    case Computation(): pass\nisinstance(one, Log)\nverb.register(Map, f)\n"
     )
     assert sorted(asked(file)) == [1, 2, 3, 4, 5, 7]
+
+
+def test_the_walk_of_a_new_kind_names_every_verb() -> None:
+    walk = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    verbs = {
+        (str(path.relative_to(ROOT)), node.name)
+        for path in ROOT.rglob("*.py")
+        if "raise KindError" in path.read_text()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and "raise KindError" in ast.unparse(node)
+    }
+    assert len(verbs) > 10
+    assert not [verb for verb in verbs if not all(f"`{name}`" in walk for name in verb)]

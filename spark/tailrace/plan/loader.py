@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import cast
 
 from tailrace.model.base.errors import DefinitionError, TailraceError
+from tailrace.model.definition import definition as kinds
 from tailrace.model.definition.chain import Definition, Ranged, chain
 from tailrace.model.definition.pipeline import Pipeline
 
@@ -121,7 +122,9 @@ def _pipelines(path: Path) -> list[tuple[str, Definition]]:
         ) from error
     finally:
         del sys.modules[module.__name__]
-    return [(name, value) for name, value in vars(module).items() if isinstance(value, Definition)]
+    # A kind may be from outside the package.
+    found = ((name, value) for name, value in vars(module).items() if isinstance(value, kinds.Definition))
+    return cast("list[tuple[str, Definition]]", list(found))
 
 
 def _line(error: BaseException, path: Path) -> str:

@@ -107,11 +107,6 @@ class DefinitionTables:
     places: tuple[tuple[str, ...], ...] = (SOURCE,)
     meta: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def repairs_late(self) -> bool:
-        """Whether the ledger has the records that came too late, and a run of the range takes them in."""
-        return self.runs is not None and "behind" in self.ledger.columns
-
 
 def log_contract(log: Log) -> Contract:
     """Declare the table of a log: every record once, as declared, with where it came from."""

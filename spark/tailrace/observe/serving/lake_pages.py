@@ -105,7 +105,7 @@ class LakePages:
     def _of_stage(self, template: str, request: Request, tab: str, **values: Any) -> Response:
         stage = self._stage(request)
         own, tabs = tables_of(stage), {"time": "Event time"}
-        if own.repairs_late:
+        if stage.repairs_late:
             tabs["late"] = "Late records"
         if own.runs is not None:
             tabs["runs"] = "Runs"
@@ -221,7 +221,7 @@ class LakePages:
     def late(self, request: Request) -> Response:
         """Show what came too late and is in no answer, by range, and how to take it in."""
         stage, page = self._stage(request), _page_of(request)
-        if not tables_of(stage).repairs_late:
+        if not stage.repairs_late:
             raise HTTPException(404, f"a {stage.kind_name} has no late records for a backfill to take in")
         with self.reader.session() as session:
             report = late_state(session, stage)
