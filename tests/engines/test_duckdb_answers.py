@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import assume, given, seed
 from hypothesis import strategies as st
 
-from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected, correcting
+from tailrace.backfill.open_windows_correction import OpenWindowsCorrection, PythonCorrection, correction_for
 from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.duckdb.executions.execution import DuckExecution
 from tailrace.engines.duckdb.executions.python_execution import PythonExecution
@@ -106,7 +106,7 @@ def held(session: DuckSession, pipeline: Pipeline, panes: Iterable[Pane]) -> Rel
 
 
 def same(
-    data: st.DataObject, pipeline: Pipeline, execution: type[DuckExecution], corrects: type[OpenWindowsCorrected]
+    data: st.DataObject, pipeline: Pipeline, execution: type[DuckExecution], corrects: type[OpenWindowsCorrection]
 ) -> None:
     # A session of its own, as what it has computed takes memory until it ends.
     with closing(in_process()) as session:
@@ -118,7 +118,7 @@ def same_in(
     data: st.DataObject,
     pipeline: Pipeline,
     execution: type[DuckExecution],
-    corrects: type[OpenWindowsCorrected],
+    corrects: type[OpenWindowsCorrection],
 ) -> None:
     fault = drawn_fault(data, pipeline)
     made, place, before = fault.made, fault.place, fault.before
@@ -159,7 +159,7 @@ def same_in(
 @each_time_the_same(cases(12, deeper=60))
 @given(data=st.data())
 def test_X4_open_windows_are_corrected_by_sql_as_the_model_says(data: st.DataObject) -> None:
-    same(data, data.draw(pipelines()), SqlExecution, OpenWindowsCorrected)
+    same(data, data.draw(pipelines()), SqlExecution, OpenWindowsCorrection)
 
 
 @seed(6)
@@ -168,11 +168,11 @@ def test_X4_open_windows_are_corrected_by_sql_as_the_model_says(data: st.DataObj
 def test_X4_open_windows_are_corrected_in_python_as_the_model_says(data: st.DataObject) -> None:
     pipeline = data.draw(perhaps_told(data.draw(pipelines())))
     told = type(pipeline.where) is Told
-    same(data, pipeline, AssignedExecution if told else PythonExecution, PythonCorrected)
+    same(data, pipeline, AssignedExecution if told else PythonExecution, PythonCorrection)
 
 
 def test_the_correction_is_the_execution_s(session: DuckSession) -> None:
     from tailrace.model.samples import examples
 
     written = BackfillVersion("run", GENERATION, 0, 0, 0)
-    assert type(correcting(session, examples.figure(7), written)) is OpenWindowsCorrected
+    assert type(correction_for(session, examples.figure(7), written)) is OpenWindowsCorrection

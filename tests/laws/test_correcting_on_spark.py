@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from tailrace.backfill.differences import OpenWindowsCorrected, PythonCorrected
+from tailrace.backfill.open_windows_correction import OpenWindowsCorrection, PythonCorrection
 from tailrace.engines.batch.batch_answers import Answering, PythonAnswering
 from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.native import Native
@@ -29,7 +29,7 @@ from tests.support.cases.strategies import Epochs, pipelines
 from tests.support.engines.sessions import cluster
 from tests.support.engines.spark_runs import bundle_frame, in_parts, run_native, said_by_reference, said_of
 
-Kinds = tuple[type[SparkExecution], type[Answering], type[OpenWindowsCorrected]]
+Kinds = tuple[type[SparkExecution], type[Answering], type[OpenWindowsCorrection]]
 
 
 def folded(spark: SparkSession, one: SparkExecution, made: Epochs) -> list[DataFrame]:
@@ -96,9 +96,9 @@ def run_on(spark: SparkSession, one: SparkExecution, made: Epochs, state: OpenWi
 
 @in_parts(1, deeper=12, of=6)
 def test_X4_open_windows_are_corrected_natively_as_the_model_says(plain: SparkSession, data: st.DataObject) -> None:
-    same(plain, data, (Native, Answering, OpenWindowsCorrected))
+    same(plain, data, (Native, Answering, OpenWindowsCorrection))
 
 
 @in_parts(1, deeper=4, of=4)
 def test_X4_open_windows_are_corrected_in_python_as_the_model_says(plain: SparkSession, data: st.DataObject) -> None:
-    same(plain, data, (PerKey, PythonAnswering, PythonCorrected))
+    same(plain, data, (PerKey, PythonAnswering, PythonCorrection))

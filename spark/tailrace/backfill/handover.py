@@ -2,14 +2,14 @@
 
 The backfill borrows the ledger's lease at an epoch boundary, so that the ledger does not move under it: the stream goes
 on landing records, and waits with the epoch that it has folded. The backfill computes the windows from all that the log
-holds up to the ledger's epoch, be it a source's log or what another definition produced, compares them with the open
-state and the answers (`differences`), and gives the lease back in the commit of the differences: panes, retractions and
-partials in its own generation. The stream then reads its state anew from the ledger, and folds its epoch again.
+holds up to the ledger's epoch, whether a source or another definition filled it. It compares them with the open state
+and the answers (`open_windows_correction`). In one commit it writes panes, retractions and partials in its own
+generation, and gives the lease back. The stream then reads its state anew from the ledger, and folds its epoch again.
 """
 
 from __future__ import annotations
 
-from tailrace.backfill.differences import OpenWindowsCorrected, correcting
+from tailrace.backfill.open_windows_correction import correction_for
 from tailrace.backfill.range_answers import range_records
 from tailrace.backfill.range_run import Found, RangeRun, as_of
 from tailrace.backfill.result import BackfillError
@@ -62,28 +62,26 @@ class Handover(RangeRun[Pipeline]):
         """Return the head of the ledger now, which goes on with the stream."""
         return self.lake.head(self.ledger)
 
-    def replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
+    def replace_range(self, replacing: Replacing[Found], run: Run) -> EndedRun:
         """Replace the range on the stream's lease."""
         return replacing.open(run)
 
     def try_out(self, run: Run, head: Head) -> Found:
-        return self._found(self._correcting(as_of(run, head)), head.snapshot)
+        return self._found(as_of(run, head), head.snapshot)
 
     def differences(self, run: Run, pinned: Head) -> Found:
         # On the stream's lease the newest state is the pinned one.
-        return self._found(self._correcting(as_of(run, pinned)), None)
+        return self._found(as_of(run, pinned), None)
 
     def rows(self, found: Found, written: BackfillVersion) -> Query:
-        return self._correcting(written).rows(found.different)
+        return correction_for(self.session, self.definition, written).rows(found.different)
 
-    def followed(self, owner: str) -> Follows:
+    def open_follower(self, owner: str) -> Follows:
         return self.session.follower(self.definition, owner)
 
-    def _correcting(self, written: BackfillVersion) -> OpenWindowsCorrected:
-        return correcting(self.session, self.definition, written)
-
-    def _found(self, correction: OpenWindowsCorrected, snapshot: int | None) -> Found:
-        pipeline, written, reached = self.definition, correction.written, in_range(*self.reached)
+    def _found(self, written: BackfillVersion, snapshot: int | None) -> Found:
+        pipeline, reached = self.definition, in_range(*self.reached)
+        correction = correction_for(self.session, pipeline, written)
         computed = self.answering.batch(self._placed(written.epoch), reached)
         ledger = self.session.table(self.ledger, equal("kind", PARTIAL), snapshot)
         open_ = Rows(pipeline).within_reach(ledger, written.watermark)

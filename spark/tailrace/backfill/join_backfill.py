@@ -64,7 +64,7 @@ class JoinRun(RowsRun[Join]):
         records = log_records.records(session, join.log, epoch, *_reached(join, self.first, self.last))
         entries = {side: _entries(session, join, records, side) for side in SIDES}
         found = join_rows.output(join, join_rows.finished(join, entries, self.pinned.number("watermark", BEGINNING)))
-        return self.compared(Query(f"SELECT * FROM ({found}) WHERE {self.within()}"), epoch)
+        return self.compare(Query(f"SELECT * FROM ({found}) WHERE {self.within()}"), epoch)
 
 
 def _entries(session: Session, join: Join, records: Relation, side: str) -> Relation:

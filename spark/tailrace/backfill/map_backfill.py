@@ -53,7 +53,7 @@ class MapRun(RowsRun[Map]):
         computed = self._mapped(pinned)
         if not self._held():
             return self._new(computed)
-        return self.compared(computed, pinned.number("epoch"))
+        return self.compare(computed, pinned.number("epoch"))
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         if found.changes is None:
@@ -74,7 +74,7 @@ class MapRun(RowsRun[Map]):
         """Count every computed row as new, where the ledger has no row of the range."""
         text = output_rows(self.definition).new(computed)
         if not self.session.direct:
-            return self.counted(text)
+            return self.count_changes(text)
         # Counting in the process reads only the columns that the condition needs; the others are read when written.
         relation = self.session.view(text)
         return Found(relation, {**_NOTHING, "changed": self.session.count(relation)})

@@ -112,7 +112,7 @@ class ClosedWindows(RangeRun[Pipeline]):
     def published(self, found: Found, snapshot: int) -> None:
         self.follower.follow(fresh=None if found.counts["held"] else snapshot)
 
-    def followed(self, owner: str) -> Follows:
+    def open_follower(self, owner: str) -> Follows:
         return self.session.follower(self.definition, owner)
 
     @property

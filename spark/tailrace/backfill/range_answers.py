@@ -11,7 +11,7 @@ from tailrace.engines.batch.batch_answers import Answering, answering
 from tailrace.engines.session_protocol import Session
 from tailrace.model.base.time import instant
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.results.answers import events_from, events_until, in_range, whole
+from tailrace.sql.results.answers import events_from, events_until, in_range, reads_whole_windows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of
 
 
@@ -38,7 +38,7 @@ class RangeAnswers:
             one = one.earlier
         if one is self.ends:
             # Of windows that are wholly read or not at all, none is outside of the range.
-            within = ALWAYS if whole(stage) else in_range(first, last)
+            within = ALWAYS if reads_whole_windows(stage) else in_range(first, last)
             rows = self._read(one, epoch, first, last)
             return one.brought(rows, within)
         return Query(f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}")

@@ -82,9 +82,9 @@ class RangeRun(ABC, Generic[D]):
         run = runs.start(
             "backfill", self.first, self.last, log_epoch=epoch, reason=reason, engine=str(by), inputs=inputs
         )
-        self.follower = self.followed(f"backfill_{run.run}")
+        self.follower = self.open_follower(f"backfill_{run.run}")
         try:
-            return _ended(self.replaced(Replacing(self.lake, runs, self), run), started, self.session)
+            return _ended(self.replace_range(Replacing(self.lake, runs, self), run), started, self.session)
         except Exception as error:
             runs.failed(run, error)
             raise
@@ -95,7 +95,7 @@ class RangeRun(ABC, Generic[D]):
         """Return the head of the ledger as of which the run begins to read."""
         return self.pinned
 
-    def replaced(self, replacing: Replacing[Found], run: Run) -> EndedRun:
+    def replace_range(self, replacing: Replacing[Found], run: Run) -> EndedRun:
         """Replace the range, by the protocol for windows that are closed to the stream."""
         return replacing.closed(run)
 
@@ -115,7 +115,7 @@ class RangeRun(ABC, Generic[D]):
         """Write the SQL of the ledger rows of the differences."""
 
     @abstractmethod
-    def followed(self, owner: str) -> Follows:
+    def open_follower(self, owner: str) -> Follows:
         """Return the follower that brings the answers up to date with the ledger."""
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
@@ -135,7 +135,7 @@ class RangeRun(ABC, Generic[D]):
 class RowsRun(RangeRun[W]):
     """A run of a definition without windows, whose rows stand in its ledger alone."""
 
-    def followed(self, owner: str) -> Follows:
+    def open_follower(self, owner: str) -> Follows:
         return Unfollowed(self.lake, self.definition.name)
 
     def published(self, found: Found, snapshot: int) -> None:
@@ -144,11 +144,11 @@ class RowsRun(RangeRun[W]):
     def rows(self, found: Found, written: BackfillVersion) -> Query:
         return output_rows(self.definition).corrected(found.different, written)
 
-    def compared(self, computed: Query, epoch: int) -> Found:
+    def compare(self, computed: Query, epoch: int) -> Found:
         """Compare computed rows with those of the ledger, as of an epoch."""
         rows = output_rows(self.definition)
         held = rows.current(self.session.table(self.ledger, self.in_ledger()), self.within(), until=epoch)
-        return self.counted(rows.differences(computed, held))
+        return self.count_changes(rows.differences(computed, held))
 
     def in_ledger(self) -> Filter:
         """Return the filter of the ledger's files that hold rows of the range."""
@@ -162,7 +162,7 @@ class RowsRun(RangeRun[W]):
         terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.stamp(self.last)}"]
         return Condition(" AND ".join(terms)) if terms else ALWAYS
 
-    def counted(self, differences: Query) -> Found:
+    def count_changes(self, differences: Query) -> Found:
         kinds = dict(zip(COUNTS, ("IN ('changed', 'new')", "= 'same'", "= 'gone'"), strict=True))
         counted = self.session.counted(differences, {name: Condition(f"change {kind}") for name, kind in kinds.items()})
         return Found(counted.relation, counted.counts)

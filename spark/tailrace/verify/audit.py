@@ -28,7 +28,7 @@ from tailrace.model.definition.definition import KindError
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.verify.audit_checks import Audited
+from tailrace.verify.audit_checks import RowsAudit
 from tailrace.verify.computation_audit import ComputationAudit
 from tailrace.verify.join_audit import JoinAudit
 from tailrace.verify.map_audit import MapAudit
@@ -38,7 +38,7 @@ from tailrace.verify.tampering.table_checks import answers_of, files_check, tabl
 
 
 @singledispatch
-def audit_of(definition: object, session: Session, head: Head) -> Audited[Any]:
+def audit_of(definition: object, session: Session, head: Head) -> RowsAudit[Any]:
     """Open the audit of a definition's rows, as of a head of its ledger."""
     raise KindError("audit", definition)
 

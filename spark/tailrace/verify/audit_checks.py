@@ -35,7 +35,7 @@ from tailrace.verify.tampering.audit_result import SHOWN, Audit, Check
 D = TypeVar("D", bound=Definition)
 
 
-class Audited(ABC, Generic[D]):
+class RowsAudit(ABC, Generic[D]):
     """The audit of a definition's rows as of a head of its ledger.
 
     `log` is a relation of its log's records up to the head's epoch, and `rows` one of the ledger's rows.
@@ -53,7 +53,7 @@ class Audited(ABC, Generic[D]):
     def run(self) -> Audit:
         """Count the rows, and do the checks."""
         counts = self.counts()
-        checks = [*self.checks(counts), *self._corrections_came()]
+        checks = [*self.checks(counts), *self._corrections_check()]
         return Audit(counts, tuple(checks), self.session.choice)
 
     @abstractmethod
@@ -64,7 +64,7 @@ class Audited(ABC, Generic[D]):
     def checks(self, counts: dict[str, int]) -> Iterable[Check]:
         """Do the checks of the kind's rows; a check may add to the counts."""
 
-    def landed(self, counts: Mapping[str, int]) -> Iterator[Check]:
+    def landing_checks(self, counts: Mapping[str, int]) -> Iterator[Check]:
         """Check that each epoch was landed once and whole: a log has as many records as its commits say they added.
 
         Yields nothing for what the definition reads of other definitions, whose records are not landed.
@@ -72,9 +72,9 @@ class Audited(ABC, Generic[D]):
         parts = self.definition.stages[0].log.parts
         for log in (part for part in parts if part.landed):
             rows = self.log if len(parts) == 1 else log_records.records(self.session, log, self.epoch)
-            yield from self._landed(log, rows, counts if len(parts) == 1 else None)
+            yield from self._landing_checks(log, rows, counts if len(parts) == 1 else None)
 
-    def _landed(self, log: Log, rows: Relation, counts: Mapping[str, int] | None) -> Iterator[Check]:
+    def _landing_checks(self, log: Log, rows: Relation, counts: Mapping[str, int] | None) -> Iterator[Check]:
         if counts is None:
             rejected = self._rejected_of(log)
             counts = {"records": self.session.count(rows), "rejected": self.session.count(rejected)}
@@ -98,13 +98,13 @@ class Audited(ABC, Generic[D]):
         if log.id_columns:
             yield self._again(log, rows)
 
-    def counted(self, relations: Mapping[str, str]) -> dict[str, int]:
+    def count_rows(self, relations: Mapping[str, str]) -> dict[str, int]:
         """Count the rows of relations by one query, and the epochs."""
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
         (counts,) = self.session.rows(Query(f"SELECT {items}"))
         return {"epochs": self.epoch + 1, **counts}
 
-    def repairs(self) -> list[Run]:
+    def committed_runs(self) -> list[Run]:
         """List the backfills that were committed."""
         return committed_backfills(self.lake, self.definition)
 
@@ -139,7 +139,7 @@ class Audited(ABC, Generic[D]):
         own = (commit for commit in history.all if "epoch" in commit.properties)
         return sum(one.added for one in own if int(one.properties["epoch"]) <= self.epoch), history.whole
 
-    def rejected_again(
+    def rejected_check(
         self, rejected: Relation, again: Query, on: Mapping[str, str] = MappingProxyType(PLACE)
     ) -> Check:
         """Check that the ledger has each record that the definition rejects, once, and no other (X6).
@@ -152,7 +152,7 @@ class Audited(ABC, Generic[D]):
         detail = f"{held:,} in the ledger, {failed:,} records of the log that are rejected, {both:,} of them the same"
         return Check("rejected records are in the ledger", both == held == failed, detail)
 
-    def compared(self, name: str, text_: Query) -> Check:
+    def differences_check(self, name: str, text_: Query) -> Check:
         """Check that every row of a query of differences (`ComparedRows.differences`) has the `change` same."""
         counts = self.session.rows(Query(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change"))
         by = {row["change"]: row["n"] for row in counts}
@@ -165,7 +165,7 @@ class Audited(ABC, Generic[D]):
         quotes = "; ".join(str({n: v for n, v in row.items() if not n.startswith("part_")}) for row in rows)
         return Check(name, False, f"{same:,} {self.of} the same, {changes}: {quotes}")
 
-    def same_rows(self, name: str, columns: Sequence[str], expected: Relation, held: Relation) -> Check:
+    def same_rows_check(self, name: str, columns: Sequence[str], expected: Relation, held: Relation) -> Check:
         """Check that two relations have the same rows by these columns, each as often."""
         found = self.session.materialized(counted_rows(all_of(expected), all_of(held), columns))
         total = {"same": "LEAST(_ours, _theirs)", "missing": "GREATEST(_ours - _theirs, 0)",
@@ -180,7 +180,7 @@ class Audited(ABC, Generic[D]):
         detail = f"{same:,} {self.of} the same, {missing:,} missing, {more:,} too many or different: {quotes}"
         return Check(name, False, detail)
 
-    def _corrections_came(self) -> Iterator[Check]:
+    def _corrections_check(self) -> Iterator[Check]:
         """Check that a definition lacks nothing of what backfills have corrected of those that it reads (rule V4).
 
         Nothing for a definition that reads logs of sources alone. What no backfill could bring yet is told, and no
@@ -192,7 +192,7 @@ class Audited(ABC, Generic[D]):
         detail = "; ".join(one.said for one in behind) or "what backfills corrected of what it reads is in it"
         yield Check("corrections reached it", not any(one.ready for one in behind), detail)
 
-    def in_order(self, clocks: tuple[str, ...] = CLOCK) -> Check:
+    def order_check(self, clocks: tuple[str, ...] = CLOCK) -> Check:
         """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2).
 
         `clocks` are the properties of a commit that may not be less than those of the commit before, in microseconds.
@@ -216,7 +216,7 @@ class Audited(ABC, Generic[D]):
         detail = "; ".join(faults[:SHOWN]) or f"{count:,} epochs{until}"
         return Check("epochs follow each other, and their clocks", not faults, detail)
 
-    def once_each(self, kinds: Mapping[str, Sequence[str]]) -> Check:
+    def once_check(self, kinds: Mapping[str, Sequence[str]]) -> Check:
         """Check that no row of the ledger is there twice; `kinds` has the columns that no two rows of a kind share."""
         twice = {}
         for kind, by in kinds.items():

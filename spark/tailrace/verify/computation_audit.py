@@ -19,11 +19,11 @@ from tailrace.model.logs.derived_logs import Productions
 from tailrace.sql.epoch.key_state import OF_TIMER, latest_partials
 from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import Query, quoted
-from tailrace.verify.audit_checks import Audited
+from tailrace.verify.audit_checks import RowsAudit
 from tailrace.verify.tampering.audit_result import Check
 
 
-class ComputationAudit(Audited[Computation]):
+class ComputationAudit(RowsAudit[Computation]):
     """The audit of a computation's rows."""
 
     def counts(self) -> dict[str, int]:
@@ -57,10 +57,10 @@ class ComputationAudit(Audited[Computation]):
         spans |= {kind: [*SOURCE] for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE)}
         # A timer's place is counted in each epoch.
         spans[REJECTED] = [*SOURCE, f"IF({OF_TIMER}, epoch, NULL)"]
-        yield self.once_each(spans)
+        yield self.once_check(spans)
         if self.definition.once is not None:
             yield self._counted_once(self.definition.once)
-        yield self.in_order((*CLOCK, ONWARD))
+        yield self.order_check((*CLOCK, ONWARD))
 
     def _every_record(self, counts: dict[str, int]) -> Check:
         """Check that each record of the log was taken, waits in the state, or was left out."""

@@ -15,11 +15,11 @@ from tailrace.model.logs.log import PANE_TIME, PLACE
 from tailrace.sql.epoch import join_rows
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, all_of, bracketed
-from tailrace.verify.audit_checks import Audited
+from tailrace.verify.audit_checks import RowsAudit
 from tailrace.verify.tampering.audit_result import Check
 
 
-class JoinAudit(Audited[Join]):
+class JoinAudit(RowsAudit[Join]):
     """The audit of a join's rows."""
 
     of = "pairs"
@@ -35,14 +35,14 @@ class JoinAudit(Audited[Join]):
         return self.session.materialized(join_rows.added(self.definition, side, rows))
 
     def checks(self, counts: dict[str, int]) -> Iterator[Check]:
-        yield from (*self.landed(counts), self.in_order(), self._late(counts))
+        yield from (*self.landing_checks(counts), self.order_check(), self._late(counts))
         if not self.definition.log.takes_back:
             yield self._in_its_epoch()
         if self.definition.set_aside:
             rejected, by = bracketed(join_rows.rejected(self.rows)), {name: name for name in (SIDE, *PLACE)}
-            yield self.rejected_again(rejected, join_rows.set_aside_of(self.definition, self.log), by)
+            yield self.rejected_check(rejected, join_rows.set_aside_of(self.definition, self.log), by)
         rows = output_rows(self.definition)
-        yield self.compared("pairs are the batch's", rows.differences(self._expected(), all_of(self.current)))
+        yield self.differences_check("pairs are the batch's", rows.differences(self._expected(), all_of(self.current)))
 
     def counts(self) -> dict[str, int]:
         production = f"kind = '{PRODUCTION}'"
@@ -53,7 +53,7 @@ class JoinAudit(Audited[Join]):
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "late": f"{self.rows} WHERE kind = '{LATE}'",
         }
-        return self.counted(relations)
+        return self.count_rows(relations)
 
     def _late(self, counts: dict[str, int]) -> Check:
         """Check that each late row points at a record of the log, and that none is there twice."""
@@ -85,7 +85,7 @@ class JoinAudit(Audited[Join]):
             for side, rows in self.entries.items()
         }
         batch = join_rows.output(self.definition, join_rows.finished(self.definition, less, self.watermark))
-        runs = self.repairs()
+        runs = self.committed_runs()
         if not runs:
             return batch
         last = max(run.log_epoch or 0 for run in runs)

@@ -14,11 +14,11 @@ from tailrace.model.definition.map import Map
 from tailrace.sql.epoch import map_rows
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Condition, Query, Relation, all_of
-from tailrace.verify.audit_checks import Audited
+from tailrace.verify.audit_checks import RowsAudit
 from tailrace.verify.tampering.audit_result import Check
 
 
-class MapAudit(Audited[Map]):
+class MapAudit(RowsAudit[Map]):
     """The audit of a map's rows."""
 
     of = "rows"
@@ -32,13 +32,15 @@ class MapAudit(Audited[Map]):
         self.current = session.view(output_rows(definition).current(self.rows))
 
     def checks(self, counts: dict[str, int]) -> Iterator[Check]:
-        yield from (*self.landed(counts), self.in_order(), self._each_record(counts), self._once())
+        yield from (*self.landing_checks(counts), self.order_check(), self._each_record(counts), self._once())
         if self.failed is not None:
             rejected = self.session.view(Query(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'"))
-            yield self.rejected_again(rejected, all_of(self._failed_as_streamed()))
+            yield self.rejected_check(rejected, all_of(self._failed_as_streamed()))
         # Where a row is held twice, each counts.
         rows = replace(output_rows(self.definition), several=True)
-        yield self.compared("rows are the batch's", rows.differences(all_of(self.computed), all_of(self.current)))
+        yield self.differences_check(
+            "rows are the batch's", rows.differences(all_of(self.computed), all_of(self.current))
+        )
 
     def _failed_as_streamed(self) -> Relation:
         """Name the records that the stream has rejected: what runs have mended of others since, it was not brought."""
@@ -68,7 +70,7 @@ class MapAudit(Audited[Map]):
             # Steps may make several records of one, and reject only some of these.
             "rejected_by_it": f"(SELECT DISTINCT {place} FROM {self.rows} x WHERE kind = '{REJECTED}' AND NOT {gave})",
         }
-        return self.counted(relations)
+        return self.count_rows(relations)
 
     def _each_record(self, counts: dict[str, int]) -> Check:
         """Check that every record of the log gave rows, was left out by the definition, or was rejected."""

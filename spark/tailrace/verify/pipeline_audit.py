@@ -26,12 +26,12 @@ from tailrace.sql.records.selections import leaves_out
 from tailrace.sql.records.ways import may_reject
 from tailrace.sql.results.answers import answer_rows, current, latest
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
-from tailrace.verify.audit_checks import Audited, committed_backfills
+from tailrace.verify.audit_checks import RowsAudit, committed_backfills
 from tailrace.verify.tampering.audit_result import Check
 from tailrace.verify.window_account import WindowAccount, as_streamed
 
 
-class PipelineAudit(Audited[Pipeline]):
+class PipelineAudit(RowsAudit[Pipeline]):
     """The audit of a stage's panes, late records and answers, with the first stage's records."""
 
     def __init__(self, definition: Pipeline, session: Session, head: Head) -> None:
@@ -40,16 +40,16 @@ class PipelineAudit(Audited[Pipeline]):
         self.answering = answering(session, definition)
         # A later stage's generation that was built since is as if streamed, and has nothing of the backfills before it.
         later = self.first is not definition
-        self.repaired = standing_runs(self.lake, definition.name) if later else self.repairs()
+        self.repaired = standing_runs(self.lake, definition.name) if later else self.committed_runs()
         with closing(session.follower(definition, "audit")) as follower:
             follower.follow()
         self._views()
 
     def checks(self, counts: dict[str, int]) -> Iterator[Check]:
-        yield from (*self.landed(counts), self.in_order())
+        yield from (*self.landing_checks(counts), self.order_check())
         window = [*names(self.pipeline), *SPAN, "generation", "epoch"]
         # A version has one pane and one retraction, an epoch one state.
-        yield self.once_each({PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]})
+        yield self.once_check({PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]})
         yield self._late_are_records(counts)
         yield self.account.late_as_judged()
         yield self.account.every_record(_left_out(counts))
@@ -58,7 +58,7 @@ class PipelineAudit(Audited[Pipeline]):
         elif may_reject(self.first):
             # A stream rejects what it is brought: what runs have mended of other definitions since is not of that.
             streamed = as_streamed(self.session, self.first, self.log, self.epoch)
-            yield self.rejected_again(self.rejected, self.answering.failed(streamed))
+            yield self.rejected_check(self.rejected, self.answering.failed(streamed))
         yield self._batch_answers()
         if self.lake.has(self.pipeline.name):
             yield self._panes_give_answers()
@@ -94,7 +94,7 @@ class PipelineAudit(Audited[Pipeline]):
         }
         if self.first.keep is not None:
             relations["left_out"] = f"({self.answering.first.left_out(self.log)})"
-        return self.counted(relations)
+        return self.count_rows(relations)
 
     def _late_are_records(self, counts: dict[str, int]) -> Check:
         """Check that each late row points at a record of the log, and that no record is late twice for one window."""
@@ -139,7 +139,9 @@ class PipelineAudit(Audited[Pipeline]):
                 accepted = self._accepted(Condition(f"epoch > {epoch}L"), late)
                 texts.append(batch(onward(accepted), Condition(f"{closed} AND {ranges}")))
             expected = Query(" UNION ALL ".join(all_of(bracketed(text_)) for text_ in texts))
-        return self.compared("answers are the batch answers", answer_rows(self.pipeline).differences(expected, answers))
+        return self.differences_check(
+            "answers are the batch answers", answer_rows(self.pipeline).differences(expected, answers)
+        )
 
     def _not_merged_away(self, answers: Query, open_: Query) -> Query:
         """Select the answers that do not lie in a window that is open yet.
@@ -204,7 +206,7 @@ class PipelineAudit(Audited[Pipeline]):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
         standing = Query(f"SELECT * FROM ({latest(self.pipeline, self.panes)}) WHERE NOT retraction")
         columns = [*names(self.pipeline), *SPAN, *map(quoted, self.pipeline.answer_columns), "timing", *VERSION]
-        return self.same_rows("panes give the answers", columns, bracketed(standing), self.answers)
+        return self.same_rows_check("panes give the answers", columns, bracketed(standing), self.answers)
 
     def _closed(self) -> Condition:
         """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""

@@ -13,10 +13,8 @@ from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.lake.schema.filters import after, before, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
-from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.definition import Definition, KindError, Ranged
 from tailrace.model.definition.join import Join
-from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME
@@ -120,7 +118,8 @@ def ranges_of(definition: object) -> StageRanges[Any]:
     raise KindError("reach of corrections", definition)
 
 
+# What is special to no kind holds of a new one, too.
+ranges_of.register(Definition, StageRanges)
+ranges_of.register(Ranged, RangedRanges)
 ranges_of.register(Pipeline, WindowRanges)
-ranges_of.register(Map, RangedRanges)
 ranges_of.register(Join, JoinRanges)
-ranges_of.register(Computation, StageRanges)

@@ -56,7 +56,7 @@ class StageBehind:
         named = " and ".join([*by][-2:]) + (f" and {len(by) - 2} runs before" if len(by) > 2 else "")
         where = f"{windows} of {self.stage.name} from {text(self.first)} to {text(self.last)} lack what {named}"
         if self.open_from is None:
-            return f"{where}; a computation is not computed apart: stream it under another name"
+            return f"{where}; a {self.stage.kind_name} is not computed apart: stream it under another name"
         if not self.ready:
             return f"{where}; a backfill can bring it once they are closed: by now up to {text(self.open_from)}"
         return where

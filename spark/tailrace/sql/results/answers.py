@@ -87,7 +87,7 @@ def in_range(first: int, last: int) -> Condition:
     return Condition(f"(window_end > {first}L AND window_end <= {last}L)")
 
 
-def whole(pipeline: Pipeline) -> bool:
+def reads_whole_windows(pipeline: Pipeline) -> bool:
     """Tell whether the events between `events_from` and `events_until` are just those of a range's windows.
 
     No window of such a range has then to be looked for among others.
@@ -121,7 +121,7 @@ def events_from(pipeline: Pipeline, first: int) -> int | None:
     None where it may hold any. A session may begin earlier than this: how much earlier depends on the data.
     """
     where = pipeline.where
-    if whole(pipeline):
+    if reads_whole_windows(pipeline):
         return _beginning(where, first)
     if where.merges:
         return first + 1 - where.reach if pipeline.earlier is None else None
@@ -139,7 +139,7 @@ def events_until(pipeline: Pipeline, last: int) -> int | None:
     answer may happen before its window's last event.
     """
     until = last
-    if whole(pipeline):
+    if reads_whole_windows(pipeline):
         until = _beginning(pipeline.where, last)
         return until if until < END_OF_TIME else None
     for place, stage in enumerate(reversed(pipeline.stages)):

@@ -26,7 +26,7 @@ from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
 
-class OpenWindowsCorrected:
+class OpenWindowsCorrection:
     """The correction of one definition's open windows in one session, natively."""
 
     def __init__(self, session: Session, pipeline: Pipeline, written: BackfillVersion) -> None:
@@ -178,7 +178,7 @@ class OpenWindowsCorrected:
         return Query(f"SELECT * EXCEPT (meant, island), {items} FROM ({islands})")
 
 
-class PythonCorrected(OpenWindowsCorrected):
+class PythonCorrection(OpenWindowsCorrection):
     """The correction of one definition's open windows by the model's own Python, for combiners that combine there."""
 
     def _started(self, beside: Query) -> Query:
@@ -187,6 +187,6 @@ class PythonCorrected(OpenWindowsCorrected):
         return all_of(self.session.mapped(beside, partial(starter, rules, self.written), types))
 
 
-def correcting(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrected:
+def correction_for(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrection:
     """Choose the correction for the execution that the definition takes on the session's engine."""
-    return (PythonCorrected if way(pipeline) is Way.PYTHON else OpenWindowsCorrected)(session, pipeline, written)
+    return (PythonCorrection if way(pipeline) is Way.PYTHON else OpenWindowsCorrection)(session, pipeline, written)
