@@ -1,1 +1,1 @@
-"""Compute ranges of event time anew, and replace them by the smallest difference (rules V4, V5, X4)."""
+"""Recompute ranges of event time, and replace them by the smallest difference (rules V4, V5, X4)."""

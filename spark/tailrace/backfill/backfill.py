@@ -1,9 +1,9 @@
 """A backfill: one step over everything that the log holds for a range, replacing the range by a minimal diff (V4).
 
-What is computed in one session is a group: a map, a join, or a pipeline with its stages. The kind of the group says
-what a range of it reads and which runs it takes (`backfill_of`). A run pins the log at the ledger's epoch, computes the
-windows whose timestamp lies in the range or the rows whose event time does (V5), and writes what differs from what
-stands (`range_run`). Its rows go into the ledger in a generation of their own, beside a running stream.
+A group is computed in one session: a map, a join, or a pipeline with its stages. The kind of the group says which
+tables a range reads and which runs it takes (`backfill_of`). A run pins the log at the ledger's epoch, computes the
+windows whose timestamp lies in the range, or the rows whose event time does (V5), and writes the rows that differ
+(`range_run`). These go into the ledger in a generation of their own, beside a running stream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OfStages: TypeAlias = Sequence[tuple[Ranged, list[Backfilled]]]
 
 @singledispatch
 def backfill_of(definition: object, lake: Lake, first: int, last: int, **how: bool) -> RangeBackfill[Any]:
-    """Return what a backfill of a range does for a definition; `how` is as `RangeBackfill` has it."""
+    """Return the backfill of a range of a definition by its kind; `how` has the options of `RangeBackfill`."""
     raise KindError("backfill", definition)
 
 
@@ -81,12 +81,12 @@ def backfill_stages(
 ) -> OfStages:
     """Backfill a definition after everything that it reads, in order: pipelines, joins and maps.
 
-    The answers of a pipeline's stages are computed once, from the log; what reads a join or a map is computed from the
-    rows that stand of it. If one stage cannot be backfilled, none is changed. A stage of a pipeline has the range from
-    where the windows of the next one begin that belong to its own range. So each stage is made of what the stage before
-    it says after the run. Open windows of a later stage are computed of what the stage has read; what is corrected of
-    the stage before while that is open, they get with the stream's next epoch (X4). Windows that lack a correction
-    because they belong to no part of the range are found by `corrections.stages_behind`. A computation is left alone.
+    The answers of a pipeline's stages are computed once, from the log; a reader of a join or a map is computed from the
+    rows that stand in its ledger. If one stage cannot be backfilled, none is changed. The range of an earlier stage
+    begins where the next stage's windows in the range begin, so each stage is made of the answers that the stage before
+    it has after the run. Open windows of a later stage are computed from the answers that the stage has read; they get
+    corrections of open windows of the stage before with the stream's next epoch (X4). Windows outside of the range that
+    lack a correction are found by `corrections.stages_behind`. A computation is left alone.
 
     `begun` is called with each session before anything is computed in it. Where DuckDB runs out of room Spark takes
     over; without `spark` the caller gets a `RoomError` instead.
@@ -119,7 +119,7 @@ def engine_for(lake: Lake, definition: Ranged, first: int, last: int) -> EngineC
 
 
 def _groups(definition: Ranged) -> list[Ranged]:
-    """List what is backfilled in one session each, in order: joins, maps, and the last of the stages of a pipeline."""
+    """List the groups, each backfilled in one session, in order: maps, joins, and last stages of pipelines."""
     found: list[Any] = []
 
     def visit(one: Definition) -> None:

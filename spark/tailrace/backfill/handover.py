@@ -35,7 +35,7 @@ from tailrace.sql.terms import Condition, Query
 
 
 def check_followers(lake: Lake, pipeline: Pipeline, last: int) -> None:
-    """Raise `BackfillError` where a later stage could not follow what is corrected of open windows up to `last`."""
+    """Raise `BackfillError` where a later stage could not follow corrections of open windows up to `last`."""
     head = lake.head(ledger_name(pipeline.name))
     for stage in pipeline.stages:
         if stage.stamp is not None and (stage is not pipeline or ONWARD in head.properties):
@@ -54,7 +54,7 @@ class Handover(RangeRun[Pipeline]):
         super().__init__(session, pipeline, first, last, pinned)
         self.answering = answering(session, pipeline)
         check_followers(self.lake, pipeline, last)
-        # Windows that merge are corrected with those that they overlap, which may be beside the range.
+        # Windows that merge are corrected together with windows that they overlap, which may be beside the range.
         closed = pipeline.closed_until(pinned.number("watermark"))
         self.reached = (closed, END_OF_TIME) if pipeline.where.merges else (first, last)
 
@@ -103,8 +103,8 @@ class Handover(RangeRun[Pipeline]):
     def _placed(self, epoch: int) -> Query:
         """Write the query of the records that windows may hold, each with its windows.
 
-        Of a later stage they are the answers that it has read of the stage before it, and that stand: what a backfill
-        corrected of those since, the stage reads with its next epoch.
+        The records of a later stage are the answers that it has read of the stage before it, and that stand. It reads
+        later corrections of them with its next epoch.
         """
         pipeline = self.definition
         if pipeline.earlier is None:

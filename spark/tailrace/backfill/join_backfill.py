@@ -1,6 +1,6 @@
 """A backfill of a join: the pairs of a range are computed from the logs, late records included, and compared (rule V4).
 
-A pair belongs to the interval that holds its event time, that of its later record (V5). A stream that runs on gives no
+A pair belongs to the interval that holds the event time of its later record (V5). A stream that runs on gives no
 pair of records that the run has seen, so a run takes no lease. Where records without a partner are given, or what was
 given may be taken back, a range ends where the stream has done with it.
 """

@@ -1,7 +1,7 @@
 """The answers of a definition's stages over a range of the log, each computed once for its own run and the next stage.
 
-The records that are read are those that the last stage needs. They include the records that earlier stages need, for a
-stage reaches as far back as the stage before it, and further by its own windows.
+The records that the last stage needs are read. They include the records that earlier stages need, for a stage reaches
+as far back as the stage before it, and further by its own windows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run over a range of one definition: what it computes and writes, from its entry in the table of runs to its end.
+"""A run over a range of one definition: its entry in the table of runs, its differences, their publication, its end.
 
 `RangeBackfill` is the part of a kind of definition: the tables that a range reads, and the runs that it takes. A run
 that fails is noted as failed.

@@ -1,8 +1,8 @@
-"""The audit: that every record is accounted for, and that the answers are those of one batch over the log (X6, L1, L2).
+"""The audit: every record is accounted for, and the answers are the answers of one batch over the log (X6, L1, L2).
 
 The audit counts and compares the tables' rows, on either engine; it shares with the stream the assignment of windows
-and the combiners, and nothing of the stream's triggers, state or commits. What there is to check of a kind of
-definition, the kind's own audit says (`audit_of`).
+and the combiners, and nothing of the stream's triggers, state or commits. Each kind of definition has an audit of its
+own, with the checks of its rows (`audit_of`).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class RowsAudit(ABC, Generic[D]):
     def landing_checks(self, counts: Mapping[str, int]) -> Iterator[Check]:
         """Check that each epoch was landed once and whole: a log has as many records as its commits say they added.
 
-        Yields nothing for what the definition reads of other definitions, whose records are not landed.
+        Yields nothing for records that the definition reads of other definitions, which are not landed.
         """
         parts = self.definition.stages[0].log.parts
         for log in (part for part in parts if part.landed):
@@ -181,10 +181,10 @@ class RowsAudit(ABC, Generic[D]):
         return Check(name, False, detail)
 
     def _corrections_check(self) -> Iterator[Check]:
-        """Check that a definition lacks nothing of what backfills have corrected of those that it reads (rule V4).
+        """Check that a definition has all corrections that backfills made of definitions that it reads (rule V4).
 
-        Nothing for a definition that reads logs of sources alone. What no backfill could bring yet is told, and no
-        fault.
+        Yields nothing for a definition that reads logs of sources alone. A correction that no backfill could bring yet
+        is named, and is no fault.
         """
         if not self.definition.before:
             return

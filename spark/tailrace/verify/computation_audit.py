@@ -67,7 +67,7 @@ class ComputationAudit(RowsAudit[Computation]):
         name, log = "every record was taken, waits, or was left out", self.definition.log
         if isinstance(log, Productions) and not log.kept:
             return Check(name, True, f"left out: what {log.name} produces is not kept")
-        # A stream does not bring what backfills corrected since.
+        # A stream does not bring later corrections by backfills.
         records = counts["records"] = self.session.count(log_records.streamed(self.session, log, self.epoch))
         parts = [counts[part] for part in ("taken", "waiting", "late", "rejected")]
         detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)

@@ -1,4 +1,4 @@
-"""The audit of a join: its pairs are those of a batch over its logs less the late records, each given once (L1, X6)."""
+"""The audit of a join: a batch over its logs less the late records gives the same pairs, each once (L1, X6)."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class JoinAudit(RowsAudit[Join]):
         return Query(f"SELECT * FROM ({batch}) WHERE NOT ({in_run}) UNION ALL SELECT * FROM ({mended}) WHERE {in_run}")
 
     def _seen(self, side: str, less: Relation, last: int) -> Relation:
-        """Name a relation of a side's entries as runs have seen them up to an epoch, and those since but late ones.
+        """Name a relation of a side's entries: as runs have seen them up to an epoch, and later ones that are in time.
 
-        A run reads what stands of other definitions, which other runs may have mended before.
+        A run reads the rows that stand of other definitions, which other runs may have mended before.
         """
         log = self.definition.side(side)
         rows = self.entries[side]

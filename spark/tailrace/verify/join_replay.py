@@ -32,7 +32,7 @@ from tailrace.verify.row_diff import Replayed
 from tailrace.verify.rows_replay import RowsAgain, replayed_rows
 
 FOREVER = 2**62
-"""The epoch until which what is not taken back stands."""
+"""The epoch until which an entry stands that is not taken back."""
 
 _STANDS = "_since, _until"
 
@@ -44,8 +44,10 @@ def replay_join(join: Join, lake: Lake, asked: ReplayRange) -> Replayed:
 
 @dataclass(frozen=True)
 class _Judged:
-    """The entries of each side that were not late, with the epochs `_since` and `_until` which they were there, and
-    those that were late, with the epoch that they came in and the watermark `_before` it.
+    """The entries of each side, `good` or `late`.
+
+    A good entry was there from epoch `_since` until epoch `_until`. A late one has the epoch `_came` in which it came,
+    and the watermark `_before` that epoch.
     """
 
     good: Mapping[str, Relation]

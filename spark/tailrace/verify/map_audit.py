@@ -43,7 +43,7 @@ class MapAudit(RowsAudit[Map]):
         )
 
     def _failed_as_streamed(self) -> Relation:
-        """Name the records that the stream has rejected: what runs have mended of others since, it was not brought."""
+        """Name the records that the stream has rejected; later corrections of other definitions it was not brought."""
         assert self.failed is not None
         if self.definition.log.landed:
             return self.failed

@@ -56,7 +56,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         if self.pipeline is not self.first:
             yield self._no_correction_late()
         elif may_reject(self.first):
-            # A stream rejects what it is brought: what runs have mended of other definitions since is not of that.
+            # A stream rejects records that it is brought, and later corrections of other definitions are not.
             streamed = as_streamed(self.session, self.first, self.log, self.epoch)
             yield self.rejected_check(self.rejected, self.answering.failed(streamed))
         yield self._batch_answers()
@@ -114,7 +114,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return Check("corrections came in time", too_late == 0, f"{too_late:,} answers of earlier stages came too late")
 
     def _batch_answers(self) -> Check:
-        """Check that every closed window's answer is that of one batch over the log less the too late records (L1).
+        """Check that every closed window has the answer of one batch over the log less the too late records (L1).
 
         A window that a backfill has computed includes the records that had come too late until then.
         """
@@ -213,9 +213,9 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return closed(self.pipeline, "window_end", f"{self.watermark}L")
 
     def _accepted(self, lost: Condition = ALWAYS, late: Relation | None = None) -> Query:
-        """Write the SQL of the first stage's assigned records less those that were too late for their window.
+        """Write the SQL of the first stage's assigned records without records that were too late for their window.
 
-        `lost` is a condition on the rows of `late`, or all late rows: the records of those that do not meet it are
+        `late` are the late rows, all of them by default. Records of late rows that do not meet the condition `lost` are
         included.
         """
         late_ = f"SELECT * FROM {late or self.late} WHERE {lost}"

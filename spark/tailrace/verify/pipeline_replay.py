@@ -1,6 +1,6 @@
 """A replay of a pipeline's stage: the recorded epochs are folded again, from the state before the first of them (L3).
 
-It reads one snapshot of each table, so that a stream that runs at the same time does not change what is read.
+It reads one snapshot of each table, so a stream that runs at the same time changes nothing under it.
 """
 
 from __future__ import annotations

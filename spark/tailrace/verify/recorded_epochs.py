@@ -1,6 +1,6 @@
 """The recorded epochs of a stage: their clocks, their records, and the state after each (rules T2, X2).
 
-Everything is read as of one snapshot of each table, so that a running stream does not change what is read.
+Everything is read as of one snapshot of each table, so a running stream changes nothing under the reader.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Recording:
 
     @property
     def foldable(self) -> list[int]:
-        """The epochs that can be folded again, in order: their own clock and that of the epoch before are known."""
+        """The epochs that can be folded again, in order: their clocks and the clocks of the epochs before are known."""
         return [epoch for epoch in self.known if self.begins(epoch) or epoch - 1 in self._commits]
 
     @property
@@ -205,7 +205,7 @@ def _filter_of(log: Log, first: int, last: int) -> Filter:
     """Return the filter of the files of a log's table that may hold records of these epochs."""
     if isinstance(log, Panes | Productions):
         kind = PANE if isinstance(log, Panes) else PRODUCTION
-        # What a backfill corrected after the epoch before the first is read with the first.
+        # Corrections by a backfill after the epoch before the first are read with the first.
         return every(equal("kind", kind), above("epoch", first - 2), at_most("epoch", last))
     return every(above("_epoch", first - 1), at_most("_epoch", last))
 

@@ -1,4 +1,4 @@
-"""The replay of what has no windows: one query over the logs finds again what the recorded epochs gave (law L3)."""
+"""The replay of a definition without windows: queries over the logs find the rows of recorded epochs again (law L3)."""
 
 from __future__ import annotations
 

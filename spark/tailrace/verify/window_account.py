@@ -1,4 +1,4 @@
-"""The account of a pipeline's records from both ends: what the log has, and what the ledger holds of it (rule X6).
+"""The account of a pipeline's records from both ends: the log's records, and the ledger's rows of them (rule X6).
 
 On one side stand the log's records, put into windows and judged by the recorded clocks; on the other the windows that
 the ledger has rows of, and its late rows. Neither side is derived from the other, so a row that was taken out of the
@@ -60,7 +60,7 @@ class WindowAccount:
         )  # fmt: skip
 
     def late_as_judged(self) -> Check:
-        """Check that the late rows of expired windows are just those that the recorded clocks judge to be late."""
+        """Check that the recorded clocks judge just the records of late rows of expired windows to be late."""
         rows = Relation(f"(SELECT * FROM {self.late} WHERE _known AND reason = '{EXPIRED}')")
         judged = Relation(f"(SELECT * FROM {self.placed} WHERE _known AND _expired)")
         on = dict(zip([*SOURCE, *SPAN, *names(self.pipeline)], [*PLACE, *SPAN, *names(self.pipeline)], strict=True))
@@ -70,7 +70,7 @@ class WindowAccount:
         return Check("late rows are those that the clocks judge", held == found == both, detail)
 
     def every_record(self, note: str) -> Check:
-        """Check that the log's records, each in its windows, are those in the ledger's windows and its late rows.
+        """Check that each of the log's records, in each of its windows, is in a window of the ledger or in a late row.
 
         `note` goes with what was found.
         """
@@ -108,7 +108,7 @@ class WindowAccount:
 
 
 def as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int) -> Relation:
-    """Return the records as the stream has read them: what runs have mended of a map since, it has not."""
+    """Return the records as the stream has read them, without later corrections of a map by runs."""
     parts = pipeline.log.parts
     if any(isinstance(one, Productions) for one in parts) and not any(isinstance(one, Arrivals) for one in parts):
         return session.materialized(all_of(log_records.streamed(session, pipeline.log, epoch)))

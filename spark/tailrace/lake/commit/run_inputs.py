@@ -1,7 +1,7 @@
 """The runs of other definitions that a run has read, so that a correction which a stage lacks is known for good.
 
-What a backfill corrects of a stage's closed windows, or of the rows of a map or a join, no stream brings to the stages
-that read it: a run of these has to. Each run therefore notes which runs of its inputs it has seen (column `inputs`).
+No stream brings a backfill's corrections of closed windows, or of the rows of a map or a join, to the stages that read
+them: a run of these stages has to. Each run therefore notes which runs of its inputs it has seen (column `inputs`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.model.definition.chain import Definition, chain
 
 @dataclass(frozen=True)
 class SeenRuns:
-    """The committed runs of one definition that were there: of generations up to `last`, but for those in `less`."""
+    """The committed runs of one definition that were there: of generations up to `last`, without the ones in `less`."""
 
     last: int = 0
     less: frozenset[int] = frozenset()
@@ -31,7 +31,7 @@ class SeenRuns:
         return generation <= self.last and generation not in self.less
 
     def and_of(self, generations: Iterable[int]) -> SeenRuns:
-        """Return these runs and those of further generations.
+        """Return these runs and the runs of further generations.
 
         >>> seen = SeenRuns(3).and_of([6])
         >>> [generation in seen for generation in (3, 4, 5, 6, 7)]
@@ -60,7 +60,7 @@ def from_text(text: str | None) -> dict[str, SeenRuns] | None:
 
 
 class RunInputs:
-    """The runs that each run of a backfill has seen of what it reads: earlier ones, and those of the same backfill."""
+    """The runs that each run of a backfill has seen of its inputs: earlier ones, and runs of the same backfill."""
 
     def __init__(self, lake: Lake, definition: Definition) -> None:
         self._seen: dict[str, SeenRuns] = {}
@@ -84,7 +84,7 @@ class RunInputs:
 
 
 def standing_runs(lake: Lake, name: str) -> list[Run]:
-    """List the backfills of a definition, by its name, that what it holds now goes by, in the order of generations.
+    """List the backfills of a definition, by its name, whose rows it holds now, in the order of generations.
 
     A generation that was built since (`apply`) has nothing of the backfills before it; one that was gone back to has
     those that it had.

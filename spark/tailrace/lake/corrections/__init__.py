@@ -1,1 +1,1 @@
-"""Which windows and rows lack a correction of what they were made of, and the backfill that brings it to them."""
+"""Find the windows and rows that lack a correction of their inputs, and the backfill that brings it to them."""

@@ -1,4 +1,4 @@
-"""What a correction of one stage concerns of the stages that read it, by the kind of each."""
+"""The ranges of a stage that a correction of another stage concerns, by the kind of each."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ class WindowRanges(RangedRanges[Pipeline]):
 
 @singledispatch
 def ranges_of(definition: object) -> StageRanges[Any]:
-    """Return what a correction concerns of a stage."""
+    """Return the ranges of a stage that corrections concern."""
     raise KindError("reach of corrections", definition)
 
 
-# What is special to no kind holds of a new one, too.
+# The bases have entries, so a new kind needs none of its own.
 ranges_of.register(Definition, StageRanges)
 ranges_of.register(Ranged, RangedRanges)
 ranges_of.register(Pipeline, WindowRanges)

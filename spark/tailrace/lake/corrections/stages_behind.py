@@ -1,4 +1,4 @@
-"""Find the windows and rows of stages that lack what a backfill corrected of a stage before them (rules V4 and X4).
+"""Find the windows and rows of stages that lack a backfill's correction of a stage before them (rules V4 and X4).
 
 A run computes the windows of its range. A window of a later stage that holds an answer of the range, and is not in it,
 is not computed: it is wider than the range, or the stage was left out. The table of runs says so for good: a run notes
@@ -31,7 +31,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class StageBehind:
-    """A range of a stage that lacks what runs have corrected: of window timestamps, or of event times; microseconds.
+    """A range of a stage that lacks corrections by runs: of window timestamps, or of event times; in microseconds.
 
     `open_from` is where the stage's stream still sees to its rows, up to which a backfill may go: at or before `first`
     where it has to wait. None for a computation, which no backfill computes.
@@ -50,7 +50,7 @@ class StageBehind:
 
     @property
     def said(self) -> str:
-        """What is behind what, in words."""
+        """The range and the corrections that it lacks, in words."""
         windows = ranges_of(self.stage).rows
         by = dict.fromkeys(f"run {one.run.run} corrected of {one.of}" for one in self.causes)
         named = " and ".join([*by][-2:]) + (f" and {len(by) - 2} runs before" if len(by) > 2 else "")
@@ -63,10 +63,10 @@ class StageBehind:
 
 
 def stages_behind(lake: Lake, definition: Definition) -> list[StageBehind]:
-    """Find what is behind of a definition and of everything that it reads, in order.
+    """Find the ranges that are behind, of a definition and of everything that it reads, in order.
 
-    A stage is behind, too, by what another one lacks that it reads. A backfill of the ranges that are ready brings all
-    up, of all stages at once.
+    A stage is behind, too, where a stage that it reads is. A backfill of the ranges that are ready brings up all stages
+    at once.
     """
     found: dict[str, list[StageBehind]] = {}
     for stage in chain(definition):
@@ -95,7 +95,7 @@ def _of_stage(
     lacks = list[tuple[int, int, tuple[Cause, ...]]]()
     for input_ in inputs:
         if not input_.recomputable:
-            # It gives what it gave, whatever was corrected before it.
+            # It keeps its productions, whatever was corrected before it.
             continue
         for run in standing_runs(lake, input_.name):
             if run.changed == 0 and run.retracted == 0:
@@ -111,7 +111,7 @@ def _of_stage(
 
 
 def _corrected(lake: Lake, input_: Definition, run: Run) -> tuple[int, int] | None:
-    """Find the range of what a run corrected, by its rows in the ledger, that later stages' streams do not read.
+    """Find the range of a run's corrections that later stages' streams do not read, by the run's rows in the ledger.
 
     None where it corrected nothing but open windows.
     """
@@ -138,7 +138,7 @@ def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction:
 def _left(
     lake: Lake, stage: Definition, input_: Definition, first: int, last: int, seen: Sequence[Run]
 ) -> list[tuple[int, int]]:
-    """Find what a change of an input's range concerns of a stage, without what these runs of the stage computed."""
+    """Find the ranges of a stage that a change of an input's range concerns, without the ranges of these runs."""
     if first >= last:
         return []
     ranges = ranges_of(stage)

@@ -1,4 +1,4 @@
-"""The rows of a map in SQL: what goes out of its records, and the ledger rows of an epoch."""
+"""The rows of a map in SQL: its output of records, and the ledger rows of an epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACE = {"source_epoch": "_epoch", "source_partition": "_source", "source_offset
 
 
 def output(definition: Map, records: Relation) -> Query:
-    """Write the SQL of what goes out of a relation of records after the steps: columns, event time and place."""
+    """Write the SQL of the output of a relation of records after the steps: columns, event time and place."""
     items = [quoted(name) for name in definition.results]
     items.append(f"{quoted(definition.log.event_time)} AS {PANE_TIME}")
     items += [f"{theirs} AS {ours}" for ours, theirs in PLACE.items()]

@@ -14,7 +14,7 @@ from tailrace.sql.terms import Query, Relation
 def rejected_rows(types: Mapping[str, str], records: Relation, clock: Clock, own: Mapping[str, str]) -> Query:
     """Write the SQL of the ledger rows of rejected records, whose reason is in column `FAILED`.
 
-    `types` are those of the ledger's columns, `own` the terms of a record's event time, its place and what it says.
+    `types` are the types of the ledger's columns, `own` the terms of a record's event time, place and other columns.
     """
     values = {
         "kind": f"'{REJECTED}'",

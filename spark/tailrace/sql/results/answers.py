@@ -1,7 +1,7 @@
 """The answers of finished input in Spark SQL, and their differences from the current answers.
 
-A backfill computes these answers, and an audit compares with them. Windows are microseconds in here, those of the
-current answers, too.
+A backfill computes these answers, and an audit compares with them. Windows are microseconds in here, also where they
+are read from the current answers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAY
 
 
 def results_of(pipeline: Pipeline, rows: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the SQL of the answers of rows of `accumulators`: those of `batch`, but for the number of records."""
+    """Write the SQL of the answers of rows of `accumulators`: the columns of `batch` without the number of records."""
     return _answers(pipeline, all_of(rows), within, [])
 
 
@@ -88,7 +88,7 @@ def in_range(first: int, last: int) -> Condition:
 
 
 def reads_whole_windows(pipeline: Pipeline) -> bool:
-    """Tell whether the events between `events_from` and `events_until` are just those of a range's windows.
+    """Tell whether all events between `events_from` and `events_until` are in a range's windows.
 
     No window of such a range has then to be looked for among others.
     """

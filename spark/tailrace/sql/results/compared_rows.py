@@ -1,4 +1,4 @@
-"""The one comparison of rows: how often each of two relations has a row, and computed rows beside those that stand."""
+"""The one comparison of rows: how often each of two relations has a row, and computed rows beside held ones."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def counted_rows(ours: Query, theirs: Query, columns: Iterable[str]) -> Query:
 
 @dataclass(frozen=True)
 class ComparedRows:
-    """The columns by which rows are known, and those in which a computed row may differ from one that stands.
+    """The columns by which rows are known, and the columns in which a computed row may differ from a held one.
 
-    The columns of `identity` are as SQL writes them, and `filled` names those that are never null. `values` have types.
-    The `common` columns are the same in all rows of one identity. Computed rows alone have the `carried` columns.
+    The columns of `identity` are as SQL writes them; the `filled` ones of them are never null. `values` have types. The
+    `common` columns are the same in all rows of one identity. Computed rows alone have the `carried` columns.
 
     Where an identity has `several` rows, they are put side by side in the order of their values, and one that differs
     changes them all. Rows that are known `by_all` they say may be equal, and none is changed.
@@ -43,7 +43,7 @@ class ComparedRows:
     def each_once(self, held: Query) -> Query:
         """Write the SQL of held rows, one for each identity, and how often each is there (`_times`).
 
-        Once is what a table promises. Where there are more, by another's hand, any one of them comes out.
+        A table promises each once. Where there are more, by another's hand, any one of them comes out.
         """
         by = ", ".join(self.identity)
         names = ", ".join(f"ANY_VALUE({name}) AS {name}" for name in [*map(quoted, self.values), *self.common])

@@ -1,4 +1,4 @@
-"""The rows of definitions without windows in SQL: those that stand by now, and the rows that a backfill makes of them.
+"""The rows of definitions without windows in SQL: the rows that stand by now, and how a backfill corrects them.
 
 A row of a map is known by the place of the record that it was made of; the rows of a record are taken back, and given
 again in a higher generation, as a whole. A pair of a join is known by its records' places, and by its window where the
@@ -42,7 +42,7 @@ class OutputRows(ComparedRows):
     place: str
 
     def current(self, ledger: Relation, within: Condition = ALWAYS, until: int | None = None) -> Query:
-        """Write the SQL of a ledger's rows that stand: at each place those of the highest generation, no retractions.
+        """Write the SQL of a ledger's rows that stand: at each place the highest generation's, without retractions.
 
         `within` is a condition on the event time, `until` the last epoch that counts. Of rows that are known by all
         that they say, column `epoch` says nothing.
