@@ -152,7 +152,7 @@ def _commit(lake: Lake, table: str, parts: Sequence[pa.Table], said: dict[str, s
                 part[one.name].cast(one.type) if one.name in part.column_names else pa.nulls(len(part), one.type)
                 for one in schema
             ]
-            files += lake.written(table, pa.table(full, schema=schema))
+            files += lake.write_files(table, pa.table(full, schema=schema))
     lake.change(table, FileChange(tuple(files)), said, lake.head(table).snapshot)
 
 

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tailrace.lake.catalog.backends import CatalogKind, Glue, Postgres, Rest, Sqlite, jars, kind, storage
+from tailrace.lake.catalog.backends import (
+    CatalogKind,
+    Glue,
+    Postgres,
+    Rest,
+    Sqlite,
+    catalog_kind,
+    jar_groups,
+    storage_properties,
+)
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings, SettingsError
 
@@ -64,8 +73,8 @@ def test_the_catalog_is_of_the_kind_that_its_address_says(
     uri: str, of: type[CatalogKind], groups: tuple[str, ...]
 ) -> None:
     settings = Settings(catalog_uri=uri)
-    assert type(kind(settings)) is of
-    assert jars(settings) == groups
+    assert type(catalog_kind(settings)) is of
+    assert jar_groups(settings) == groups
 
 
 @pytest.mark.parametrize(
@@ -82,7 +91,7 @@ def test_a_warehouse_in_S3_needs_a_catalog_elsewhere() -> None:
     settings = Settings(warehouse="s3://lake/warehouse/", catalog_uri="glue://")
     assert (settings.warehouse, settings.warehouse_uri) == ("s3://lake/warehouse", "s3://lake/warehouse")
     assert settings.checkpoint("main", "clicks") == "s3://lake/warehouse/_checkpoints/main/clicks"
-    assert jars(settings) == ("lake", "aws")
+    assert jar_groups(settings) == ("lake", "aws")
     assert Settings(checkpoints="/var/lake").checkpoint("clicks") == "/var/lake/clicks"
 
 
@@ -100,7 +109,7 @@ def test_a_place_that_is_neither_a_folder_nor_S3_is_refused(place: str) -> None:
 def test_a_secret_is_in_no_message_and_reaches_both_readers() -> None:
     settings = Settings(catalog_uri="postgresql://me@db/lake", catalog_secret="hush/hush")
     assert "hush/hush" not in f"{settings!r}{settings.model_dump_json()}"
-    assert kind(settings).spark["jdbc.password"] == "hush/hush"
+    assert catalog_kind(settings).spark["jdbc.password"] == "hush/hush"
 
 
 REST = "https://catalog.internal/api"
@@ -116,14 +125,16 @@ def test_a_REST_catalog_is_asked_as_who_the_settings_say_by_both_readers() -> No
         catalog_prefix="tenants/me",
     )
     assert "hush/hush" not in f"{settings!r}{settings.model_dump_json()}"
-    theirs = kind(settings).spark | storage(settings)[1]
+    theirs = catalog_kind(settings).spark | storage_properties(settings)[1]
     assert theirs.items() >= {
         "uri": REST, "credential": "me:hush/hush", "oauth2-server-uri": "https://login.internal/token",
         "scope": "catalog:all more", "warehouse": "lake", "prefix": "tenants/me",
     }.items()  # fmt: skip
-    assert storage(settings)[0] == {"warehouse": "lake"}
-    assert kind(Settings(catalog_uri=REST, catalog_secret="hush")).spark["token"] == "hush"
-    assert storage(Settings(catalog_uri=REST)) == ({}, {}), "a server knows warehouses by names, not by places"
+    assert storage_properties(settings)[0] == {"warehouse": "lake"}
+    assert catalog_kind(Settings(catalog_uri=REST, catalog_secret="hush")).spark["token"] == "hush"
+    assert storage_properties(Settings(catalog_uri=REST)) == ({}, {}), (
+        "a server knows warehouses by names, not by places"
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,15 +186,15 @@ def test_AWS_is_where_its_own_tools_find_it(monkeypatch: pytest.MonkeyPatch) -> 
     settings = Settings(warehouse="s3://lake/w", catalog_uri="glue://123456789012")
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_GLUE", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
-    assert "s3.endpoint" not in storage(settings)[1]
-    assert kind(settings).spark["glue.id"] == "123456789012"
+    assert "s3.endpoint" not in storage_properties(settings)[1]
+    assert catalog_kind(settings).spark["glue.id"] == "123456789012"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://one")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://two")
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
-    ours, theirs = storage(settings)
+    ours, theirs = storage_properties(settings)
     assert (ours["s3.endpoint"], ours["s3.region"]) == ("http://two", "eu-north-1")
     assert (theirs["s3.endpoint"], theirs["s3.path-style-access"]) == ("http://two", "true")
-    assert kind(settings).spark["glue.endpoint"] == "http://one"
+    assert catalog_kind(settings).spark["glue.endpoint"] == "http://one"
 
 
 def test_an_argument_wins_over_the_environment_and_that_over_the_file(

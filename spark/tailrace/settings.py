@@ -1,8 +1,8 @@
-"""The settings of an installation: where its lake is, which Spark runs it, where its broker listens.
+"""Define the settings of an installation: its lake, its Spark, its broker, and more.
 
 Every field can be set by the environment variable `TAILRACE_` + its name in capitals, or in a file `tailrace.toml`
-(the nearest one at or above the working directory); the environment wins. Relative paths are taken from the folder of
-that file, or from the working directory where there is none.
+(the nearest one at or above the working directory); the environment wins. Relative paths start from the folder of that
+file or, without a file, from the working directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 _HTTP = r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$"
 
 _REST = ("catalog_credential", "catalog_token_uri", "catalog_scope", "catalog_warehouse", "catalog_prefix")
-"""The settings that a REST catalog alone has."""
+"""The settings that only a REST catalog has."""
 
 _SECRETS = (
     "catalog_secret", "catalog_credential", "serve_token", "schema_registry_credential", "schema_registry_token",
@@ -52,7 +52,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _age(value: Any) -> Any:
-    """Parse a length of time of a number and a unit, such as `12h`; values that are no text are left as they are."""
+    """Parse a duration of a number and a unit, such as `12h`; return any value that is not text unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", value.strip())
@@ -65,11 +65,11 @@ Age = Annotated[timedelta, BeforeValidator(_age), Field(ge=timedelta(0))]
 
 
 SHORTEST_TOKEN = 16
-"""The least characters of a token: a shorter one could be guessed."""
+"""The minimum characters of a token: a shorter one could be guessed."""
 
 
 class SettingsError(TailraceError, ValueError):
-    """Invalid settings. `faults` names every bad field at once, and the variable that mends it."""
+    """The settings are invalid. `faults` names every invalid field at once, and the variable that mends it."""
 
     def __init__(self, faults: list[Fault]) -> None:
         self.faults = tuple(faults)
@@ -79,7 +79,7 @@ class SettingsError(TailraceError, ValueError):
 
 
 def _root() -> Path:
-    """Find the folder that relative paths are taken from."""
+    """Find the folder from which relative paths start."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), here)
 
@@ -96,7 +96,7 @@ def _quarter() -> str:
 
 
 class Settings(BaseSettings):
-    """The settings of one installation; made from the environment and `tailrace.toml`, and never changed after.
+    """The settings of one installation, made from the environment and `tailrace.toml`, and never changed later.
 
     Raises SettingsError, with every fault, when a value is invalid or the file has an unknown key.
     """
@@ -266,7 +266,7 @@ class Settings(BaseSettings):
     @classmethod
     def _place(cls, value: Any) -> Any:
         if isinstance(value, str):
-            # The address of a folder of this machine, as Spark and Iceberg write it.
+            # The address of a local folder, in the form of Spark and Iceberg.
             value = re.sub(r"^file:(//(?=/)|(?=/[^/]))", "", value)
         if not isinstance(value, str) or "://" not in value:
             return _path(Path(value)) if isinstance(value, str | Path) else value
@@ -323,7 +323,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _tokens(self) -> Settings:
-        """Refuse what only a REST catalog knows at another one, and two ways to a token or half of one."""
+        """Refuse a REST catalog's settings for another catalog, and two ways (or half of one) to get a token."""
         if self.of_rest:
             if self.catalog_credential and self.catalog_secret:
                 raise PydanticCustomError("catalog_credential", "no client of OAuth2 beside a token (catalog_secret)")
@@ -391,7 +391,7 @@ def _fault(error: Any) -> Fault:
 
 
 def _masked(value: Any) -> Any:
-    """Leave out the password of a value that is an address with one."""
+    """Hide the password in a value that is an address with a password."""
     return re.sub(r"(://[^/@:]*:)[^/@]*@", r"\1(not shown)@", value) if isinstance(value, str) else value
 
 

@@ -20,7 +20,7 @@ from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.backfill.range_answers import RangeAnswers
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.transactions import committing
+from tailrace.lake.catalog.transactions import open_transaction
 from tailrace.lake.read.file_bounds import bounds
 from tailrace.model.base.time import instant, seconds
 from tailrace.model.definition.pipeline import Pipeline
@@ -133,7 +133,7 @@ def test_bounds_hold_for_every_row_of_files_and_are_not_known_where_a_row_has_no
     assert bounds([file for file in files if bounds([file], epoch) == (1, 1)], epoch) == (1, 1)
     assert bounds(files, who) is None, "text is cut short in statistics"
     assert bounds([], at) is None
-    with committing(table) as transaction:
+    with open_transaction(table) as transaction:
         names, rows = table.schema().column_names, held.slice(0, 1)
         gap = [pa.nulls(1, rows[name].type) if name == "cents" else rows[name] for name in names]
         transaction.append(pa.table(gap, rows.select(names).schema))

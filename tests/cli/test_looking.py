@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from tailrace.lake.catalog import manifests
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.sqlite import LookedUp
+from tailrace.lake.catalog.sqlite import SqliteLookups
 from tailrace.settings import Settings
 from tests.support.lakes import small_lake
 
@@ -38,9 +38,9 @@ def no_other() -> Any:
     raise AssertionError("a look opened the whole catalog")
 
 
-def alone(settings: Settings) -> LookedUp:
+def alone(settings: Settings) -> SqliteLookups:
     """A catalog that only looks."""
-    return LookedUp(settings.catalog, Sqlite(settings).file, 1, {"warehouse": settings.warehouse_uri}, no_other)
+    return SqliteLookups(settings.catalog, Sqlite(settings).file, 1, {"warehouse": settings.warehouse_uri}, no_other)
 
 
 def as_a_view(settings: Settings, table: str) -> None:
@@ -86,7 +86,7 @@ def test_a_catalog_of_an_older_layout_is_left_to_the_whole_one(made: Lake) -> No
 
 
 def test_a_file_that_is_not_there_is_not_made_by_a_look(settings: Settings) -> None:
-    looked = LookedUp(settings.catalog, Sqlite(settings).file, 1, {}, lambda: own_catalog(settings))
+    looked = SqliteLookups(settings.catalog, Sqlite(settings).file, 1, {}, lambda: own_catalog(settings))
     assert looked._rows("SELECT 1") is None
     assert not Sqlite(settings).file.exists()
 

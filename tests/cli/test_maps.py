@@ -64,7 +64,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     for epoch in range(EPOCHS):
         rows, clock = bundle(epoch), Clock(epoch, instant(NOON) + epoch, instant(NOON) + epoch)
         said = {"epoch": str(epoch), "watermark": str(clock.watermark), "processing_time": str(clock.processing_time)}
-        lake.change("sales", FileChange(tuple(lake.written("sales", rows))), said, lake.head("sales").snapshot)
+        lake.change("sales", FileChange(tuple(lake.write_files("sales", rows))), said, lake.head("sales").snapshot)
         running.stage(PassedEpoch.of(rows, clock), Phases())
         running.publish()
     running.close()
@@ -181,7 +181,9 @@ def test_L3_a_replay_gives_the_rows_of_the_stream_again(lake: Lake, definition: 
     assert "has no windows" in run("replay", definition, "--as-of", "1", status=2)
     # As if a row had come twice: an audit sees it, too.
     head, row = lake.head("euros__ledger"), lake.table("euros__ledger").scan().to_arrow().slice(0, 1)
-    lake.change("euros__ledger", FileChange(tuple(lake.written("euros__ledger", row))), head.properties, head.snapshot)
+    lake.change(
+        "euros__ledger", FileChange(tuple(lake.write_files("euros__ledger", row))), head.properties, head.snapshot
+    )
     found = json.loads(CliRunner().invoke(app, ["replay", definition, "--json"]).stdout)
     assert found["rows"]["production"]["ledger"] == 7
     assert [one["times"] for one in found["differences"]] == [{"ledger": 2, "replay": 1}]

@@ -32,7 +32,7 @@ from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.fold.fold import EpochResult
 from tailrace.fold.fold_group import StreamError
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.model.base.clock import Clock
@@ -68,7 +68,7 @@ def run(*args: str) -> Result:
 
 def report(epoch: int, *, records: int = 100, recovered: bool = False, late: int = 0, rejected: int = 0) -> EpochReport:
     folded = EpochResult(Clock(epoch, WATERMARK + epoch * 60_000_000, WATERMARK), panes=7, retractions=2, late=late)
-    landed = Landed(0 if recovered else records, rejected)
+    landed = LandedCounts(0 if recovered else records, rejected)
     return EpochReport(epoch, landed, {"hourly_rides": folded}, 0.5, {"read": 0.1234, "step": 0.25}, recovered)
 
 
@@ -243,7 +243,7 @@ def test_a_stream_says_which_silent_partition_holds_its_watermark_back(
 
 
 def test_a_stream_counts_what_came_again(definition: str, played: type[PlayedStream]) -> None:
-    played.epochs = tuple(replace(report(n), landed=Landed(5, 0, duplicates=n)) for n in range(2))
+    played.epochs = tuple(replace(report(n), landed=LandedCounts(5, 0, duplicates=n)) for n in range(2))
     arguments = ("stream", definition, "--from", LANDING, "--once")
     assert "; 1 duplicate; " in run(*arguments).stdout
     lines = [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]

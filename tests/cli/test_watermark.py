@@ -118,12 +118,12 @@ def test_who_knows_says_until_when_the_input_is_complete(lake: Lake, definition:
     said = json.loads(run(*args, "2026-01-01T11:00Z", "--partition", "rides-1", "--json"))
     assert said["table"] == "rides__complete"
     completions = Completions(lake, RIDES)
-    found, seen = completions.come({})
+    found, seen = completions.new_times({})
     assert found == {None: instant(at(0)) + 86_400_000_000, "rides-1": instant(at(11))}
     # A commit says what it has seen, so each row comes with one epoch.
-    assert completions.come(seen) == ({}, seen)
+    assert completions.new_times(seen) == ({}, seen)
     run(*args, "2026-01-03")
-    assert list(completions.come(seen)[0]) == [None]
+    assert list(completions.new_times(seen)[0]) == [None]
 
 
 def test_what_cannot_be_meant_is_refused(lake: Lake, definition: str) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tailrace.fold.fold import EpochResult
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.ingest.sources import Files
-from tailrace.lake.catalog.events import Noted, Outcome, Publication
+from tailrace.lake.catalog.events import Outcome, Publication, RunRecorded
 from tailrace.lake.catalog.run import Run
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
@@ -95,7 +95,7 @@ def epoch(**changes: Any) -> EpochReport:
     )  # fmt: skip
     partitions = {"rides-0": Partition(WATERMARK, WATERMARK, NOW - 600_000_000), "rides-1": Partition(NOW, NOW, NOW)}
     progress = Progress(WATERMARK, partitions, {}, NOW, 3_600_000_000)
-    whole = EpochReport(0, Landed(100, 6, 9), {"hourly_rides": folded}, 0.5, {"step": 0.2}, progress=progress)
+    whole = EpochReport(0, LandedCounts(100, 6, 9), {"hourly_rides": folded}, 0.5, {"step": 0.2}, progress=progress)
     return replace(whole, **changes)
 
 
@@ -108,7 +108,9 @@ def lines(settings: Settings, tmp_path: Path) -> dict[str, list[dict[str, Any]]]
         Publication("hourly_rides__ledger", "stream", Outcome.MOVED), Publication("rides", "stream", Outcome.FENCED, 4),
         Ended(ValueError("no")),
     )  # fmt: skip
-    ends = [Noted("hourly_rides", replace(run, status=one)) for one in ("started", "committed", "gave_way", "failed")]
+    ends = [
+        RunRecorded("hourly_rides", replace(run, status=one)) for one in ("started", "committed", "gave_way", "failed")
+    ]
     return {"stream": stream, "backfill": said(settings, tmp_path, "backfill", Began(), *ends, Ended(ValueError("no")))}
 
 

@@ -53,13 +53,13 @@ class Ledger:
             self.state, self.one.consume(arrow_bundle(PIPELINE.log, records, clock.epoch), self.state), clock
         )
         self.state = moved.state
-        self._publish(FileChange(tuple(self.lake.written(self.table, moved.rows))), {"epoch": str(clock.epoch)})
+        self._publish(FileChange(tuple(self.lake.write_files(self.table, moved.rows))), {"epoch": str(clock.epoch)})
 
     def compact(self) -> None:
         """Put all the files together, as maintenance does."""
         scan = self.lake.table(self.table).scan()
         old = tuple(task.file for task in scan.plan_files())
-        self._publish(FileChange(tuple(self.lake.written(self.table, scan.to_arrow())), old), {})
+        self._publish(FileChange(tuple(self.lake.write_files(self.table, scan.to_arrow())), old), {})
 
     def _publish(self, change: FileChange, said: Mapping[str, str]) -> None:
         self.branch.hold(change, {"fingerprint": PIPELINE.fingerprint, "generation": "0", **said})

@@ -20,7 +20,7 @@ from tailrace.fold.follower_pace import Pace
 from tailrace.fold.ledger_fold import FoldSetup
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.generations import generation_of, scratch
+from tailrace.lake.change.generations import generation_of, generations_beside
 from tailrace.lake.change.restoration import restore
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_report import late_report
@@ -178,7 +178,12 @@ def test_a_generation_is_built_put_in_place_and_gone_back_from_in_the_process(la
     assert done.run is not None
     assert done.engine is not None
     assert done.engine.engine.value == "duckdb"
-    assert (done.run.status, done.left, done.epoch, scratch(lake, "places")) == ("committed", 1, EPOCHS - 1, [])
+    assert (done.run.status, done.left, done.epoch, generations_beside(lake, "places")) == (
+        "committed",
+        1,
+        EPOCHS - 1,
+        [],
+    )
     assert Runs(lake, HALVES).all()[-1].engine == str(done.engine)
     assert audit(lake, HALVES).ok
     # What is folded in one step at the last epoch's clock is what a stream says once the watermark has passed.

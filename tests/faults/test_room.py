@@ -51,7 +51,7 @@ def landed(settings: Settings) -> Lake:
     own |= {"_epoch": pa.array([0] * count, pa.int64()), "_offset": pa.arange(0, count)}
     schema = iceberg_schema(contract).as_arrow()
     rows = pa.table([own.get(field.name, pa.nulls(count, field.type)).cast(field.type) for field in schema], schema)
-    files = tuple(lake.written(contract.table, rows))
+    files = tuple(lake.write_files(contract.table, rows))
     lake.change(contract.table, FileChange(files), said, lake.head(contract.table).snapshot)
     Runs(lake, PIPELINE).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
     lake.ensure(ledger_contract(PIPELINE), said | {"fingerprint": PIPELINE.fingerprint})

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.lake_errors import DamagedError, LakeError, MovedError
-from tailrace.lake.upkeep.damage import Damage, damages
-from tailrace.lake.upkeep.diagnosis import MachineError, diagnosed, explained
+from tailrace.lake.upkeep.damage import Damage, find_damages
+from tailrace.lake.upkeep.diagnosis import MachineError, diagnose, explain_error
 from tailrace.settings import Settings
 from tests.support.faults.killing import environment
 from tests.support.lakes import small_lake
@@ -112,7 +112,7 @@ def test_a_file_that_is_missing_or_damaged_is_named_by_every_command_that_needs_
 
 
 def damages_of(settings: Settings) -> list[Damage]:
-    return list(damages(Lake(settings, looks=True)))
+    return list(find_damages(Lake(settings, looks=True)))
 
 
 @pytest.mark.parametrize("damage", [cut, flip])
@@ -222,7 +222,7 @@ def raised(error: BaseException, behind: BaseException | None = None) -> BaseExc
 )
 def test_what_a_machine_cannot_do_is_told_wherever_it_is_behind(error: Exception, says: str) -> None:
     for one in (error, raised(RuntimeError("it failed"), error), raised(LakeError("it failed"), error)):
-        found = diagnosed(one, None)
+        found = diagnose(one, None)
         assert isinstance(found, MachineError)
         assert says in str(found)
         assert "nothing that was published is lost" in str(found)
@@ -231,5 +231,5 @@ def test_what_a_machine_cannot_do_is_told_wherever_it_is_behind(error: Exception
 def test_an_error_that_says_what_happened_and_a_bug_stay_as_they_are(settings: Settings, definition: str) -> None:
     said = DamagedError("the manifest of table rides", "file:///x.avro", "is missing")
     for error in (said, MovedError("it moved"), LakeError("no such table"), KeyError("boom"), ValueError("odd")):
-        assert explained(error, settings) is error
+        assert explain_error(error, settings) is error
     assert re.search(r"x\.avro, is missing: nothing was written", str(said))

@@ -20,17 +20,17 @@ from pyspark.sql import SparkSession
 from tailrace import AfterWatermark, minutes
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.ingest.landing import Landing
-from tailrace.lake.catalog.events import Compacted, NotCompacted, Notice, Outcome, Publication
+from tailrace.lake.catalog.events import CompactionFailed, FilesCompacted, Notice, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake, lineage
 from tailrace.lake.catalog.table_protocol import MAINTAINED, FileChange
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.epoch_properties import clock_properties, recorded
+from tailrace.lake.commit.epoch_properties import clock_properties, epoch_commits
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.lake.schema.lake_errors import FencedError
 from tailrace.lake.upkeep import compaction
 from tailrace.lake.upkeep.compaction import SmallFiles
-from tailrace.lake.upkeep.rewriting import exchanged, files_of, partition_of, write_together
+from tailrace.lake.upkeep.rewriting import exchange_files, files_of, partition_of, write_together
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.pipeline import Pipeline
@@ -95,10 +95,10 @@ class Case:
     @property
     def compacted(self) -> dict[str, int]:
         """How many files of each table were written together, by what the lake told."""
-        assert not [one for one in self.told if isinstance(one, NotCompacted)]
+        assert not [one for one in self.told if isinstance(one, CompactionFailed)]
         counts = Counter[str]()
         for one in self.told:
-            if isinstance(one, Compacted):
+            if isinstance(one, FilesCompacted):
                 counts[one.table] += one.files
         return dict(counts)
 
@@ -149,7 +149,7 @@ def test_X3_a_stream_that_compacts_leaves_the_rows_of_one_that_does_not(compacti
     assert set(files) == set(before)
     assert sum(files.values()) < 0.6 * sum(before.values())
     # Each epoch's commit is found as it was, and so is how many rows it brought.
-    assert recorded(compacting.lake, LEDGER) == recorded(untouched.lake, LEDGER)
+    assert epoch_commits(compacting.lake, LEDGER) == epoch_commits(untouched.lake, LEDGER)
     brought = [[one.added for one in commits(case.lake, LEDGER).all if one.added] for case in (compacting, untouched)]
     assert brought[0] == brought[1]
     assert audit(compacting.lake, HOURLY).ok
@@ -181,7 +181,7 @@ def dying(place: str) -> Callable[[Lake, str, FileChange], bool]:
 
     def dies(lake: Lake, table: str, change: FileChange) -> bool:
         if place == "after the commit":
-            exchanged(lake, table, change)
+            exchange_files(lake, table, change)
         raise KeyboardInterrupt(place)
 
     return dies
@@ -218,14 +218,14 @@ def test_X3_a_commit_whose_outcome_nobody_knows_is_no_reason_to_stop(
     compacting: Case, untouched: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(lake: Lake, table: str, change: FileChange) -> bool:
-        exchanged(lake, table, change)
+        exchange_files(lake, table, change)
         raise ConnectionError("the reply is lost")
 
     monkeypatch.setattr(compaction, "exchanged", unknown)
     with compacting.stream() as group:
         for _ in range(EPOCHS):
             compacting.fold(group)
-    assert {one.why for one in compacting.told if isinstance(one, NotCompacted)} == {
+    assert {one.why for one in compacting.told if isinstance(one, CompactionFailed)} == {
         "ConnectionError: the reply is lost"
     }
     same(compacting, untouched)
@@ -293,7 +293,7 @@ def test_X6_a_log_that_is_compacted_as_it_is_landed_has_each_record_once(setting
     assert len(list(files_of(lake.table("rides")))) < 9
     assert lake.table("rides__rejected").scan().count() == 9
     assert len(list(files_of(lake.table("rides__rejected")))) < 5
-    assert sorted(recorded(lake, "rides")) == list(range(9))
+    assert sorted(epoch_commits(lake, "rides")) == list(range(9))
 
 
 @given(st.integers(2, 30), st.lists(st.integers(0, 10**6), min_size=2, max_size=60))

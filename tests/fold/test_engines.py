@@ -20,7 +20,7 @@ from tailrace.engines.protocol import AnySide
 from tailrace.engines.spark.driver_side import DriverSide
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.sources import Files
-from tailrace.lake.catalog.events import Notice, WentOver
+from tailrace.lake.catalog.events import EngineSwitched, Notice
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
 from tailrace.model.definition.chain import Definition
@@ -110,7 +110,7 @@ def test_L1_L2_a_stream_that_changes_its_engine_ends_as_if_it_had_one(
         stream.close()
     engines = Counter(report.folded["talks"].engine for report in reports)
     assert set(engines) == {"duckdb", "spark"}, engines
-    assert any(isinstance(one, WentOver) for one in told)
+    assert any(isinstance(one, EngineSwitched) for one in told)
     assert {kind for name, kind in sides if name == HOURS.name} == {"DuckSide", "DriverSide", "SparkSide"}, sides
     by = {engine: Lake(settings.model_copy(update={"engine": engine})) for engine in ("duckdb", "spark")}
     for pipeline, engine, other in ((HOURS, "duckdb", "spark"), (TALKS, "spark", "duckdb")):

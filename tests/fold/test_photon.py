@@ -11,7 +11,7 @@ import pytest
 
 from tailrace import Union
 from tailrace.generate.delivery import MINUTE, Delivery, in_order
-from tailrace.lake.change.registry import shared
+from tailrace.lake.change.registry import registry_lake
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.upkeep.needs import upkeep_tables
@@ -70,7 +70,7 @@ def test_X6_two_regions_join_every_click_once_and_one_that_was_down_catches_up(
     assert set(both.values()) == {1}
     assert both == Counter(set(eu.plain()) | set(us.plain()))
     assert min(sum(one.joined.values()) for one in (eu, us)) > 0
-    registry = shared(eu.lake)
+    registry = registry_lake(eu.lake)
     assert registry.settings.namespace not in ("eu", "us")
     claims = eu.spark.sql(f"SELECT id, claimant FROM {registry.spark_name('joined_clicks')}").collect()
     whose = {row["id"]: row["claimant"] for row in claims}
@@ -99,7 +99,7 @@ def test_X2_what_was_claimed_and_not_yet_counted_counts_when_the_epoch_is_folded
         patched.setattr(Lease, "commit", commit)
         with pytest.raises(RuntimeError, match="it dies here"):
             drain(eu)
-    registry = shared(eu.lake)
+    registry = registry_lake(eu.lake)
     claims = f"SELECT COUNT(*) FROM {registry.spark_name('joined_clicks')} WHERE claimant = 'eu.photon'"
     claimed = eu.spark.sql(claims).collect()[0][0]
     assert claimed > sum(eu.joined.values())

@@ -40,7 +40,7 @@ from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.ledger_fold import LedgerFold
 from tailrace.fold.poison import LARGEST, MOST, UnfoldableError, found
 from tailrace.ingest.sources import Files
-from tailrace.lake.catalog.events import Notice, Poisoned
+from tailrace.lake.catalog.events import Notice, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.set_aside import set_aside
 from tailrace.lake.schema.lake_errors import LakeError
@@ -166,7 +166,7 @@ def test_X7_a_stream_sets_aside_what_it_cannot_fold_and_goes_on(
     # In the process all kinds are tried below.
     others = (NAMED, PAIRS) if engine == "spark" else ()
     streamed(plain, lake, folder, *others)
-    told = [(one.definition, one.epoch, one.records) for one in notices if isinstance(one, Poisoned)]
+    told = [(one.definition, one.epoch, one.records) for one in notices if isinstance(one, RecordsSetAside)]
     assert sorted(told) == sorted((one.name, 1, 2) for one in (SHARES, ROWS, *others))
     # A start knows what was set aside, and finds more.
     landed(folder, 3, [0, 50])
@@ -275,7 +275,7 @@ def test_X7_what_no_fold_of_a_kind_can_take_is_set_aside_by_it_alone_and_everyth
                 logs.fold(definition)
         logs.land({name: Part((), END_OF_TIME) for name in ("views", "clicks")})
         logs.fold(definition)
-    told = [one for one in notices if isinstance(one, Poisoned)]
+    told = [one for one in notices if isinstance(one, RecordsSetAside)]
     assume(told)
     for one in chain(definition):
         assert set_aside(logs.lake, one).keys() == breaking.met[one.name]

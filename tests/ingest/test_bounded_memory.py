@@ -28,7 +28,7 @@ from tailrace.ingest.landing_task import LandingTask
 from tailrace.ingest.plain_columns import row_bytes
 from tailrace.ingest.plain_files import json_parts, parquet_parts, read_json, read_parquet
 from tailrace.ingest.room import Room, TooLargeError
-from tailrace.ingest.sources import Files, Format, look, sizes
+from tailrace.ingest.sources import Files, Format, file_sizes, inspect_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.settings import Settings
@@ -119,7 +119,7 @@ def format_of(name: str) -> Format:
 
 def read(paths: list[str], most: int | None) -> int | str:
     """How many records are read of files into so many bytes, or why none are."""
-    room = Room(most, dict(zip(paths, sizes(paths), strict=True)))
+    room = Room(most, dict(zip(paths, file_sizes(paths), strict=True)))
     try:
         if format_of(paths[0]) == "parquet":
             rows = read_parquet(LOG, paths, room)
@@ -190,7 +190,7 @@ def test_X2_executors_land_all_of_a_file_within_a_bound(tmp_path: Path, name: st
 
 def broken(path: str) -> str:
     """Why Spark reads nothing of a file of lines."""
-    return look(LOG, "json", [path])[0].broken
+    return inspect_files(LOG, "json", [path])[0].broken
 
 
 @pytest.mark.parametrize("name", ["line.json", "line.json.gz"])
@@ -201,7 +201,7 @@ def test_X7_a_file_with_a_line_that_fits_no_memory_is_rejected_as_a_whole(tmp_pa
     assert peak < 30 * MB, peak
     one_line(file, 80)
     larger = Log(name="l", columns=LOG.columns, event_time="at", record_bytes=100 * 2**20)
-    assert [bool(look(log, "json", [str(file)])[0].broken) for log in (LOG, larger)] == [True, False]
+    assert [bool(inspect_files(log, "json", [str(file)])[0].broken) for log in (LOG, larger)] == [True, False]
 
 
 TEXT = st.lists(

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, days, hours, minutes
-from tailrace.ingest.landing import Landed, Landing
+from tailrace.ingest.landing import LandedCounts, Landing
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.status import log_status
@@ -112,7 +112,7 @@ def test_an_epoch_with_records_that_came_again_reads_its_source_once(
     on_spark = settings.model_copy(update={"engine": "spark"})
     shop, plans, write = Shop(plain, on_spark, tmp_path / "landing"), list[Any](), Landing.write
 
-    def written(landing: Landing, stamped: DataFrame, said: Mapping[str, str]) -> Landed:
+    def written(landing: Landing, stamped: DataFrame, said: Mapping[str, str]) -> LandedCounts:
         plans.append(stamped._jdf.queryExecution().executedPlan())
         return write(landing, stamped, said)
 

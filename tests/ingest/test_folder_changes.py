@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.cli.commands.run.stream import _unread
 from tailrace.ingest.checkpoint import Checkpoint
-from tailrace.ingest.folders.folder_changes import changes, listed
+from tailrace.ingest.folders.folder_changes import find_changes, list_files
 from tailrace.ingest.sources import Files
-from tailrace.lake.catalog.events import FolderLooked, Notice
+from tailrace.lake.catalog.events import FolderChecked, Notice
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.status import log_status
 from tailrace.settings import Settings
@@ -36,7 +36,7 @@ def test_X6_hidden_names_and_no_links_are_counted(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(tmp_path / "a.json")
     (tmp_path / "loop").symlink_to(tmp_path)
     os.utime(tmp_path / "a.json", ns=(0, 1_234_567_899))
-    found = listed(f"file://{tmp_path}")
+    found = list_files(f"file://{tmp_path}")
     assert set(found.times) == {f"{tmp_path}/{name}" for name in ("a.json", "below/b c.json", "_day=1/a:b.json")}
     assert found.times[f"{tmp_path}/a.json"] == 1234
     assert found.hidden == len(HIDDEN) + 1
@@ -49,7 +49,7 @@ times = st.integers(1, 5)
 def test_X6_changed_files_are_all_that_have_another_time_and_moved_ones_have_the_time_of_one_that_is_gone(
     read: dict[str, int], there: dict[str, int]
 ) -> None:
-    found = changes(read, there)
+    found = find_changes(read, there)
     assert set(found.changed) == {name for name in read.keys() & there.keys() if read[name] != there[name]}
     for before, now in found.moved:
         assert before not in there
@@ -79,13 +79,13 @@ def test_X6_files_that_were_changed_or_moved_since_they_were_read_are_named_and_
     log = replace(RIDES, unknown="ignore", record_id="who") if by_id else HOURLY.log
     definitions = [replace(HOURLY, log=log)]
 
-    def run(*more: str) -> list[FolderLooked]:
+    def run(*more: str) -> list[FolderChecked]:
         notices.clear()
         for name in more:
             lines(folder / name, [ride(name, 1)])
             os.utime(folder / name, ns=(0, 10**18 + ord(name[0]) * 10**6))
         _drained(plain, lake, folder, definitions)
-        return [one for one in notices if isinstance(one, FolderLooked)]
+        return [one for one in notices if isinstance(one, FolderChecked)]
 
     assert not run("a b.json", "b.json", "c.json")
     with (folder / "a b.json").open("a") as file:

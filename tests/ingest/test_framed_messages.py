@@ -243,7 +243,7 @@ def test_X6_one_spoiled_record_among_many_costs_the_others_nothing(monkeypatch: 
     bodies = [WHOLE[:-1] if place in (13, 119) else WHOLE for place in range(200)]
     rows = read(THINGS, {7: readable(7, THING)}, [framed(7, body) for body in bodies])
     assert [place for place, row in enumerate(rows) if row["_error"]] == [13, 119]
-    sizes = [len(some) for _, some in column_values.batches(pa.array([*bodies[:90], b"x" * 2000, b"y"]))]
+    sizes = [len(some) for _, some in column_values.in_batches(pa.array([*bodies[:90], b"x" * 2000, b"y"]))]
     assert sizes == [40, 40, 10, 1, 1], "one that is too large is read by itself"
     assert rows[13]["_error"] == "schema 7: the bytes are no record of the schema: they end before it does"
 

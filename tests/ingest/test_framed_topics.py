@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
 from tailrace.ingest.framed import schema_registry
-from tailrace.ingest.framed.protobuf_bodies import compiled
+from tailrace.ingest.framed.protobuf_bodies import compile_schema
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.sources import Kafka, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
@@ -80,7 +80,7 @@ def ride(schema: Any, number: int) -> bytes:
 @cache
 def tip_type() -> Any:
     pool = DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled(RegisteredSchema(0, "PROTOBUF", TIP))).file:
+    for file in descriptor_pb2.FileDescriptorSet.FromString(compile_schema(RegisteredSchema(0, "PROTOBUF", TIP))).file:
         pool.Add(file)
     return GetMessageClass(pool.FindMessageTypeByName("Tip"))
 

@@ -24,7 +24,7 @@ from tailrace.ingest.micro_batch import file_rows
 from tailrace.ingest.parsing import read_files
 from tailrace.ingest.plain_files import read_parquet
 from tailrace.ingest.sources import Files, Format
-from tailrace.lake.catalog.data_files import written_files
+from tailrace.lake.catalog.data_files import write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, FIRST_DAY, LAST_DAY
@@ -76,7 +76,7 @@ def landed(lake: Lake, log: Log, rows: pa.Table) -> None:
     good = rows.filter(pc.is_null(rows["_error"]))
     whole = good.append_column("_epoch", pa.repeat(pa.scalar(0, pa.int64()), len(good)))
     table = lake.table(log.name)
-    assert sum(f.record_count for f in written_files(table, whole.select(list(log_contract(log).columns)))) == len(good)
+    assert sum(f.record_count for f in write_files(table, whole.select(list(log_contract(log).columns)))) == len(good)
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])

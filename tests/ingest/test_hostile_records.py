@@ -19,7 +19,7 @@ from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_record
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.plain_columns import ends_of_time
 from tailrace.ingest.plain_files import read_parquet
-from tailrace.ingest.plain_json import LINES, blank, read_lines
+from tailrace.ingest.plain_json import LINES, blank_mask, read_lines
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.logs.changes import Changes
@@ -107,7 +107,7 @@ def lands(lake: Lake, log: Log, rows: pa.Table) -> int:
     contract = log_contract(log)
     lake.ensure(contract, {})
     own = rows.append_column("_epoch", pa.repeat(pa.scalar(0, pa.int64()), len(rows))).select([*contract.columns])
-    return sum(file.record_count for file in lake.written(log.name, own))
+    return sum(file.record_count for file in lake.write_files(log.name, own))
 
 
 def adds_up(log: Log, rows: pa.Table, read: list[bytes]) -> None:
@@ -131,7 +131,7 @@ def adds_up(log: Log, rows: pa.Table, read: list[bytes]) -> None:
 def test_X7_hostile_lines_are_read_or_left_to_be_judged_and_the_epoch_lands(texts: list[bytes]) -> None:
     raw = [{"_bytes": text, "_source": "s", "_offset": n, "_arrival": None} for n, text in enumerate(texts)]
     records, left = read_lines(LOG, pa.Table.from_pylist(raw, schema=LINES))
-    blank(left)
+    blank_mask(left)
     said = pa.nulls(len(left), pa.string()).fill_null("not plain")
     judged = pa.table({"_offset": left["_offset"], "_error": said, "_raw": left["_bytes"]})
     adds_up(LOG, pa.concat_tables([records, judged], promote_options="default"), texts)

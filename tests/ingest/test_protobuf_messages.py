@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tailrace.ingest.framed import protobuf_bodies
 from tailrace.ingest.framed.framed_messages import ReadableSchema, framed_records
-from tailrace.ingest.framed.protobuf_bodies import compiled
+from tailrace.ingest.framed.protobuf_bodies import compile_schema
 from tailrace.ingest.framed.schema_columns import UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
@@ -83,7 +83,7 @@ ONE, TWO = b"\0", b"\4\2\0"
 
 @cache
 def readable() -> Mapping[int, ReadableSchema]:
-    return {id: ReadableSchema(schema, compiled(schema)) for id, schema in SCHEMAS.items()}
+    return {id: ReadableSchema(schema, compile_schema(schema)) for id, schema in SCHEMAS.items()}
 
 
 @cache
@@ -200,7 +200,7 @@ def test_all_that_a_schema_cannot_give_is_told_at_once() -> None:
 
 def test_a_schema_that_does_not_compile_or_reaches_for_other_files_is_refused() -> None:
     with pytest.raises(UnreadableSchemaError, match=r"cannot be compiled: .*Expected"):
-        compiled(RegisteredSchema(1, "PROTOBUF", "message {"))
+        compile_schema(RegisteredSchema(1, "PROTOBUF", "message {"))
     for name in ("/etc/x.proto", "../x.proto", "a\\b.proto"):
         with pytest.raises(UnreadableSchemaError, match="no name of a file"):
-            compiled(replace(SCHEMAS[2], references=((name, ZONES),)))
+            compile_schema(replace(SCHEMAS[2], references=((name, ZONES),)))

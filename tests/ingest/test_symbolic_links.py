@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.ingest.folders.symbolic_links import without_links
+from tailrace.ingest.folders.folder_changes import without_links
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tests.ingest.test_unreadable_files import drained

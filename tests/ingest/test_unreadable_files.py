@@ -21,7 +21,7 @@ from tailrace import Count, Fixed, Pipeline, Sum, minutes
 from tailrace.ingest import parsing, worker_landing
 from tailrace.ingest.checkpoint import Checkpoint
 from tailrace.ingest.landing import Landing
-from tailrace.ingest.sources import Files, Format, SourceError, look
+from tailrace.ingest.sources import Files, Format, SourceError, inspect_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
@@ -177,7 +177,7 @@ def test_X7_X2_a_file_that_vanishes_is_rejected_and_an_epoch_that_was_cut_off_co
         lines(folder / name, [ride(name[:1], one) for one in range(20)])
     for name, at in (("cut.json.gz", 5), ("looked.json.gz", None)):
         (folder / name).write_bytes(gzip.compress((folder / "stays.json").read_bytes())[:at])
-    listing, looking, publishing = Checkpoint.files, look, Landing.publish
+    listing, looking, publishing = Checkpoint.files, inspect_files, Landing.publish
 
     def listed(*given: Any) -> list[str]:
         (folder / "listed.json").unlink(missing_ok=True)
@@ -213,7 +213,7 @@ def test_X7_X2_a_file_that_vanishes_is_rejected_and_an_epoch_that_was_cut_off_co
 def test_a_disk_that_fails_stops_the_stream_with_the_files_name_and_rejects_nothing() -> None:
     # Linux answers with an input/output error here, as for a broken sector.
     with pytest.raises(SourceError, match=r"file:/proc/self/mem cannot be read: .*Input/output error"):
-        look(RIDES, "parquet", ["file:/proc/self/mem"])
+        inspect_files(RIDES, "parquet", ["file:/proc/self/mem"])
 
 
 def test_X7_a_file_that_alone_may_not_be_read_is_rejected_and_one_of_a_closed_folder_stops_the_stream() -> None:
@@ -230,9 +230,9 @@ def test_X7_a_file_that_alone_may_not_be_read_is_rejected_and_one_of_a_closed_fo
             # For root there are no permissions.
             os.seteuid(65534)
             stack.callback(os.seteuid, 0)
-        (found,) = look(RIDES, "json", [f"file:{folders[0]}/a.json"])
+        (found,) = inspect_files(RIDES, "json", [f"file:{folders[0]}/a.json"])
         assert found.broken == "the file may not be read: its permissions are not those of its folder"
         with pytest.raises(SourceError, match=r"closed/a\.json cannot be read: "):
-            look(RIDES, "json", [f"file:{folders[1]}/a.json"])
+            inspect_files(RIDES, "json", [f"file:{folders[1]}/a.json"])
         stack.close()
         folders[1].chmod(0o755)

@@ -31,10 +31,17 @@ from tailrace.cli.commands.run.maintain import _done_lines
 from tailrace.doctor import lake_checks
 from tailrace.doctor.findings import Finding, looked
 from tailrace.lake.catalog.lake import MAIN, Lake, no_rows, ref_of
-from tailrace.lake.commit.pins import pinned
-from tailrace.lake.commit.retention import expired
+from tailrace.lake.commit.pins import pin_snapshots
+from tailrace.lake.commit.retention import find_expired
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.metadata.commit_times import EARLIEST, ahead, mended, milliseconds, out_of_order, refusal
+from tailrace.lake.metadata.commit_times import (
+    EARLIEST,
+    explain_refusal,
+    milliseconds_ahead,
+    now_milliseconds,
+    out_of_order,
+    put_in_order,
+)
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
@@ -178,14 +185,14 @@ times = st.integers(-4 * 24 * HOUR, 4 * 24 * HOUR)
 def test_X3_mending_makes_nothing_old_enough_to_expire(shifts: list[int], kept: int) -> None:
     now = int(THEN * 1000)
     metadata = _made([now + shift for shift in shifts])
-    right = mended(metadata, now)
+    right = put_in_order(metadata, now)
     assert sorted_logs(right)
     assert not out_of_order(right)
-    assert not ahead(right, now)
+    assert not milliseconds_ahead(right, now)
     before = {one.snapshot_id: one.timestamp_ms for one in metadata.snapshots}
     for one in right.snapshots:
         assert min(before[one.snapshot_id], now) <= one.timestamp_ms <= now
-    assert mended(right, now) == right
+    assert put_in_order(right, now) == right
 
 
 def _made(at: list[int]) -> TableMetadata:
@@ -239,7 +246,7 @@ def test_X3_times_that_are_wrong_are_found_and_mended_and_spark_goes_on(spark: S
     for table in wrong:
         with pytest.raises(PySparkException) as refused:
             write(table) if table == ledger else parse.fromJson(lake.table(table).metadata.model_dump_json())
-        assert refusal(str(refused.value)) is not None
+        assert explain_refusal(str(refused.value)) is not None
     assert times_found(lake.settings).state == "wrong"
     left_over = dated_files(lake)
     done = maintain(spark, lake, HOURLY)
@@ -303,12 +310,12 @@ def test_X3_a_commit_between_the_look_and_the_mending_stays(lake: Lake, monkeypa
 
 def test_X3_no_snapshot_expires_since_a_clock_was_wrong(lake: Lake) -> None:
     damage(lake, -1.0, -400_000.0, -0.5, -400_000.0)
-    now, kept = milliseconds(), timedelta(hours=3)
-    assert expired(lake.table(LOG), now, kept).removed == ()
+    now, kept = now_milliseconds(), timedelta(hours=3)
+    assert find_expired(lake.table(LOG), now, kept).removed == ()
     damage(lake, 400_000.0)
-    assert expired(lake.table(LOG), now, kept).removed == ()
+    assert find_expired(lake.table(LOG), now, kept).removed == ()
     # Of a clock that is behind, and of one of 1970, nothing is old.
-    assert expired(lake.table(LOG), 0, kept).removed == ()
+    assert find_expired(lake.table(LOG), 0, kept).removed == ()
 
 
 def test_X3_nothing_is_left_over_for_a_date_of_a_clock_that_was_wrong(lake: Lake) -> None:
@@ -317,10 +324,10 @@ def test_X3_nothing_is_left_over_for_a_date_of_a_clock_that_was_wrong(lake: Lake
     name = f"backfill_{run.run}"
     lake.move(LOG, name, head(lake), None)
     append(lake)
-    with clock(0.0), pinned(lake, {LOG: head(lake)}):
+    with clock(0.0), pin_snapshots(lake, {LOG: head(lake)}):
         runs = {one.run: one for one in Runs(lake, HOURLY).all()}
         kept = timedelta(days=7)
-        assert leftover_names(lake.table(LOG), runs, milliseconds() + 10**12, kept) == []
+        assert leftover_names(lake.table(LOG), runs, now_milliseconds() + 10**12, kept) == []
         now = int(dt.datetime.now(UTC).timestamp() * 1000)
         assert leftover_names(lake.table(LOG), runs, now, kept) == []
 
@@ -355,4 +362,4 @@ def test_X3_the_table_of_a_replay_is_not_dropped_for_a_date_of_1970(lake: Lake) 
     with clock(60.0):
         lake.ensure(replace(log_contract(RIDES), table=name))
     assert lake.table(name).metadata.last_updated_ms < EARLIEST
-    assert leftover_tables(lake, HOURLY, [name], milliseconds(), timedelta(days=7)) == []
+    assert leftover_tables(lake, HOURLY, [name], now_milliseconds(), timedelta(days=7)) == []

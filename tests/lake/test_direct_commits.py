@@ -13,7 +13,7 @@ from pyiceberg.types import LongType
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.lake.catalog.lake import Lake, head_of
-from tailrace.lake.catalog.sqlite import changing
+from tailrace.lake.catalog.sqlite import changing_catalog
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
@@ -43,7 +43,7 @@ def rows(lake: Lake, *values: dict[str, Any]) -> pa.Table:
 
 
 def held(lake: Lake, branch: Branch, epoch: int, *values: dict[str, Any]) -> None:
-    branch.hold(FileChange(tuple(lake.written("things", rows(lake, *values)))), {"epoch": str(epoch)})
+    branch.hold(FileChange(tuple(lake.write_files("things", rows(lake, *values)))), {"epoch": str(epoch)})
 
 
 def read(lake: Lake) -> list[int]:
@@ -53,7 +53,7 @@ def read(lake: Lake) -> list[int]:
 def test_a_null_list_of_structs_stays_one(lake: Lake) -> None:
     import duckdb
 
-    files = lake.written("things", rows(lake, {"kind": "a", "n": 1}, {"kind": "a", "n": 2, "pairs": []}))
+    files = lake.write_files("things", rows(lake, {"kind": "a", "n": 1}, {"kind": "a", "n": 2, "pairs": []}))
     path = files[0].file_path.removeprefix("file://")
     found = duckdb.sql(f"SELECT n, pairs FROM read_parquet('{path}') ORDER BY n").fetchall()
     assert found == [(1, None), (2, [])]
@@ -71,7 +71,7 @@ def test_files_of_a_table_that_changed_since_are_read_by_the_numbers_of_its_colu
         update.move_first("n")
     branch.start()
     new = pa.Table.from_pylist([{"kind": "c", "m": 4, "n": 5}], schema=lake.table("things").schema().as_arrow())
-    branch.hold(FileChange(tuple(lake.written("things", new))), {"epoch": "1"})
+    branch.hold(FileChange(tuple(lake.write_files("things", new))), {"epoch": "1"})
     branch.publish()
     with closing(connect(lake.settings)) as connection, scanned(connection, lake, "things") as rows:
         found = connection.execute(f"SELECT kind, m, n, pairs FROM {rows} ORDER BY kind, m").fetchall()
@@ -117,7 +117,7 @@ def test_X1_a_stream_whose_lease_was_taken_publishes_nothing(lake: Lake) -> None
 
 
 def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    branch, commit = Branch(lake, "things", "stream_1"), type(changing(lake.catalog)).commit_table
+    branch, commit = Branch(lake, "things", "stream_1"), type(changing_catalog(lake.catalog)).commit_table
     branch.start()
     held(lake, branch, 0, {"kind": "a", "n": 1})
 
@@ -126,7 +126,7 @@ def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch:
         raise ConnectionResetError("no reply")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(changing(lake.catalog)), "commit_table", lost)
+        patched.setattr(type(changing_catalog(lake.catalog)), "commit_table", lost)
         snapshot = branch.publish()
     assert head_of(lake.table("things")).snapshot == snapshot
     assert read(lake) == [1]
@@ -135,20 +135,20 @@ def test_X2_a_commit_whose_reply_was_lost_is_there_once(lake: Lake, monkeypatch:
 def test_X1_what_spark_wrote_before_main_moved_is_not_published_on_top(lake: Lake) -> None:
     branch = Branch(lake, "things", "stream_1")
     branch.start()
-    branch.opened()
+    branch.open_for_spark()
     moved = lake.mark("things", {"by": "another"}, lake.head("things").snapshot)
     assert branch.start().snapshot == moved
     with pytest.raises(AssertionError, match="nothing was written"):
         branch.publish()
     assert lake.head("things").snapshot == moved
-    branch.opened()
+    branch.open_for_spark()
     assert lake.refs("things") == {"main": moved, "stream_1": moved}
 
 
 def test_a_branch_that_main_leaves_behind_is_removed(lake: Lake) -> None:
     branch = Branch(lake, "things", "stream_1")
     branch.start()
-    branch.opened()
+    branch.open_for_spark()
     assert set(lake.refs("things")) == {"main", "stream_1"}
     held(lake, branch, 0, {"kind": "a", "n": 1})
     branch.publish()
@@ -161,7 +161,7 @@ def test_X1_writers_with_branches_of_their_own_do_not_disturb_each_other(lake: L
     for branch in branches:
         branch.start()
     with ThreadPoolExecutor(len(branches)) as pool:
-        for one in [pool.submit(branch.opened) for branch in branches]:
+        for one in [pool.submit(branch.open_for_spark) for branch in branches]:
             one.result()
     assert set(lake.refs("things")) == {"main", *(branch.name for branch in branches)}
 
@@ -172,7 +172,7 @@ def test_files_are_taken_out_and_put_in_by_one_commit(lake: Lake) -> None:
     held(lake, branch, 0, {"kind": "a", "n": 1}, {"kind": "b", "n": 2})
     branch.publish()
     old = [task.file for task in lake.table("things").scan().plan_files() if task.file.partition[0] == "a"]
-    new = lake.written("things", rows(lake, {"kind": "a", "n": 3}))
+    new = lake.write_files("things", rows(lake, {"kind": "a", "n": 3}))
     branch.hold(FileChange(tuple(new), tuple(old)), {"epoch": "1"})
     before = len(lake.commits("things"))
     branch.publish()

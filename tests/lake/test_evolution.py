@@ -264,7 +264,7 @@ def test_X1_a_writer_goes_on_through_any_change(settings: Settings) -> None:
     """Its lease, its branch, what it has staged on it and its next commit are as if nothing had happened."""
     lake = made(settings, BASE)
     lease = Lease.take(lake, "t")
-    lease.branch.opened()
+    lease.branch.open_for_spark()
     loaded = lake.table("t")
     loaded.append(loaded.scan().to_arrow(), branch=lease.branch.name, snapshot_properties={"tailrace.epoch": "1"})
     agreed = renamed("n", "number", shape="bigint")

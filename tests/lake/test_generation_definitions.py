@@ -26,7 +26,7 @@ from tailrace import (
 )
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.generations import MEANING, aligned
+from tailrace.lake.change.generations import MEANING, align_ids
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.shapes import iceberg_schema
@@ -73,7 +73,7 @@ def test_columns_that_stay_keep_their_ids_and_no_id_comes_to_mean_another_column
     before = iceberg_schema(ledger_contract(HOURLY))
     more = ledger_contract(replace(HOURLY, what={"rides": Count(), "mean_price": Sum("price"), "total": Mean("price")}))
     highest = before.highest_field_id
-    made = aligned(iceberg_schema(more), before, highest)
+    made = align_ids(iceberg_schema(more), before, highest)
     there = {field.name: field.field_id for field in before.fields}
     moved = {field.name for field in made.fields if field.field_id != there.get(field.name)}
     assert moved == {"mean_price", "total", "unanswered", "fired", "pending"}

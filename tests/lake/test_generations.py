@@ -12,7 +12,14 @@ from tailrace import Count, Max, Sum
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import head_of
 from tailrace.lake.catalog.table_protocol import BEGINS
-from tailrace.lake.change.generations import GENERATION, Contents, beside, generation_of, go_over, left
+from tailrace.lake.change.generations import (
+    GENERATION,
+    Contents,
+    former_generations,
+    generation_of,
+    go_over,
+    make_beside,
+)
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.settings import Settings
@@ -31,7 +38,7 @@ def test_a_table_goes_over_with_its_columns_and_back_and_keeps_every_snapshot(
         (answer_contract(HOURLY), answer_contract(CHANGED)),
     ):
         name, before = contract.table, lake.head(contract.table)
-        made = beside(lake, changed, f"{name}__g2", {"epoch": "7"})
+        made = make_beside(lake, changed, f"{name}__g2", {"epoch": "7"})
         columns = {field.name: field.field_id for field in lake.table(name).schema().fields}
         highest = lake.table(name).metadata.last_column_id
         for field in made.schema().fields:
@@ -51,7 +58,7 @@ def test_a_table_goes_over_with_its_columns_and_back_and_keeps_every_snapshot(
         lake.catalog.drop_table((settings.namespace, f"{name}__g2"))
         assert lake.head(name).snapshot == number
         assert lake.head(name).properties == {"epoch": "9", BEGINS: "true"}
-        assert (generation_of(lake.table(name)), left(lake.table(name))) == (2, [1])
+        assert (generation_of(lake.table(name)), former_generations(lake.table(name))) == (2, [1])
         assert drift(lake, changed).differences == ()
         assert sorted(plain.table(name).collect()) == sorted(answered)
         assert len(lake.table(name).scan().to_arrow()) == len(answered)
@@ -70,7 +77,7 @@ def test_a_table_goes_over_with_its_columns_and_back_and_keeps_every_snapshot(
         assert drift(lake, contract).differences == ()
         assert plain.table(name).collect() == old
         assert head_of(lake.table(name)).properties == {**before.properties, BEGINS: "true"}
-        assert left(lake.table(name)) == [1, 2]
+        assert former_generations(lake.table(name)) == [1, 2]
         plain.sql(f"INSERT INTO {name} SELECT * FROM {name}")
         assert plain.table(name).count() == 2 * len(old)
 
@@ -78,20 +85,20 @@ def test_a_table_goes_over_with_its_columns_and_back_and_keeps_every_snapshot(
 def test_a_table_that_somebody_committed_to_does_not_go_over(settings: Settings) -> None:
     lake = make(settings)
     name = ledger_contract(HOURLY).table
-    beside(lake, ledger_contract(CHANGED), f"{name}__g2", {})
+    make_beside(lake, ledger_contract(CHANGED), f"{name}__g2", {})
     loaded, schema = lake.table(name), lake.table(name).schema()
     append(lake, name, LEDGER[:1], {"epoch": "3"})
     with pytest.raises(MovedError, match="moved away"):
         go_over(loaded, Contents.of(lake.table(f"{name}__g2")), {}, {}, 1)
     assert lake.head(name).properties == {"epoch": "3"}
     assert lake.table(name).schema() == schema
-    assert left(lake.table(name)) == []
+    assert former_generations(lake.table(name)) == []
 
 
 def test_a_table_that_has_got_a_column_since_it_was_looked_at_does_not_go_over(settings: Settings) -> None:
     lake = make(settings)
     name = ledger_contract(HOURLY).table
-    beside(lake, ledger_contract(CHANGED), f"{name}__g2", {})
+    make_beside(lake, ledger_contract(CHANGED), f"{name}__g2", {})
     loaded, before = lake.table(name), lake.head(name)
     with lake.table(name).update_schema() as update:
         update.add_column("note", StringType())

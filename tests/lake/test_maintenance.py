@@ -14,24 +14,23 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from tailrace.lake.catalog.lake import MAIN, Lake, ref_of
-from tailrace.lake.catalog.sqlite import changing
+from tailrace.lake.catalog.sqlite import changing_catalog
 from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.archive import archive, commits
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.epoch_properties import carry_forward, recorded
+from tailrace.lake.commit.epoch_properties import carry_forward, epoch_commits
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.commit.pins import pinned
-from tailrace.lake.commit.readers import needed_of
-from tailrace.lake.commit.retention import Going, expired, surplus
+from tailrace.lake.commit.pins import pin_snapshots
+from tailrace.lake.commit.retention import Removal, find_expired, find_surplus, snapshots_needed_by
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.commit.signal_tables import Completions
 from tailrace.lake.commit.trimming import Trimming
-from tailrace.lake.metadata.commit_times import milliseconds
+from tailrace.lake.metadata.commit_times import now_milliseconds
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, MovedError
 from tailrace.lake.schema.owned_tables import commits_contract
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
-from tailrace.lake.upkeep.needs import planned, upkeep_tables
+from tailrace.lake.upkeep.needs import plan_upkeep, upkeep_tables
 from tailrace.settings import Settings
 from tests.support.lakes.small_lake import HOURLY, RIDES, make
 
@@ -68,9 +67,9 @@ def snapshots(lake: Lake, table: str = LOG) -> int:
     return len(lake.table(table).metadata.snapshots)
 
 
-def expire(lake: Lake, kept: timedelta = AT_ONCE, needed: tuple[int, ...] = ()) -> Going:
+def expire(lake: Lake, kept: timedelta = AT_ONCE, needed: tuple[int, ...] = ()) -> Removal:
     """What maintenance does, less the files."""
-    going = expired(lake.table(LOG), milliseconds() + 1, kept, needed)
+    going = find_expired(lake.table(LOG), now_milliseconds() + 1, kept, needed)
     archive(lake, LOG, going.cut)
     lake.forget(LOG, going.removed)
     return going
@@ -81,10 +80,10 @@ def test_X3_what_the_commits_said_is_known_when_their_snapshots_have_expired(lak
         epoch(lake, number, rows=number)
         if number == 3:
             foreign(lake)
-    before, all_of_it = recorded(lake, LOG), commits(lake, LOG)
+    before, all_of_it = epoch_commits(lake, LOG), commits(lake, LOG)
     assert all_of_it.whole
     assert [one.at for one in all_of_it.all] == sorted(one.at for one in all_of_it.all)
-    assert abs(all_of_it.all[-1].at - milliseconds() * 1000) < 3600 * 10**6
+    assert abs(all_of_it.all[-1].at - now_milliseconds() * 1000) < 3600 * 10**6
     expire(lake)
     assert snapshots(lake) == 1
     epoch(lake, 6)
@@ -94,7 +93,7 @@ def test_X3_what_the_commits_said_is_known_when_their_snapshots_have_expired(lak
     assert after.whole
     assert [(one.snapshot, one.at) for one in after.all][:8] == [(one.snapshot, one.at) for one in all_of_it.all]
     assert sum(one.added for one in after.all) == 0 + 1 + 2 + 3 + 4 + 5 + 1 + 1
-    found = recorded(lake, LOG)
+    found = epoch_commits(lake, LOG)
     assert {number: said for number, said in found.items() if number < 6} == before
     assert sorted(found) == list(range(8))
     assert lake.head(LOG).number("epoch") == 7
@@ -103,7 +102,7 @@ def test_X3_what_the_commits_said_is_known_when_their_snapshots_have_expired(lak
 def test_X3_commits_that_were_never_archived_are_known_to_be_missing(lake: Lake) -> None:
     for number in range(5):
         epoch(lake, number)
-    going = expired(lake.table(LOG), milliseconds() + 1, AT_ONCE)
+    going = find_expired(lake.table(LOG), now_milliseconds() + 1, AT_ONCE)
     archive(lake, LOG, [one for place, one in enumerate(going.cut) if place != 2])
     lake.forget(LOG, going.removed)
     assert not commits(lake, LOG).whole
@@ -114,7 +113,7 @@ def test_X3_commits_that_were_never_archived_are_known_to_be_missing(lake: Lake)
 def test_X3_to_archive_twice_or_at_once_keeps_each_commit_once(lake: Lake) -> None:
     for number in range(5):
         epoch(lake, number)
-    cut = expired(lake.table(LOG), milliseconds() + 1, AT_ONCE).cut
+    cut = find_expired(lake.table(LOG), now_milliseconds() + 1, AT_ONCE).cut
     lake.ensure(commits_contract(LOG))
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: archive(lake, LOG, cut), range(3)))
@@ -145,21 +144,21 @@ def test_X3_what_was_current_within_the_time_that_is_kept_stays(lake: Lake) -> N
     time.sleep(1.2)
     young = epoch(lake, 1)
     last = epoch(lake, 2)
-    going = expired(lake.table(LOG), milliseconds(), timedelta(seconds=1))
+    going = find_expired(lake.table(LOG), now_milliseconds(), timedelta(seconds=1))
     # Epoch 0 is older, but was the current one until just now.
     assert len(going.removed) == 1
     assert not {young, last} & {*going.removed}
-    assert not expired(lake.table(LOG), milliseconds(), timedelta(minutes=1)).removed
+    assert not find_expired(lake.table(LOG), now_milliseconds(), timedelta(minutes=1)).removed
 
 
 def test_X3_what_is_pinned_or_staged_or_yet_to_be_read_stays(lake: Lake) -> None:
     made = [epoch(lake, number) for number in range(6)]
     branch = Branch(lake, LOG, "backfill_0123456789ab")
     branch.start()
-    branch.opened()
+    branch.open_for_spark()
     staged = epoch(lake, 99, branch=branch.name)
     epoch(lake, 6)
-    with pinned(lake, {LOG: made[1]}):
+    with pin_snapshots(lake, {LOG: made[1]}):
         expire(lake, needed=(made[4],))
         there = {one.snapshot_id for one in lake.table(LOG).metadata.snapshots}
         assert there == {made[1], *made[4:], staged, lake.head(LOG).snapshot}
@@ -168,8 +167,8 @@ def test_X3_what_is_pinned_or_staged_or_yet_to_be_read_stays(lake: Lake) -> None
     branch.drop()
     expire(lake)
     assert snapshots(lake) == 1
-    assert sorted(recorded(lake, LOG)) == list(range(7)), "what was staged was no epoch"
-    with pytest.raises(LakeError, match="has expired: start anew"), pinned(lake, {LOG: made[1]}):
+    assert sorted(epoch_commits(lake, LOG)) == list(range(7)), "what was staged was no epoch"
+    with pytest.raises(LakeError, match="has expired: start anew"), pin_snapshots(lake, {LOG: made[1]}):
         pass
 
 
@@ -177,10 +176,10 @@ def test_X3_the_oldest_snapshots_beyond_the_most_go_and_those_of_overtaken_write
     made = [epoch(lake, number) for number in range(9)]
     overtaken = Branch(lake, LOG, "stream_1")
     overtaken.start()
-    overtaken.opened()
+    overtaken.open_for_spark()
     lost = epoch(lake, 9, branch=overtaken.name)
     overtaken.drop()
-    going = surplus(lake.table(LOG), 4)
+    going = find_surplus(lake.table(LOG), 4)
     assert {*going.removed} == {*made[:5], lost, lake.table(LOG).metadata.snapshots[0].snapshot_id}
     assert lost not in {one.snapshot_id for one in going.cut}
 
@@ -194,7 +193,7 @@ def test_X3_a_stream_keeps_the_number_of_its_snapshots_down_by_itself(settings: 
         trimming.after_commit()
         most = max(most, snapshots(lake))
     assert 15 < most <= 20
-    assert sorted(recorded(lake, LOG)) == list(range(60))
+    assert sorted(epoch_commits(lake, LOG)) == list(range(60))
     assert commits(lake, LOG).whole
     assert lake.table(LOG).scan().count() == 60
 
@@ -204,21 +203,21 @@ def test_X3_a_control_table_is_kept_from_where_the_log_has_read_it(settings: Set
     said = Completions(lake, RIDES)
     for number in range(3):
         said.say(number)
-    _, seen = said.come({})
+    _, seen = said.new_times({})
     said.say(3)
     lake.mark(LOG, {"epoch": "3", **seen}, lake.head(LOG).snapshot)
     (one,) = (one for one in upkeep_tables(lake, HOURLY) if one.name == said.table)
-    needed = [found for reader, name in one.readers for found in needed_of(lake, reader, name)]
+    needed = [found for reader, name in one.readers for found in snapshots_needed_by(lake, reader, name)]
     assert needed == [int(seen["complete_seen"])]
-    lake.forget(said.table, expired(lake.table(said.table), milliseconds() + 1, AT_ONCE, needed).removed)
+    lake.forget(said.table, find_expired(lake.table(said.table), now_milliseconds() + 1, AT_ONCE, needed).removed)
     assert snapshots(lake, said.table) == 2
-    found, _ = said.come(lake.head(LOG).properties)
+    found, _ = said.new_times(lake.head(LOG).properties)
     assert found == {None: 3}, "what came with an epoch before does not come again"
 
 
 def with_a_branch(lease: Lease) -> Lease:
     """Has the lease's writer be one that Spark writes for."""
-    lease.branch.opened()
+    lease.branch.open_for_spark()
     return lease
 
 
@@ -234,16 +233,16 @@ def test_X3_what_dead_writers_left_is_told_from_what_living_ones_use(settings: S
     for run in (done, going_on):
         branch = Branch(lake, ledger, f"backfill_{run.run}")
         branch.start()
-        branch.opened()
+        branch.open_for_spark()
     runs.note(done, status="committed")
     at = lake.head(ledger).snapshot
     assert at is not None
     lake.name(ledger, "pin_1700000000000_00000000", at)
     lake.name(ledger, "release_of_may", at)
     by_id = {one.run: one for one in runs.all()}
-    left = leftover_names(lake.table(ledger), by_id, milliseconds(), NEVER)
+    left = leftover_names(lake.table(ledger), by_id, now_milliseconds(), NEVER)
     assert left == sorted([old.branch.name, restored.branch.name, f"backfill_{done.run}", "pin_1700000000000_00000000"])
-    later = leftover_names(lake.table(ledger), by_id, milliseconds() + 1, AT_ONCE)
+    later = leftover_names(lake.table(ledger), by_id, now_milliseconds() + 1, AT_ONCE)
     assert {*later} - {*left} == {borrowed.branch.name, f"backfill_{going_on.run}"}
     assert lent.branch.name not in later
     lake.unname(ledger, left)
@@ -254,11 +253,11 @@ def test_X3_what_dead_writers_left_is_told_from_what_living_ones_use(settings: S
 def test_X3_a_followers_branch_is_left_over_once_main_has_long_gone_on(lake: Lake) -> None:
     branch = Branch(lake, LOG, "follow_stream_1")
     branch.start()
-    branch.opened()
-    assert not leftover_names(lake.table(LOG), {}, milliseconds() + 1000, AT_ONCE)
+    branch.open_for_spark()
+    assert not leftover_names(lake.table(LOG), {}, now_milliseconds() + 1000, AT_ONCE)
     epoch(lake, 0)
-    assert not leftover_names(lake.table(LOG), {}, milliseconds(), NEVER)
-    assert leftover_names(lake.table(LOG), {}, milliseconds() + 1000, AT_ONCE) == ["follow_stream_1"]
+    assert not leftover_names(lake.table(LOG), {}, now_milliseconds(), NEVER)
+    assert leftover_names(lake.table(LOG), {}, now_milliseconds() + 1000, AT_ONCE) == ["follow_stream_1"]
 
 
 def test_X3_the_tables_of_replays_and_of_resting_windows_whose_writers_died_are_found(settings: Settings) -> None:
@@ -267,15 +266,15 @@ def test_X3_the_tables_of_replays_and_of_resting_windows_whose_writers_died_are_
     names = [*left, "hourly_rides__ledger", "kept_for_later"]
     for name in (*left, "kept_for_later"):
         lake.catalog.create_table((settings.namespace, name), lake.table(LOG).schema())
-    assert leftover_tables(lake, HOURLY, names, milliseconds() + 1, AT_ONCE) == left
-    assert not leftover_tables(lake, HOURLY, names, milliseconds(), NEVER)
+    assert leftover_tables(lake, HOURLY, names, now_milliseconds() + 1, AT_ONCE) == left
+    assert not leftover_tables(lake, HOURLY, names, now_milliseconds(), NEVER)
 
 
 def test_X3_a_plan_tells_what_each_table_needs(settings: Settings) -> None:
     lake = make(settings)
     for number in range(3, 8):
         epoch(lake, number)
-    needs = {one.table.name: one for one in planned(lake, HOURLY, milliseconds()).needs}
+    needs = {one.table.name: one for one in plan_upkeep(lake, HOURLY, now_milliseconds()).needs}
     assert [*needs] == ["rides", "rides__rejected", "hourly_rides__ledger", "hourly_rides", "hourly_rides__runs"]
     log, answers = needs["rides"], needs["hourly_rides"]
     assert (log.files, log.small, log.deletes, log.rewrites) == (6, 5, 0, True), "one is alone in its partition"
@@ -284,7 +283,7 @@ def test_X3_a_plan_tells_what_each_table_needs(settings: Settings) -> None:
     expire(lake)
     assert "rides__commits" in {one.name for one in upkeep_tables(lake, HOURLY)}
     with pytest.raises(LakeError, match="start a stream of its definition first"):
-        planned(Lake(settings.model_copy(update={"warehouse": Path(settings.warehouse) / "none"})), HOURLY, 0)
+        plan_upkeep(Lake(settings.model_copy(update={"warehouse": Path(settings.warehouse) / "none"})), HOURLY, 0)
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "and another goes on from it"])
@@ -293,9 +292,9 @@ def test_X1_a_publication_whose_reply_is_lost_has_gone_through(
 ) -> None:
     branch = Branch(lake, LOG, "stream_1")
     branch.start()
-    branch.opened()
+    branch.open_for_spark()
     staged = epoch(lake, 0, branch=branch.name)
-    commit_of, lost = type(changing(lake.catalog)).commit_table, list[Any]()
+    commit_of, lost = type(changing_catalog(lake.catalog)).commit_table, list[Any]()
 
     def gone(self: Any, *args: Any) -> Any:
         commit_of(self, *args)
@@ -307,13 +306,13 @@ def test_X1_a_publication_whose_reply_is_lost_has_gone_through(
         raise ConnectionError("the reply is lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(changing(lake.catalog)), "commit_table", gone)
+        patch.setattr(type(changing_catalog(lake.catalog)), "commit_table", gone)
         assert branch.publish() == staged
     assert len(lost) == 1
-    assert sorted(recorded(lake, LOG)) == [0]
+    assert sorted(epoch_commits(lake, LOG)) == [0]
     assert lake.table(LOG).scan().count() == 1
     if not goes_on:
-        branch.opened()
+        branch.open_for_spark()
         epoch(lake, 1, branch=branch.name)
         assert branch.publish() == lake.head(LOG).snapshot, "and the next one is built on it"
 
@@ -321,14 +320,14 @@ def test_X1_a_publication_whose_reply_is_lost_has_gone_through(
 def test_X1_a_publication_that_did_not_go_through_is_an_error(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     branch = Branch(lake, LOG, "stream_1")
     branch.start()
-    branch.opened()
+    branch.open_for_spark()
     epoch(lake, 0, branch=branch.name)
 
     def refused(self: Any, *args: Any) -> Any:
         raise ConnectionError("no route")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(changing(lake.catalog)), "commit_table", refused)
+        patch.setattr(type(changing_catalog(lake.catalog)), "commit_table", refused)
         with pytest.raises(ConnectionError):
             branch.publish()
     assert lake.head(LOG).number("epoch") == -1
@@ -339,7 +338,7 @@ def test_X1_metadata_that_others_change_all_the_time_is_changed_or_an_error(
 ) -> None:
     epoch(lake, 0)
     made = [one.snapshot_id for one in lake.table(LOG).metadata.snapshots]
-    commit, tries = type(changing(lake.catalog)).commit_table, []
+    commit, tries = type(changing_catalog(lake.catalog)).commit_table, []
 
     def busy(self: Any, *args: Any) -> Any:
         tries.append(args)
@@ -348,13 +347,15 @@ def test_X1_metadata_that_others_change_all_the_time_is_changed_or_an_error(
         return commit(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(changing(lake.catalog)), "commit_table", busy)
+        patch.setattr(type(changing_catalog(lake.catalog)), "commit_table", busy)
         lake.forget(LOG, made)
     assert snapshots(lake) == 1, "the one that main names stays"
     tries.extend([()] * -100)
     with monkeypatch.context() as patch:
         patch.setattr(
-            type(changing(lake.catalog)), "commit_table", lambda *args: (_ for _ in ()).throw(CommitFailedException())
+            type(changing_catalog(lake.catalog)),
+            "commit_table",
+            lambda *args: (_ for _ in ()).throw(CommitFailedException()),
         )
         with pytest.raises(MovedError, match="try again"):
             lake.unname(LOG, [MAIN])

@@ -17,7 +17,7 @@ from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from tailrace import Calendar, Count, Fixed, Global, Log, Map, Pipeline, Sessions, Sliding, days, hours, minutes
 from tailrace.lake.catalog import data_files
-from tailrace.lake.catalog.data_files import partitions
+from tailrace.lake.catalog.data_files import split_by_partition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.schema.contracts import Column, Contract, log_contract
@@ -63,7 +63,7 @@ def test_each_row_is_in_the_partition_that_iceberg_says(
     given_rows = table([at for _, at in rows], [kind for kind, _ in rows])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data_files, "_FEW", few)
-        found = partitions(spec, SCHEMA, given_rows)
+        found = split_by_partition(spec, SCHEMA, given_rows)
     assert len({values for values, _ in found}) == len(found)
     assert sorted(n for _, part in found for n in part["n"].to_pylist()) == list(range(len(rows)))
     for values, part in found:
@@ -98,7 +98,7 @@ def test_far_off_times_are_found_by_their_partitions(settings: Settings) -> None
     lake = Lake(settings)
     lake.ensure(BY_DAY)
     times = [BEGINNING, END_OF_TIME, None, -1, 0, -DAY, BEGINNING, DAY - 1]
-    change = FileChange(tuple(lake.written("days", table(times, ["a"] * len(times)))))
+    change = FileChange(tuple(lake.write_files("days", table(times, ["a"] * len(times)))))
     assert len(change.added) == 5
     lake.change("days", change, {}, lake.head("days").snapshot)
     for where, expected in (
@@ -116,7 +116,7 @@ def test_rows_of_very_many_days_are_in_few_files_until_maintenance_moves_them(
     lake, count = Lake(settings), 31
     lake.ensure(BY_DAY)
     rows = table([day * DAY for day in range(count)] * 2, ["a"] * count + ["b"] * count)
-    scattered, few = lake.written("days", rows), lake.written("days", rows.slice(0, 3))
+    scattered, few = lake.write_files("days", rows), lake.write_files("days", rows.slice(0, 3))
     assert (len(scattered), len(few)) == (2, 3)
     head = lake.change("days", FileChange((*scattered, *few)), {"epoch": "1"}, lake.head("days").snapshot)
     found = lake.table("days")
@@ -124,7 +124,7 @@ def test_rows_of_very_many_days_are_in_few_files_until_maintenance_moves_them(
     of_a_day = every(equal("kind", "b"), since("at", 7 * DAY), up_to("at", 8 * DAY - 1))
     assert found.scan(row_filter=of_a_day).to_arrow()["n"].to_pylist() == [count + 7]
     # One of both layouts is taken out again, and others come in their place.
-    exchange = FileChange(tuple(lake.written("days", rows.slice(count))), (scattered[1], few[0]))
+    exchange = FileChange(tuple(lake.write_files("days", rows.slice(count))), (scattered[1], few[0]))
     lake.change("days", exchange, {"epoch": "2"}, head)
     assert write_together(lake, "days", 5, 10**9) == (2, count + 2 * count - count)
     found = lake.table("days")
@@ -139,7 +139,9 @@ def test_files_written_together_are_in_the_tables_order(settings: Settings) -> N
     lake.ensure(BY_DAY)
     for place in range(5):
         rows = table([place, None, place], ["a", "a", "a"])
-        lake.change("days", FileChange(tuple(lake.written("days", rows))), {"epoch": "1"}, lake.head("days").snapshot)
+        lake.change(
+            "days", FileChange(tuple(lake.write_files("days", rows))), {"epoch": "1"}, lake.head("days").snapshot
+        )
     assert write_together(lake, "days", 5, 10**9) == (10, 2)
     assert write_together(lake, "days", 5, 10**9) == (0, 0)
     for task in lake.table("days").scan().plan_files():

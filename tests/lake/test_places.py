@@ -338,7 +338,7 @@ def test_an_avro_file_is_written_as_it_was_read(first: Settings) -> None:
     assert files
     for path in files:
         file = AvroFile.read(path.read_bytes())
-        again = AvroFile.read(file.written(list(file.records)))
+        again = AvroFile.read(file.with_records(list(file.records)))
         assert again == file
 
 
@@ -358,6 +358,6 @@ def test_values_of_any_type_are_kept_as_they_are_stored() -> None:
     for codec in ("null", "deflate"):
         made = BytesIO()
         fastavro.writer(made, schema, [], codec=codec, metadata={"format-version": "2"})
-        file = AvroFile.read(AvroFile.read(made.getvalue()).written(records))
+        file = AvroFile.read(AvroFile.read(made.getvalue()).with_records(records))
         assert list(file.records) == records
         assert file.header == made.getvalue()

@@ -13,7 +13,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.sqlite import changing
+from tailrace.lake.catalog.sqlite import changing_catalog
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
@@ -47,7 +47,7 @@ def lake(request: pytest.FixtureRequest, servers: Servers, settings: Settings, m
 
 def write(lake: Lake, branch: Branch, epoch: int) -> None:
     """What Spark does: an append to the branch, which says its epoch."""
-    branch.opened()
+    branch.open_for_spark()
     loaded = lake.table(branch.table)
     schema = loaded.schema().as_arrow()
     row = dict.fromkeys(schema.names) | {"kind": "pane", "epoch": epoch}
@@ -94,7 +94,7 @@ def test_X2_who_dies_as_it_makes_a_table_leaves_none(lake: Lake, monkeypatch: py
         raise RuntimeError("dead")
 
     with monkeypatch.context() as patched:
-        patched.setattr(changing(lake.catalog), "commit_table", dies)
+        patched.setattr(changing_catalog(lake.catalog), "commit_table", dies)
         with pytest.raises(RuntimeError, match="dead"):
             lake.ensure(contract, {"epoch": "-1"})
     assert not lake.has(contract.table)
@@ -128,7 +128,7 @@ def test_X1_a_commit_overtaken_by_a_backfill_is_written_again_on_top(lake: Lake)
     write(lake, lease.branch, 0)
     other = Branch(lake, LEDGER, "backfill_x")
     head = other.start()
-    other.opened()
+    other.open_for_spark()
     loaded = lake.table(LEDGER)
     rows = pa.Table.from_pylist(
         [dict.fromkeys(loaded.schema().as_arrow().names) | {"kind": "pane", "epoch": 99}],
@@ -169,7 +169,7 @@ def test_X1_a_commit_that_is_refused_as_one_that_has_landed_is_one_that_has(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     """As Glue does where its reply was lost and its client has sent the commit again."""
-    kind, landed = type(changing(lake.catalog)), list[int | None]()
+    kind, landed = type(changing_catalog(lake.catalog)), list[int | None]()
     commit_of = kind.commit_table
 
     def again(self: Any, *args: Any) -> Any:
@@ -208,12 +208,12 @@ def test_V4_a_run_sees_that_a_higher_generation_covers_its_range(lake: Lake) -> 
     runs = Runs(lake, PIPELINE)
     low = runs.start("backfill", 0, 100, log_epoch=0)
     high = runs.start("backfill", 50, 150, log_epoch=0)
-    assert runs.above(low) is None, "a run that has not committed covers nothing"
+    assert runs.run_above(low) is None, "a run that has not committed covers nothing"
     runs.note(high, status="committed")
-    above = runs.above(low)
+    above = runs.run_above(low)
     assert above is not None
     assert above.run == high.run
-    assert runs.above(high) is None
+    assert runs.run_above(high) is None
 
 
 def test_duckdb_reads_what_is_published(lake: Lake) -> None:

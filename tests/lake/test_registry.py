@@ -7,8 +7,8 @@ from pathlib import Path
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.migration import evolve, plan
-from tailrace.lake.change.registry import registry_contracts, shared
+from tailrace.lake.change.migration import evolve, plan_changes
+from tailrace.lake.change.registry import registry_contracts, registry_lake
 from tailrace.lake.schema.contract_diff import Kind
 from tailrace.lake.schema.contracts import Contract
 from tailrace.settings import Settings
@@ -22,30 +22,30 @@ def regions(settings: Settings) -> list[Lake]:
 
 
 def registered(lake: Lake) -> Contract:
-    (one,) = [each.contract for each in plan(lake, PHOTON) if each.contract.table == REGISTRY.table]
+    (one,) = [each.contract for each in plan_changes(lake, PHOTON) if each.contract.table == REGISTRY.table]
     return one
 
 
 def test_a_registry_is_planned_and_evolved_once_for_all_the_namespaces_that_share_it(settings: Settings) -> None:
     eu, us = regions(settings)
-    assert not any(one.made for one in plan(eu, PHOTON))
-    registry = shared(eu)
+    assert not any(one.made for one in plan_changes(eu, PHOTON))
+    registry = registry_lake(eu)
     # Made by whoever came first, when something else was agreed.
     registry.ensure(REGISTRY)
     former = {"owner": "somebody else", "tailrace.retention": "a week"}
     registry.table(REGISTRY.table).transaction().set_properties(former).commit_transaction()
     for lake in (eu, us):
-        (found,) = [one for one in plan(lake, PHOTON) if one.made]
+        (found,) = [one for one in plan_changes(lake, PHOTON) if one.made]
         assert found.lake.settings.namespace == settings.registry
         assert {(one.kind, one.name) for one in found.changes} == {(Kind.SET, name) for name in former}
     (done,) = evolve(us, PHOTON)
     assert (done.table, len(done.done), done.left) == (REGISTRY.table, 2, ())
-    assert drift(shared(eu), registered(eu)).differences == ()
-    assert [one for one in plan(eu, PHOTON) if one.changes] == []
+    assert drift(registry_lake(eu), registered(eu)).differences == ()
+    assert [one for one in plan_changes(eu, PHOTON) if one.changes] == []
     assert not any(lake.has(REGISTRY.table) for lake in (eu, us))
 
 
 def test_who_comes_first_makes_the_registry_as_its_file_says(settings: Settings) -> None:
     eu, us = regions(settings.model_copy(update={"contracts": Path("iceberg_schemas")}))
-    shared(us).ensure(REGISTRY)
-    assert shared(eu).table(REGISTRY.table).properties["owner"] == registered(eu).owner == "ad operations"
+    registry_lake(us).ensure(REGISTRY)
+    assert registry_lake(eu).table(REGISTRY.table).properties["owner"] == registered(eu).owner == "ad operations"

@@ -24,9 +24,9 @@ from tailrace.cli.main import app
 from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.lake.catalog import rest_client, sure_commits
 from tailrace.lake.catalog.lake import Lake, no_rows
-from tailrace.lake.catalog.transactions import committing
+from tailrace.lake.catalog.transactions import open_transaction
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.schema.lake_errors import CatalogError, LakeError, MovedError, UnansweredError
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.samples import examples
@@ -92,9 +92,9 @@ def test_X1_a_commit_to_another_branch_in_between_is_one_that_moved_the_table(la
     stale, head = lake.table(LEDGER), lake.head(LEDGER).snapshot
     assert head is not None
     lake.move(LEDGER, "other", head, None)
-    with committing(lake.table(LEDGER)) as transaction:
+    with open_transaction(lake.table(LEDGER)) as transaction:
         transaction.append(no_rows(stale.schema()), branch="other")
-    with pytest.raises(MovedError), committing(stale) as transaction:
+    with pytest.raises(MovedError), open_transaction(stale) as transaction:
         transaction.append(no_rows(stale.schema()))
     assert lake.head(LEDGER).snapshot == head
 
@@ -147,7 +147,7 @@ def test_X2_a_change_of_branches_and_tags_is_made_whatever_becomes_of_the_reply(
     gate.faults.append(fault)
     lake.move(LEDGER, "one", head, None)
     gate.faults.append(fault)
-    with pinned(lake, {LEDGER: head}):
+    with pin_snapshots(lake, {LEDGER: head}):
         assert len(lake.refs(LEDGER)) == 3
         gate.faults.append(fault)
     gate.faults.append(fault)
@@ -438,7 +438,7 @@ def test_X2_what_spark_commits_is_there_once_or_the_commit_fails(lake: Lake, gat
     entered(lake, 1)
     branch = Branch(lake, LEDGER, "stream_1")
     branch.start()
-    target = branch.opened()
+    target = branch.open_for_spark()
     gate.faults.append(fault)
     try:
         spark.sql(f"INSERT INTO {target} SELECT * FROM {LEDGER}")

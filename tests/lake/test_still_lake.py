@@ -32,13 +32,13 @@ def files(lake: Lake) -> list[str]:
 
 def test_a_page_sees_one_state_of_a_table_and_the_next_page_the_next_one(lake: Lake) -> None:
     kept = KeptManifests(100)
-    page = StillLake.made(lake, kept)
+    page = StillLake.freeze(lake, kept)
     before = files(page)
     said = lake.head(LEDGER).properties
     append(lake, LEDGER, [pane("Rome", 11, 2, 3, (1, 1.0), "early")], said)
     assert files(page) == before
     assert page.head(LEDGER).snapshot != lake.head(LEDGER).snapshot
-    after = files(StillLake.made(lake, kept))
+    after = files(StillLake.freeze(lake, kept))
     assert after == files(lake)
     assert len(after) == len(before) + 1
     assert page.has(LEDGER)
@@ -68,6 +68,6 @@ def test_the_metadata_of_a_table_is_read_once_until_somebody_commits(
 def test_no_more_statistics_are_kept_than_may_be_and_plans_are_the_same(lake: Lake, most: int) -> None:
     kept, own = KeptManifests(most), files(lake)
     for _ in range(2):
-        assert files(StillLake.made(lake, kept)) == own
+        assert files(StillLake.freeze(lake, kept)) == own
         assert len(kept) <= most
     assert len(kept) > 0 or most < 3

@@ -16,7 +16,7 @@ from tailrace.lake.catalog.lake import MANY, Lake
 from tailrace.lake.catalog.table_protocol import BACKFILLED, MAIN, Head, Tables
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.commit.range_replacement import Replacing
+from tailrace.lake.commit.range_replacement import RangeReplacement
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import runs_contract
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError, MovedError
@@ -72,13 +72,13 @@ def kept(request: pytest.FixtureRequest, settings: Settings) -> Kept:
 def branched(kept: Kept, name: str) -> Branch:
     branch = Branch(kept.lake, TABLE, name)
     branch.start()
-    branch.opened()
+    branch.open_for_spark()
     return branch
 
 
 def wrote(kept: Kept, lease: Lease, name: str) -> int:
     """Write to a lease's branch as Spark does; gives the snapshot."""
-    lease.branch.opened()
+    lease.branch.open_for_spark()
     return kept.write(lease.branch.name, name)
 
 
@@ -271,7 +271,7 @@ class Engine:
         return Counts()
 
     def write(self, found: Counts, run: Any, pinned: Head, branch: Branch, said: Mapping[str, str]) -> None:
-        branch.opened()
+        branch.open_for_spark()
         self.kept.lake.write(branch.table, branch.name, [{"run": run.run, "generation": run.generation}], said)
         if self.beside:
             head = self.kept.lake.head(self.ledger)
@@ -303,7 +303,7 @@ def test_V4_a_run_that_another_overtook_computes_anew(
     runs = Runs(kept.lake, PIPELINE)
     run = runs.start("backfill", 0, 60, log_epoch=None)
     engine = Engine(kept, ledger, beside)
-    ended = Replacing(kept.lake, runs, engine).closed(run)
+    ended = RangeReplacement(kept.lake, runs, engine).replace_closed(run)
     assert (engine.computed, ended.run.status, ended.run.log_epoch) == (computed, status, 7)
     _, rows = kept.lake.rows(ledger)
     assert rows == [{"run": run.run, "generation": 1}], "what was overtaken is not there"
@@ -315,13 +315,13 @@ def test_V4_a_run_gives_way_to_what_covers_it_and_goes_above_what_covers_some(se
     kept.lake.made(ledger, {"epoch": "7", "generation": "1"})
     runs = Runs(kept.lake, PIPELINE)
     low, wide, some = (runs.start("backfill", *span, log_epoch=None) for span in ((0, 60), (0, 90), (200, 260)))
-    Replacing(kept.lake, runs, Engine(kept, ledger, [])).closed(wide)
-    gave_way = Replacing(kept.lake, runs, Engine(kept, ledger, [])).closed(low)
+    RangeReplacement(kept.lake, runs, Engine(kept, ledger, [])).replace_closed(wide)
+    gave_way = RangeReplacement(kept.lake, runs, Engine(kept, ledger, [])).replace_closed(low)
     assert gave_way.above is not None
     assert (gave_way.run.status, gave_way.above.run) == ("gave_way", wide.run)
     part = runs.start("backfill", 250, 300, log_epoch=None)
-    Replacing(kept.lake, runs, Engine(kept, ledger, [])).closed(part)
-    ended = Replacing(kept.lake, runs, Engine(kept, ledger, [])).closed(some)
+    RangeReplacement(kept.lake, runs, Engine(kept, ledger, [])).replace_closed(part)
+    ended = RangeReplacement(kept.lake, runs, Engine(kept, ledger, [])).replace_closed(some)
     assert (ended.run.status, ended.run.run) == ("committed", some.run)
     assert ended.run.generation > part.generation
 

@@ -229,7 +229,7 @@ def _copied(new: Lake, old: Lake, definition: Pipeline) -> None:
         rows = new.table(contract.table).scan().to_arrow()
         schema = old.table(contract.table).schema().as_arrow()
         kept = pa.table([rows[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
-        files = tuple(old.written(contract.table, kept))
+        files = tuple(old.write_files(contract.table, kept))
         old.change(contract.table, FileChange(files), head.properties, old.head(contract.table).snapshot)
 
 

@@ -56,7 +56,7 @@ def lake(settings: Settings) -> Lake:
     for epoch, heats in enumerate(EPOCHS):
         records = [{"at": START + timedelta(minutes=epoch, seconds=n), "heat": heat} for n, heat in enumerate(heats)]
         clock, bundle = Clock(epoch, instant(START), instant(START)), arrow_bundle(PROBES, records, epoch)
-        files = FileChange(tuple(lake.written(PROBES.name, bundle)))
+        files = FileChange(tuple(lake.write_files(PROBES.name, bundle)))
         lake.change(PROBES.name, files, clock_properties(clock), lake.head(PROBES.name).snapshot)
         fold.stage(PassedEpoch.of(bundle, clock), Phases())
         assert fold.publish()

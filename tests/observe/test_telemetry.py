@@ -16,9 +16,9 @@ import pytest
 from tailrace.cli.terminal.console import Output, output_for
 from tailrace.cli.terminal.usage import ExitStatus, status_of
 from tailrace.fold.fold import EpochResult
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.ingest.sources import Files, Kafka
-from tailrace.lake.catalog.events import Followed, Outcome, Publication
+from tailrace.lake.catalog.events import AnswersAdvanced, Outcome, Publication
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.pipeline_tables import part_types
@@ -59,7 +59,7 @@ def report(epoch: int, **changes: Any) -> EpochReport:
     )  # fmt: skip
     partitions = {"rides-0": Partition(WATERMARK, WATERMARK, NOW - 10 * MINUTE), "rides-1": Partition(NOW, NOW, NOW)}
     whole = EpochReport(
-        epoch, Landed(100, 6, 9), {"hourly_rides": folded}, 0.5, {"trigger": 9.0, "step": 0.2},
+        epoch, LandedCounts(100, 6, 9), {"hourly_rides": folded}, 0.5, {"trigger": 9.0, "step": 0.2},
         progress=Progress(WATERMARK, partitions, {}, NOW, 60 * MINUTE),
     )  # fmt: skip
     return replace(whole, **changes)
@@ -79,7 +79,7 @@ def served(metrics: Metrics) -> Scraped:
 
 def test_a_stream_s_metrics_say_what_its_epochs_came_to(settings: Settings) -> None:
     metrics = Metrics(stream(settings))
-    for happening in (Began(), report(0), replace(report(1), recovered=True, landed=Landed(0, 0), progress=None)):
+    for happening in (Began(), report(0), replace(report(1), recovered=True, landed=LandedCounts(0, 0), progress=None)):
         metrics(happening)
     found = served(metrics)
     assert [found.value(f"{name}_total", log="rides") for name in ("epochs", "recovered_epochs", "records")] == [
@@ -153,8 +153,8 @@ def test_answers_are_as_far_behind_as_the_tables_say(settings: Settings) -> None
     metrics = Metrics(stream(settings))
     metrics(Began())
     steps: list[tuple[Happening, float]] = [
-        (report(3), 2), (Followed("hourly_rides", 3), 0), (report(4), 1), (report(5), 2),
-        (Followed("hourly_rides", 5), 0),
+        (report(3), 2), (AnswersAdvanced("hourly_rides", 3), 0), (report(4), 1), (report(5), 2),
+        (AnswersAdvanced("hourly_rides", 5), 0),
     ]  # fmt: skip
     with Endpoint(metrics, "127.0.0.1", 0) as endpoint:
         found = scraped(endpoint.url)

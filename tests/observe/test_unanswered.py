@@ -19,7 +19,7 @@ from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.fold.fold import EpochResult
 from tailrace.fold.pipeline_fold import PipelineFold
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.status import status
 from tailrace.model.base.clock import Clock
@@ -108,7 +108,7 @@ def test_X7_results_that_left_their_type_are_counted_and_shown_with_why(
     assert WHY in " ".join(run("trace", DEFINITION, "--where", "n = 1").split())
     assert WHY in run("replay", DEFINITION, "--as-of", "1", "--keep", "as_of_one")
     assert sorted(map(str, made.table("as_of_one").scan().to_arrow()[UNANSWERED].to_pylist())) == ["None", WHY]
-    report = EpochReport(1, Landed(1, 0), {"totals": said[1]}, 0.1, {})
+    report = EpochReport(1, LandedCounts(1, 0), {"totals": said[1]}, 0.1, {})
     for json_, expected in ((True, '"unanswered": 1'), (False, "1 unanswered")):
         StreamProgress(Output(json=json_)).epoch(report)
         captured = capsys.readouterr()

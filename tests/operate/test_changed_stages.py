@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace import Count, Global
 from tailrace.backfill.backfill import backfill_stages
-from tailrace.lake.change.generations import refused
+from tailrace.lake.change.generations import refusal_reason
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.reference import batch, fold
@@ -80,6 +80,6 @@ def test_what_is_read_or_reads_what_the_lake_does_not_hold_is_not_changed_in_pla
     world, otherwise = StageFolds(tmp_path, BILLS), replace(VISITS, on_time="if_non_empty")
     world.land([], 0, Clock(0, 0, 0))
     world.fold(0)
-    assert "a later stage reads the panes of visits" in str(refused(world.lake, otherwise))
+    assert "a later stage reads the panes of visits" in str(refusal_reason(world.lake, otherwise))
     with pytest.raises(ApplyError, match="the lake does not hold what is declared here"):
         apply(world.lake, replace(BILLS, log=otherwise.panes))

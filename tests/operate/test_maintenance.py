@@ -22,7 +22,7 @@ from tailrace.ingest.landing import Landing
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import MAIN, Lake
 from tailrace.lake.commit.archive import archive, commits
-from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.epoch_properties import epoch_commits
 from tailrace.lake.commit.signal_tables import Completions
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.operate import maintenance
@@ -150,7 +150,7 @@ def test_X3_a_lake_maintained_under_a_stream_and_a_backfill_is_as_one_that_never
     assert found.ok, found.checks
     last = lake.head("rides").number("epoch")
     clocks = [
-        {epoch: (one.clock.watermark, one.clock.processing_time) for epoch, one in recorded(lake, table).items()}
+        {epoch: (one.clock.watermark, one.clock.processing_time) for epoch, one in epoch_commits(lake, table).items()}
         for table in ("rides", "hourly__ledger", "later__ledger")
     ]
     assert sorted(clocks[0]) == list(range(last + 1))
@@ -185,7 +185,7 @@ def test_X3_a_landing_whose_log_is_compacted_before_it_publishes_writes_again_on
     assert moved == [0, 0, 1, 1, 2, 2], "every epoch but the first found both tables moved"
     assert plain.table("rides").count() == len(case.rides)
     assert plain.table("rides__rejected").count() == case.landed
-    assert sorted(recorded(case.lake, "rides")) == [0, 1, 2]
+    assert sorted(epoch_commits(case.lake, "rides")) == [0, 1, 2]
     found = audit(case.lake, HOURLY)
     assert found.ok, found.checks
     # What a dead writer left behind long ago, and what one may be about to commit.
@@ -221,7 +221,7 @@ def test_X3_a_table_that_its_writer_trims_before_its_snapshots_expire_is_maintai
     left = case.lake.table("rides").metadata.snapshots
     assert len(trimmed) > len(left), "more went than stayed"
     assert (rides.expired, rides.overtaken) == (0, ())
-    assert sorted(recorded(case.lake, "rides")) == [0, 1, 2, 3]
+    assert sorted(epoch_commits(case.lake, "rides")) == [0, 1, 2, 3]
     assert audit(case.lake, HOURLY).ok
 
 

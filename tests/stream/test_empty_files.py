@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace import Count, Fixed, Log, Pipeline, minutes
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
@@ -37,5 +37,6 @@ def test_an_empty_file_one_of_blank_lines_and_one_of_duplicates_are_epochs(
     stream.wait()
     stream.close()
     assert [one.landed for one in reports] == [
-        Landed(2, 0, blank=1), Landed(0, 0), Landed(0, 0, blank=2), Landed(0, 0, duplicates=1), Landed(1, 0)
+        LandedCounts(2, 0, blank=1), LandedCounts(0, 0), LandedCounts(0, 0, blank=2),
+        LandedCounts(0, 0, duplicates=1), LandedCounts(1, 0),
     ]  # fmt: skip

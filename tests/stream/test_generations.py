@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Max, Pipeline, Sum, minutes
 from tailrace.lake.catalog.drift import drift
-from tailrace.lake.catalog.events import Dropped, Notice
+from tailrace.lake.catalog.events import DefinitionDropped, Notice
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.generations import generation_of, go_over, left, scratch
+from tailrace.lake.change.generations import former_generations, generation_of, generations_beside, go_over
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import FencedError, OtherDefinitionError
 from tailrace.lake.schema.owned_tables import contracts
@@ -59,8 +59,8 @@ def rows(spark: SparkSession, name: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in found)
 
 
-def dropped_of(told: list[Notice]) -> list[Dropped]:
-    return [notice for notice in told if isinstance(notice, Dropped)]
+def dropped_of(told: list[Notice]) -> list[DefinitionDropped]:
+    return [notice for notice in told if isinstance(notice, DefinitionDropped)]
 
 
 def fresh(case: Case, pipeline: Pipeline) -> list[tuple[Any, ...]]:
@@ -139,7 +139,7 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     found = audit(case.lake, CHANGED)
     assert found.ok, found.checks
     assert not [one for contract in contracts(CHANGED) for one in drift(case.lake, contract).differences]
-    assert scratch(case.lake, "hourly") == []
+    assert generations_beside(case.lake, "hourly") == []
     # What was, is there for who asks for it.
     old = "SELECT who, window_start, window_end, n, cents, unanswered FROM hourly VERSION AS OF 'generation_1'"
     assert sorted(tuple(row) for row in plain.sql(old).collect()) == before
@@ -157,7 +157,10 @@ def test_a_changed_definition_takes_over_beside_a_stream_that_lands_and_is_gone_
     assert rows(plain, "hourly") == fresh(case, HOURLY)
     found = audit(case.lake, HOURLY)
     assert found.ok, found.checks
-    assert (generation_of(case.lake.table("hourly")), left(case.lake.table("hourly__ledger"))) == (3, [1, 2])
+    assert (generation_of(case.lake.table("hourly")), former_generations(case.lake.table("hourly__ledger"))) == (
+        3,
+        [1, 2],
+    )
     running.stop()
     running.close()
 
@@ -199,7 +202,7 @@ def test_a_swap_that_dies_is_ended_by_whoever_comes_next(
             patched.setattr(changeover._Generation, "take_over", dies_after(changeover._Generation.take_over))
         with pytest.raises(KeyboardInterrupt):
             apply(case.lake, CHANGED)
-    assert scratch(case.lake, "hourly") == [2]
+    assert generations_beside(case.lake, "hourly") == [2]
     if place == "before the ledger":
         assert rows(plain, "hourly") == kept
         done = apply(case.lake, CHANGED)
@@ -212,7 +215,7 @@ def test_a_swap_that_dies_is_ended_by_whoever_comes_next(
         case.land(*NOON)
         case.drain(CHANGED)
         assert apply(case.lake, CHANGED).run is None
-    assert scratch(case.lake, "hourly") == []
+    assert generations_beside(case.lake, "hourly") == []
     if place == "before the ledger":
         case.land(*NOON)
         case.drain(CHANGED)

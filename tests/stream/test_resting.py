@@ -14,9 +14,9 @@ from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.open_windows import OpenWindows, lost_state
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.side import SparkSide
-from tailrace.lake.catalog.events import Notice, WentOver
+from tailrace.lake.catalog.events import EngineSwitched, Notice
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.metadata.commit_times import milliseconds
+from tailrace.lake.metadata.commit_times import now_milliseconds
 from tailrace.lake.schema.table_names import RESTING
 from tailrace.lake.upkeep.leftovers import leftover_tables
 from tailrace.model.base.clock import Clock
@@ -124,7 +124,7 @@ def test_X2_a_fold_that_loses_its_resting_windows_or_starts_again_has_them_from_
     for hour in ("08", "09"):
         land(*((who, 100, f"{hour}:00") for who in "abcdef"))
     within(stream, lambda: len(reports) == 2)
-    (over,) = [one for one in told if isinstance(one, WentOver)]
+    (over,) = [one for one in told if isinstance(one, EngineSwitched)]
     assert (over.engine, "TAILRACE_WINDOWS_IN_DRIVER" in over.why) == ("spark", True), "six windows were open by then"
     land(("a", 1, "09:10"), ("g", 1, "09:10"))
     within(stream, lambda: len(reports) == 3)
@@ -140,7 +140,7 @@ def test_X2_a_fold_that_loses_its_resting_windows_or_starts_again_has_them_from_
     # Nobody closes it, as where its process dies.
     SparkSide(plain, case.lake, HOURLY, EngineChoice(Engine.SPARK, "reads the ledger alone")).close()
     assert resting_tables(case.lake) == [left]
-    assert leftover_tables(case.lake, HOURLY, [left], milliseconds() + 1, timedelta(0)) == [left]
+    assert leftover_tables(case.lake, HOURLY, [left], now_milliseconds() + 1, timedelta(0)) == [left]
     land(("c", 1, "08:30"), ("c", 1, "10:30"), ("h", 7, "10:40"))
     case.drain(HOURLY)
     assert resting_tables(case.lake) == []

@@ -1,7 +1,7 @@
-"""Airflow DAGs made of definitions. Files in `dags/` call these factories and nothing else.
+"""Make Airflow DAGs from definitions. Files in `dags/` call these factories and nothing else.
 
-Parsing a DAG loads its definition, which needs the standard library alone; the engine, the tables and Spark are
-imported only when a task runs.
+Parsing a DAG loads its definition, which needs only the standard library; the engine, the tables and Spark are imported
+only when a task runs.
 """
 
 from tailrace.airflow.factory import backfill_dag, dbt_dag, maintenance_dag, repair_dag, stream_dag

@@ -1,4 +1,4 @@
-"""The Airflow assets of the tables of answers: tasks that change a table emit an event, which may schedule DAGs."""
+"""Name the Airflow assets of answers: a task that changes a table emits an event, which may schedule DAGs."""
 
 from __future__ import annotations
 

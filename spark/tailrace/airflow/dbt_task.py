@@ -1,4 +1,4 @@
-"""The dbt DAG's task: it builds the project in a process of its own, and reports dbt's own counts of results."""
+"""Build a dbt project in a process of its own, and report dbt's counts of results: the dbt DAG's task."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DbtOperator(BaseOperator):
 
 
 def results(file: Path) -> tuple[Counter[str], list[str]]:
-    """Count the nodes by status and list those that failed, by dbt's report of a run; both empty without a report."""
+    """Count the nodes by status, and list the failed nodes, from dbt's report of a run; both empty without a report."""
     if not file.is_file():
         return Counter(), []
     nodes = json.loads(file.read_text())["results"]

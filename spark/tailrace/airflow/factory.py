@@ -1,4 +1,4 @@
-"""The factories that make DAGs of definitions."""
+"""Make DAGs from definitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16
-"""The maximum number of runs of one DAG that may be active at once; a *Backfill* sets how many of them it takes."""
+"""The maximum number of active runs of one DAG; a *Backfill* sets how many of them it uses."""
 
 
 def local() -> Runner:
@@ -43,7 +43,7 @@ def backfill_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
 ) -> DAG:
-    """Make the DAG that recomputes ranges of a pipeline or map: by *Trigger*, or by *Backfill*, an interval a run.
+    """Make the DAG that recomputes ranges of a pipeline or map: by *Trigger*, or by *Backfill*, one run per interval.
 
     `definition` is `FILE` or `FILE:NAME`; `cron` sets the intervals. Nothing runs by itself. Raises the definition's
     `LoadError` and `DefinitionError`, which Airflow shows as an import error.
@@ -78,9 +78,9 @@ def backfill_dag(
 def repair_dag(
     definition: str | Path, *, cron: str | None = None, runner: Callable[[], Runner] = local, retries: int = 2
 ) -> DAG:
-    """Make the DAG that proposes to backfill records that came too late, waits for a person's decision, and does it.
+    """Make the DAG that proposes to backfill records that came too late, and does so after a person's decision.
 
-    `cron` says when the DAG looks for such records; None is only when it is triggered. One run at a time waits for a
+    `cron` says when the DAG searches for such records; None means only when triggered. One run at a time waits for a
     decision.
     """
     from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -113,7 +113,7 @@ def repair_dag(
 def maintenance_dag(
     definition: str | Path, *, cron: str | None = "30 3 * * *", runner: Callable[[], Runner] = local, retries: int = 2
 ) -> DAG:
-    """Make the DAG that maintains the tables of a definition, beside whatever runs on them.
+    """Make the DAG that maintains a definition's tables, beside running streams and backfills.
 
     The DAG is paused until somebody unpauses it; then it runs as `cron` says.
     """
@@ -145,10 +145,10 @@ def stream_dag(
     cron: str | None = "*/5 * * * *",
     runner: Callable[[], Runner] = local,
 ) -> DAG:
-    """Make the DAG that looks after a stream: it starts the stream where it does not run, and fails if it falls behind.
+    """Make the DAG that watches a stream: it starts the stream if it is not running, and fails if it falls behind.
 
-    The source is a `folder` of files or a Kafka `topic`. A run fails where the watermark is more than `behind` behind
-    the clock on the wall (None for records of another time), or where another stream has the lease. The DAG is paused
+    The source is a `folder` of files or a Kafka `topic`. A run fails if the watermark is more than `behind` behind the
+    wall clock (None for historical records), or if another stream has the lease. The DAG is paused
     until somebody unpauses it. Raises `RunnerError` for an invalid source.
     """
     place = _place(definition)
@@ -181,9 +181,9 @@ def dbt_dag(
     arguments: Sequence[str] = ("build",),
     retries: int = 2,
 ) -> DAG:
-    """Make the DAG that builds a dbt project whenever a table that it `reads` has changed, and as `sweep` schedules.
+    """Make the DAG that builds a dbt project when a table that it `reads` has changed, and on the schedule `sweep`.
 
-    Runs of a table's backfill, repair and stream DAGs report its changes. Other changes are found by the sweep. The DAG
+    A table's backfill, repair and stream DAGs report its changes. The sweep finds all other changes. The DAG
     is paused until somebody unpauses it.
     """
     where = Path(project).resolve()
@@ -202,7 +202,7 @@ def dbt_dag(
 
 
 def _tried(retries: int) -> dict[str, Any]:
-    """Return the task arguments that say how often a failed task is tried again, and after how long."""
+    """Return the task arguments for retries: how often and after what delay a failed task is tried again."""
     return {"retries": retries, "retry_delay": timedelta(seconds=30)}
 
 
@@ -212,13 +212,13 @@ def _absolute(folder: str | Path) -> str:
 
 
 def _place(definition: str | Path) -> str:
-    """Make the path in a definition's `FILE` or `FILE:NAME` absolute, as jobs need it."""
+    """Make the path in a definition's `FILE` or `FILE:NAME` absolute, as jobs require."""
     path, _, name = str(definition).partition(":")
     return str(Path(path).resolve()) + (f":{name}" if name else "")
 
 
 def _loaded(definition: str | Path) -> tuple[str, Pipeline]:
-    """Load a pipeline; returns its `FILE` or `FILE:NAME` with an absolute path, and the pipeline."""
+    """Load a pipeline; return its `FILE` or `FILE:NAME` with an absolute path, and the pipeline."""
     place = _place(definition)
     return place, load(place)
 

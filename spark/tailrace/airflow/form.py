@@ -1,4 +1,4 @@
-"""The form of *Trigger*, and the check of the values that it was filled in with."""
+"""Define the form of *Trigger*, and check its values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from tailrace.runners.jobs import LONGEST_REASON, Reason, RunnerError
 
 MOST_AT_ONCE = 16
-"""The maximum number of runs at once into which a range may be cut."""
+"""The maximum number of parallel runs into which a range may be cut."""
 
 
 def form() -> dict[str, Param]:
@@ -62,7 +62,7 @@ def form() -> dict[str, Param]:
 
 
 class Asked(BaseModel):
-    """The request for a run, as its parameters have it."""
+    """The request for a run, from its parameters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
 
@@ -75,7 +75,7 @@ class Asked(BaseModel):
     @field_validator("first", "last", "reason", mode="before")
     @classmethod
     def _empty(cls, value: Any) -> Any:
-        """Turn empty text into None: a field that was emptied by hand is empty text."""
+        """Turn empty text, which an emptied field has, into None."""
         return None if isinstance(value, str) and not value.strip() else value
 
     @field_validator("first", "last", mode="before")

@@ -1,4 +1,4 @@
-"""The maintenance DAG's task."""
+"""Maintain a definition's tables: the maintenance DAG's task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MaintainOperator(BaseOperator):
-    """Maintains the tables of a definition; `definition` is `FILE` or `FILE:NAME`, with an absolute path."""
+    """Maintains a definition's tables; `definition` is `FILE` or `FILE:NAME`, with an absolute path."""
 
     ui_color = "#e3f1e1"
 
@@ -40,7 +40,7 @@ class MaintainOperator(BaseOperator):
 
 
 def summed(done: Mapping[str, Any]) -> str:
-    """Sum up what maintenance did, in one line."""
+    """Sum up the result of maintenance in one line."""
     tables = done["tables"]
     rewritten = sum(count["from"] for table in tables for count in table["rewritten"].values())
     expired, orphans = (sum(table[name] for table in tables) for name in ("expired", "orphan_files"))

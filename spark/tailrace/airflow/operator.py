@@ -1,4 +1,4 @@
-"""The single task of a backfill DAG: it checks the parameters, has the backfill run, and reports the result."""
+"""Check the parameters, run the backfill, and report the result: the single task of a backfill DAG."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 def telling(context: Context, did: Mapping[str, Any]) -> Iterator[None]:
     """Turn errors raised in this context into the task's `failure`, and show the reason in the run's tab.
 
-    `did` is what the tab shows beside the reason.
+    The tab shows `did` beside the reason.
     """
     try:
         yield
     except Exception as error:
-        # Imported here, for parsing a DAG needs none of the tables' modules.
-        from tailrace.lake.upkeep.diagnosis import explained
+        # Imported here because parsing a DAG needs none of the tables' modules.
+        from tailrace.lake.upkeep.diagnosis import explain_error
 
-        shown = explained(error)
+        shown = explain_error(error)
         context["ti"].xcom_push(RESULT, {**did, "failed": line(shown)})
         if not isinstance(shown, TailraceError):
             raise
@@ -47,8 +47,8 @@ def telling(context: Context, did: Mapping[str, Any]) -> Iterator[None]:
 class BackfillOperator(BaseOperator):
     """Runs a backfill of a definition; `definition` is `FILE` or `FILE:NAME`, with an absolute path.
 
-    Its XCom `did` holds what it did. A run that changed anything emits an event of the table's asset. The log's last
-    line gives the reason of a failure; a run that would only fail again is not tried again.
+    Its XCom `did` has the result. A run that changed anything emits an event of the table's asset. The log's last line
+    has the reason of a failure; a run that would only fail again is not retried.
     """
 
     ui_color = "#dbe9f6"
@@ -88,7 +88,7 @@ class BackfillOperator(BaseOperator):
             self._running.cancel()
 
     def asked(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
-        """Return the request for the run, and the ranges that become runs of their own."""
+        """Return the request for the run, and the ranges of its separate runs."""
         asked = Asked.of(context["params"])
         interval = chosen(asked, _interval(context), extent, self._before)
         return asked, cut(interval, asked.parallelism, extent)
@@ -111,7 +111,7 @@ class BackfillOperator(BaseOperator):
         ]
 
     def _before(self, end: int) -> Interval:
-        """Find the last whole interval of the cron expression before an instant, in microseconds."""
+        """Find the last complete interval of the cron expression before an instant, in microseconds."""
         return ByHand(self.cron, self.timezone).last_before(end)
 
     def _run(self, jobs: Sequence[BackfillJob]) -> list[JobOutcome]:
@@ -121,7 +121,7 @@ class BackfillOperator(BaseOperator):
             return [outcome for future in running for outcome in future.result()]
 
     def _behind(self) -> dict[str, Any]:
-        """Tell which stages lack what runs have corrected, and the ranges that bring them up."""
+        """Report the stages that lack corrections, and the ranges to backfill for them."""
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
         from tailrace.settings import Settings
@@ -145,7 +145,7 @@ class BackfillOperator(BaseOperator):
 
 
 def summed(outcomes: Sequence[JobOutcome], sums: dict[str, int], *, dry_run: bool) -> str:
-    """Sum up what a run did, in one line."""
+    """Sum up the result of a run in one line."""
     over = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]
     counts = f"{sums['changed']:,} changed, {sums['untouched']:,} untouched, {sums['retracted']:,} retracted"
     if dry_run:
@@ -169,12 +169,12 @@ def _interval(context: Context) -> Interval | None:
 
 
 def _micros(at: datetime) -> int:
-    """Convert an instant of Airflow's to microseconds, by a plain `datetime`: Airflow's type subtracts differently."""
+    """Convert an instant of Airflow's type, which subtracts differently, to microseconds by a plain `datetime`."""
     return instant(datetime.fromisoformat(at.isoformat()))
 
 
 def failure(error: TailraceError) -> AirflowException:
-    """Return the exception that a task fails with; a task that would only fail again is not tried again."""
+    """Return the exception for a failing task; a task that would only fail again is not retried."""
     again = not isinstance(error, RunnerError) or error.again
     return (AirflowException if again else AirflowFailException)(line(error))
 

@@ -1,4 +1,4 @@
-"""Tailrace's plugin for Airflow, found by the entry point that the installation declares."""
+"""Declare Tailrace's plugin for Airflow, which Airflow finds by the installation's entry point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PREFIX = "/tailrace"
 
 
 class _Pages:
-    """The pages' application, made at the first request: schedulers and tasks, too, load this plugin."""
+    """The pages' application, made at the first request, because schedulers and tasks also load this plugin."""
 
     def __init__(self) -> None:
         self._app: Any = None
@@ -27,7 +27,7 @@ class _Pages:
 
 
 class TailracePlugin(AirflowPlugin):
-    """The timetable of backfills by hand, the tab of what a run did, and that of a DAG's event time."""
+    """The plugin: the timetable of manual backfills, and the tabs with a run's result and a DAG's event time."""
 
     name = "tailrace"
     timetables = [ByHand]  # noqa: RUF012 - Airflow reads lists of the class

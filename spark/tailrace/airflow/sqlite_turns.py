@@ -1,8 +1,9 @@
-"""Let the writers of Airflow's SQLite database take turns, where it would refuse one of them.
+"""Let the writers of Airflow's SQLite database wait for each other instead of failing.
 
 Airflow creates the runs of a backfill in savepoints. Python's `sqlite3` begins no transaction before a savepoint, so
-SQLite begins one that reads: when it then comes to write and another process wrote in between, SQLite refuses at once,
-however long a connection would wait. A transaction that is for writing from its start waits for its turn instead.
+SQLite begins a read transaction. When it then has to write, and another process has written meanwhile, SQLite refuses
+at once, however long the connection's timeout is. A transaction that is a write transaction from its start waits for
+its turn instead.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import sqlite3
 from typing import Any
 
 WAIT = 60.0
-"""Seconds that a writer waits for its turn. Writers hold theirs for milliseconds, but a busy machine stretches them."""
+"""The seconds that a writer waits for its turn. A turn takes milliseconds, but longer on a busy machine."""
 
 
 class TurnsCursor(sqlite3.Cursor):
-    """A cursor whose savepoints are inside a transaction that is for writing."""
+    """A cursor whose savepoints are inside a write transaction."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> TurnsCursor:
         """Execute a statement; a savepoint outside a transaction begins one first."""
@@ -34,4 +35,4 @@ class TurnsConnection(sqlite3.Connection):
 
 
 CONNECT_ARGS: dict[str, Any] = {"factory": TurnsConnection, "timeout": WAIT}
-"""Has Airflow's connections take turns, where its setting `[database] sql_alchemy_connect_args` names this."""
+"""The value for Airflow's setting `[database] sql_alchemy_connect_args` that makes its connections take turns."""

@@ -1,8 +1,8 @@
-"""A whole Airflow on this machine: `make airflow`.
+"""Run a whole Airflow on this machine: `make airflow`.
 
-API server, scheduler and DAG processor are processes of their own, stopped by their ids: `airflow standalone` leaves
-orphans behind when it is told to stop. The database is SQLite unless AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names another;
-other AIRFLOW__* variables of the environment apply, too, unless this module sets them.
+API server, scheduler and DAG processor are separate processes, stopped by their ids, because `airflow standalone`
+leaves orphans behind when it stops. The database is SQLite unless AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names another
+one; other AIRFLOW__* variables of the environment also apply, unless this module sets them.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from tailrace.settings import PREFIX, Place, Settings
 
 SERVERS = {
     "api-server": (),
-    # Its log server listens at every address of the machine; on one machine the API server reads the files.
+    # Its log server would listen at every address of the machine; here the API server reads the files instead.
     "scheduler": ("--skip-serve-logs",),
     "dag-processor": (),
 }
 """The processes, and the options of each."""
 
 STARTING = 300.0
-"""The maximum number of seconds that Airflow may take until all of it is healthy: about thirty on an idle machine."""
+"""The maximum seconds until all of Airflow is healthy; about thirty are usual on an idle machine."""
 
 STOPPING = 20.0
-"""Seconds that a process has to end by itself."""
+"""The maximum seconds for a process to end by itself."""
 
 
 class StandaloneError(TailraceError, RuntimeError):
-    """Airflow that did not start. The message names the log that tells why."""
+    """Airflow did not start. The message names the log with the reason."""
 
 
 @dataclass
 class Standalone:
-    """Airflow in a folder of its own, on a lake. Its users are `admin`, who may do all, and `viewer`, who may read."""
+    """An Airflow in a folder of its own, on a lake. User `admin` may do everything; user `viewer` may only read."""
 
     folder: Path
     dags: Path
@@ -88,7 +88,7 @@ class Standalone:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
-        # Also where a command or a secret's name says the address.
+        # A command or a secret's name may also give the address.
         if not any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in os.environ):
             few["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = f"{sqlite_turns.__name__}.CONNECT_ARGS"
         ours = {
@@ -108,7 +108,7 @@ class Standalone:
         return few | os.environ | ours | lake | dict(self.settings)
 
     def start(self, tell: Callable[[str], object] = lambda text: None) -> None:
-        """Start Airflow, and return when all of it is healthy. Raises `StandaloneError` where it does not become so."""
+        """Start Airflow, and return when all of it is healthy. Raises `StandaloneError` if it does not get healthy."""
         (self.folder / "servers").mkdir(parents=True, exist_ok=True)
         self.logins  # noqa: B018 - it is there before a server reads it
         tell("making the database")
@@ -116,7 +116,7 @@ class Standalone:
         tell("starting Airflow")
         for name, options in SERVERS.items():
             with self._log(name).open("wb") as log:
-                # Each has a process group of its own, so that Ctrl-C reaches only this process, which then stops them.
+                # Each process has its own group, so that Ctrl-C reaches only this process, which then stops them.
                 self.processes[name] = subprocess.Popen(
                     [_airflow(), name, *options], env=self.environment, stdout=log, stderr=log, start_new_session=True
                 )
@@ -132,7 +132,7 @@ class Standalone:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """Stop the processes, the warm Spark session that runs used, and the streams of the lake."""
+        """Stop the processes, the runs' warm Spark session, and the lake's streams."""
         for process in self.processes.values():
             _tell(process, signal.SIGTERM)
         until = time.monotonic() + STOPPING
@@ -147,12 +147,12 @@ class Standalone:
         end_all(self.warehouse)
 
     def token(self, user: str) -> str:
-        """Ask for a token of a user, for the REST API."""
+        """Request a user's token for the REST API."""
         asked = {"username": user, "password": self.logins[user]}
         return str(self.call("/auth/token", asked)["access_token"])
 
     def call(self, path: str, body: object = None, token: str = "", method: str | None = None) -> Any:
-        """Call the REST API and return its answer. Raises `urllib.error.HTTPError` where it refuses."""
+        """Call the REST API and return its answer. Raises `urllib.error.HTTPError` if it refuses."""
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
@@ -181,7 +181,7 @@ class Standalone:
         return made["secret"]
 
     def _private_file(self, name: str, make: Callable[[], dict[str, str]]) -> dict[str, str]:
-        """Read a file of the folder that only this user can read; it is made where there is none."""
+        """Read a private file of the folder; create it if it is missing."""
         file = self.folder / name
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -202,7 +202,7 @@ def _tell(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _free(port: int) -> int:
-    """Return the port, or another one that is free where it is taken."""
+    """Return the port or, if it is taken, another free one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -214,7 +214,7 @@ def _free(port: int) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run Airflow until Ctrl-C or SIGTERM; returns the exit status."""
+    """Run Airflow until Ctrl-C or SIGTERM; return the exit status."""
     parser = argparse.ArgumentParser("python -m tailrace.airflow.standalone", description="Airflow on one lake.")
     parser.add_argument("--folder", type=Path, default=Path("build/airflow"), help="where it lives [%(default)s]")
     parser.add_argument("--dags", type=Path, default=Path("dags"), help="the folder of DAGs [%(default)s]")

@@ -1,4 +1,4 @@
-"""The stream DAG's tasks: one starts the stream where it does not run, one fails where the answers fall behind."""
+"""Start a stream that is not running, and fail if its answers fall behind: the stream DAG's two tasks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STREAM, WATERMARK = "stream", "watermark"
 """The names of the tasks."""
 
 YOUNG = 300.0
-"""Seconds that a stream may run before each of its stages has a ledger."""
+"""The maximum seconds until each stage of a new stream has a ledger."""
 
 SNAPSHOTS = "snapshots"
-"""The XCom of the watermark's task that holds the snapshot of each table of answers."""
+"""The XCom of the watermark's task with the snapshot of each table of answers."""
 
 
 def form() -> dict[str, Param]:
-    """Make the form of *Trigger*, which asks what is to be done with the stream."""
+    """Make the form of *Trigger*, which asks what to do with the stream."""
     return {
         "stream": Param(
             "keep",
@@ -48,11 +48,11 @@ ACTIONS = ("keep", "stop", "restart")
 
 
 class StreamOperator(BaseOperator):
-    """Starts a stream, which goes on after the task, unless it runs already.
+    """Starts a stream, which runs on after the task, unless it is running already.
 
-    A run by hand may stop the stream, which then stays stopped until a run by hand restarts it. The task fails, once,
-    where the stream ended for a reason that starting it again does not mend: another stream has its lease, or its
-    arguments are wrong. The next run starts the stream again.
+    A manual run may stop the stream, which then stays stopped until a manual run restarts it. The task fails once if
+    the stream ended for a reason that a restart does not mend: another stream has its lease, or its arguments are
+    wrong. The next run starts the stream again.
     """
 
     ui_color = "#dcefee"
@@ -94,10 +94,10 @@ class StreamOperator(BaseOperator):
 
 
 class WatermarkOperator(BaseOperator):
-    """Fails where a stage's watermark is more than `behind` behind the clock on the wall.
+    """Fails if a stage's watermark is more than `behind` behind the wall clock.
 
-    A stage without a ledger counts as behind, too, unless its stream started less than `YOUNG` seconds ago and not
-    because an earlier one had ended. Answers that have changed since the run before emit an event of their asset.
+    A stage without a ledger also counts as behind, unless its stream started less than `YOUNG` seconds ago and did not
+    replace an ended one. Answers that have changed since the previous run emit an event of their asset.
     """
 
     ui_color = "#dcefee"
@@ -120,7 +120,7 @@ class WatermarkOperator(BaseOperator):
             now = answers(lake, self.definition)
             most = None if self.behind is None else duration(self.behind)
             wrong = unwell(lake, self.definition, time.time_ns() // 1_000, most, young=young)
-        # Without a map index Airflow returns the values of all earlier runs instead of the last one's.
+        # Without a map index, Airflow would return the values of all earlier runs instead of the last one.
         before: Any = context["ti"].xcom_pull(
             task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1
         )

@@ -1,4 +1,4 @@
-"""The timetable of a backfill DAG: runs are for intervals of event time, and only when somebody asks for them."""
+"""Define the timetable of backfill DAGs: runs are for intervals of event time, and only on request."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tailrace.model.base.time import instant, moment
 
 
 class ByHand(CronDataIntervalTimetable):
-    """The data intervals of a cron expression, for Airflow's own *Backfill*; nothing is ever scheduled by itself.
+    """The data intervals of a cron expression for Airflow's *Backfill*; nothing is scheduled by itself.
 
-    The scheduler asks for the next run with `catchup` off, and gets none; a *Backfill* asks for each run of its range.
+    The scheduler, which asks for the next run with `catchup` off, gets none; a *Backfill* gets each run of its range.
     """
 
     def next_dagrun_info(
@@ -28,10 +28,10 @@ class ByHand(CronDataIntervalTimetable):
         )
 
     def last_before(self, end: int) -> tuple[int, int]:
-        """Return the last whole interval that ends by an instant, both in microseconds.
+        """Return the last complete interval that ends at or before an instant, both in microseconds.
 
-        The intervals are those of a *Backfill*: where the clocks skip the time of the expression, or show it twice,
-        none is empty, none is there twice, and none ends later.
+        The intervals are the same as a *Backfill*'s: when the clocks skip the expression's time or repeat it, no
+        interval is empty, repeated, or too long.
         """
         back = timedelta(days=2)
         while True:
@@ -41,7 +41,7 @@ class ByHand(CronDataIntervalTimetable):
             back *= 4
 
     def _ticks(self, end: int, back: timedelta) -> Iterator[int]:
-        """Yield when the expression comes up, from some time `back` before an instant to just after it."""
+        """Yield the expression's times, from some time `back` before an instant to just after it."""
         at = self._get_prev(coerce_datetime(moment(end) - back))
         while True:
             yield (micros := instant(datetime.fromisoformat(at.isoformat())))
@@ -49,7 +49,7 @@ class ByHand(CronDataIntervalTimetable):
                 return
             following, probe = self._get_next(at), at
             while following <= at:
-                # The clocks were set back: the time that they show comes up again.
+                # The clocks were set back, so the same local time comes again.
                 probe += timedelta(minutes=30)
                 following = self._get_next(probe)
             at = following

@@ -1,6 +1,6 @@
-"""The checks of AWS by `tailrace doctor`: the caller, the clock, the bucket, Glue, and an EMR Serverless application.
+"""Check AWS for `tailrace doctor`: the caller, the clock, the bucket, Glue, and an EMR Serverless application.
 
-Permissions are checked by doing what needs them, in the smallest way; nothing is left behind.
+Permissions are checked by small calls that need them; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from urllib.parse import urlparse
 from tailrace.aws.objects import client
 from tailrace.doctor.findings import Finding, UnseenError, WrongError, allowing, looked
 from tailrace.doctor.lake_checks import SCRATCH
-from tailrace.lake.catalog.backends import Glue, endpoint, kind
+from tailrace.lake.catalog.backends import Glue, catalog_kind, endpoint
 from tailrace.settings import Settings
 
 ODD, REFUSED = 60, 300
-"""Seconds that a clock may be off before the check reports it, and before AWS refuses requests signed by it."""
+"""The seconds that a clock may be off before the check reports it, and before AWS refuses its signatures."""
 
 _HASTY = {"connect_timeout": 3, "read_timeout": 10, "retries": {"mode": "standard", "max_attempts": 2}}
 
@@ -33,15 +33,15 @@ _CREDENTIALS = (
 
 
 def needs_aws(settings: Settings) -> bool:
-    """Tell whether anything of this lake is at AWS."""
-    return settings.on_s3 or isinstance(kind(settings), Glue)
+    """Tell whether any part of this lake is at AWS."""
+    return settings.on_s3 or isinstance(catalog_kind(settings), Glue)
 
 
 @dataclass
 class Aws:
-    """The checks for a lake. A client of each service is made once, with short timeouts.
+    """The checks for a lake. One client for each service is made, with short timeouts.
 
-    `asks` is `s3` where only the warehouse is at AWS.
+    `asks` is `s3` if only the warehouse is at AWS.
     """
 
     settings: Settings
@@ -50,7 +50,7 @@ class Aws:
     _clients: dict[str, Any] = field(default_factory=dict, init=False)
 
     def who(self) -> Iterator[Finding]:
-        """Check whose the credentials are, and how far this machine's clock is off."""
+        """Check the credentials' owner, and how far this machine's clock is off."""
         yield looked("credentials", self._caller, _CREDENTIALS)
         yield looked("clock", self._clock)
 
@@ -65,16 +65,16 @@ class Aws:
             yield looked(name, check) if there.state == "ok" else _without(name, "warehouse")
 
     def glue(self) -> Iterator[Finding]:
-        """Check that Glue may be asked for the database and its tables."""
+        """Check that Glue allows reading the database and its tables."""
         yield looked("glue", self._glue)
 
     def application(self, application: str, role: str | None) -> Iterator[Finding]:
-        """Check an EMR Serverless application, and the role that its runs are to have."""
+        """Check an EMR Serverless application, and the role for its runs."""
         yield looked("application", partial(self._application, application))
         yield looked("job role", partial(self._role, role))
 
     def sweep(self, address: str) -> None:
-        """Delete the objects below an address, which a check has written there."""
+        """Delete a check's objects below an address."""
         parsed = urlparse(address)
         under = {"Bucket": parsed.netloc, "Prefix": parsed.path.strip("/") + "/"}
         while objects := self._asked("s3", "list_objects_v2", **under).get("Contents"):
@@ -82,7 +82,7 @@ class Aws:
                 self._asked("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
 
     def _caller(self) -> str:
-        # A store that speaks only S3 has no service that could say whose its keys are.
+        # A store with only the S3 interface has no service that could name the keys' owner.
         alone = endpoint("s3") and self.asks == "s3"
         if alone and not endpoint("sts"):
             raise UnseenError("the store is one of your own (AWS_ENDPOINT_URL_S3), and has no STS to ask", "")
@@ -95,8 +95,8 @@ class Aws:
         account = caller["Account"]
         wanted = self.settings.catalog_uri.removeprefix("glue://")
         identity = f"{caller['Arn']}, account {account}"
-        if isinstance(kind(self.settings), Glue) and wanted and wanted != account:
-            # A shared catalog may be asked from another account; the check of Glue finds out.
+        if isinstance(catalog_kind(self.settings), Glue) and wanted and wanted != account:
+            # A shared catalog may belong to another account; the check of Glue finds out.
             return f"{identity}; the catalog is of account {wanted}"
         return identity
 
@@ -279,10 +279,10 @@ class Aws:
 
 
 def findings(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
-    """Run the checks of AWS that a lake needs: none where nothing of the lake is at AWS and no application is given."""
+    """Run the checks of AWS that a lake needs; none if no part of it is at AWS and no application is given."""
     if not needs_aws(settings) and application is None:
         return
-    at_glue = isinstance(kind(settings), Glue)
+    at_glue = isinstance(catalog_kind(settings), Glue)
     aws = Aws(settings, "all" if at_glue or application is not None else "s3")
     who = list(aws.who())
     yield from who

@@ -1,7 +1,7 @@
-"""`python -m tailrace.aws.bundle`: all that a cluster and an Airflow need to run this checkout, as files to upload.
+"""Bundle the files that a cluster and an Airflow need to run this checkout: `python -m tailrace.aws.bundle`.
 
-The same tree on the same platform gives the same bytes: archives are sorted, and have no time, owner or path of the
-machine that made them, except for the interpreter to which the environment's `bin/python` is a link.
+The same tree on the same platform gives the same bytes: archives are sorted, and have no times, owners or paths of the
+machine, except for the interpreter to which the environment's `bin/python` links.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.settings import Settings
 from tailrace.toolchain import class_path, fetch, missing, require_java
 
 EPOCH = 315_532_800
-"""The time of everything in an archive, in seconds: 1980, the earliest that a zip file can hold."""
+"""The time of every file in an archive, in seconds: 1980, the earliest time in a zip file."""
 
 GROUPS = ("lake", "aws")
 """The groups of jars that each bundle has."""
@@ -38,12 +38,12 @@ MWAA = "/usr/local/airflow/plugins"
 """The folder in which Amazon's Airflow unpacks plugins.zip."""
 
 _LEFT = {"__pycache__", "target", "logs", "dbt_packages", ".DS_Store"}
-"""The names of files and folders that runs leave in folders of the project."""
+"""The names of files and folders that runs leave in the project's folders."""
 
 
 @dataclass(frozen=True)
 class ClusterBundle:
-    """The parts that a bundle is to have.
+    """The parts of a bundle.
 
     `root` is the checkout, `jars` the folder of the pinned jars. `python` is the interpreter of the environment, made
     for the platform on which the bundle runs, and in the same place there. `extras` are the extras of tailrace that the
@@ -64,10 +64,10 @@ class ClusterBundle:
                 raise AwsError(f"{self.root} has no {name}: a bundle is made of a checkout of the project")
 
     def build(self, out: Path, tell: Callable[[str], None]) -> None:
-        """Make the bundle in a folder, replacing a bundle that is there.
+        """Make the bundle in a folder, in place of an old bundle.
 
-        Raises `AwsError` where a part cannot be made or the folder holds something else, and `ToolchainError` where a
-        jar cannot be fetched.
+        Raises `AwsError` if a part cannot be made or the folder has other files, and `ToolchainError` if a jar cannot
+        be fetched.
         """
         if out.exists() and any(out.iterdir()) and not (out / MANIFEST).is_file():
             raise AwsError(f"{out} holds something that is no bundle: give another folder by --out")
@@ -153,7 +153,7 @@ class ClusterBundle:
         sealed(made, about)
 
     def _commit(self) -> tuple[str | None, bool | None]:
-        """Find the commit of the checkout, and whether it has changes since; both None without a git history."""
+        """Find the commit of the checkout, and whether it has uncommitted changes; both None without git."""
         git = ["git", "-C", str(self.root)]
         try:
             return _ran([*git, "rev-parse", "HEAD"]).strip(), bool(_ran([*git, "status", "--porcelain"]).strip())
@@ -203,7 +203,7 @@ def archived(file: Path, folders: Mapping[str, Path]) -> None:
                 held.mtime = EPOCH
                 held.mode = 0o755 if held.isdir() or held.mode & 0o100 else 0o644
                 if held.isreg() or held.islnk():
-                    # A hard link is packed as a file, for whether two files are linked depends on this machine.
+                    # A hard link is packed as a file, because hard links depend on this machine.
                     held.type, held.size, held.linkname = tarfile.REGTYPE, path.stat().st_size, ""
                     with path.open("rb") as content:
                         tar.addfile(held, content)
@@ -212,7 +212,7 @@ def archived(file: Path, folders: Mapping[str, Path]) -> None:
 
 
 def _forget(environment: Path, name: str) -> None:
-    """Remove a file of the installer, which holds the time of installation, from each package of an environment."""
+    """Remove the installer's file with the time of installation from each package of an environment."""
     for noted in environment.glob(f"lib/*/site-packages/*.dist-info/{name}"):
         noted.unlink()
         record = noted.with_name("RECORD")
@@ -248,7 +248,7 @@ def conf(place: str, files: Iterable[str]) -> dict[str, str]:
 
 
 def _ran(command: Sequence[str], cwd: Path | None = None) -> str:
-    """Run a command and return its output. Raises `AwsError` with the end of its error output where it fails."""
+    """Run a command and return its output. Raises `AwsError` with the end of its error output if it fails."""
     # The command must not use an environment that happens to be active here.
     env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     try:
@@ -262,7 +262,7 @@ def _ran(command: Sequence[str], cwd: Path | None = None) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments and return its exit status: 0 when all is done, 1 when something failed."""
+    """Run the command with these arguments and return its exit status: 0 on success, 1 on failure."""
     parser = argparse.ArgumentParser(
         "python -m tailrace.aws.bundle", description="Bundle this checkout, and upload it."
     )

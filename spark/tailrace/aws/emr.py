@@ -1,7 +1,7 @@
-"""Runs as job runs of an EMR Serverless application: nothing of a run is on the machine that asks for it.
+"""Run jobs as job runs of an EMR Serverless application; no part of a run is on the calling machine.
 
-The state of a job run, which is one word, does not tell what the run did, and its log may come late. So each run leaves
-an outcome in S3 as it ends (`cli.runtime.cluster_entry`): its exit status and its output.
+A job run's state is only one word, and its log may come late. So each run leaves an outcome in S3 at its end
+(`cli.runtime.cluster_entry`): its exit status and its output.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ GOES_ON = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")
 """The states of a job run that has not ended."""
 
 GRACE = 120
-"""Seconds that a stream has to end at an epoch boundary before it is killed."""
+"""The maximum seconds for a stream to end at an epoch boundary before it is killed."""
 
 AGAIN = 5
-"""Maximum number of restarts of a failed stream by EMR in an hour; after that the stream DAG starts it again."""
+"""EMR's maximum restarts of a failed stream per hour; after that the stream DAG starts it again."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Application:
             faults.append(f"place {self.place!r}: expected an address such as s3://bucket/tailrace")
         if not re.fullmatch(r"[\w./#-]{0,512}", self.log_group, re.ASCII):
             faults.append(f"log_group {self.log_group!r}: expected the name of a log group such as /tailrace/stream")
-        # EMR gets the variables and settings as one text, which it splits at spaces.
+        # EMR splits the text of variables and settings at spaces.
         values = {**self.environment, **self.conf}
         faults += [f"{n}={v!r}: expected no space, quote or backslash" for n, v in values.items() if _broken(n + v)]
         if faults:
@@ -117,7 +117,7 @@ class _Run:
 
 
 class EmrServerless:
-    """The runner on an EMR Serverless application. `every` is the time between two looks at a job run, in seconds."""
+    """The runner on an EMR Serverless application. `every` is the time between two checks of a job run, in seconds."""
 
     def __init__(self, application: Application, *, every: float = 5.0) -> None:
         self.application, self.every = application, every
@@ -139,7 +139,7 @@ class EmrServerless:
         return self._done("maintain", [self.application.there(job.definition), "--json"], tell)
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Start a stream, unless it runs, as a job run of mode STREAMING, which EMR itself restarts where it fails."""
+        """Start a stream, unless it is running, as a job run in mode STREAMING, which EMR restarts if it fails."""
         last = self._last(job)
         if last is not None and last.goes_on:
             if not anew:
@@ -151,7 +151,7 @@ class EmrServerless:
                 return Streaming(state="stopped")
             status, ended = self._ended(last)
             if status in FINAL and not self._left(last, "told"):
-                # Raised once: the next start is taken to come after somebody has looked at the error.
+                # Raised only once: by the next start, somebody will have seen the error.
                 self._leave(last, "told")
                 raise RunnerError(f"the stream ended: {ended}", again=False)
         there = job.model_copy(update={"definitions": tuple(map(self.application.there, job.definitions))})
@@ -228,7 +228,7 @@ class EmrServerless:
         return _Run(run, token, answer["state"], answer.get("stateDetails") or "", answer["createdAt"].timestamp())
 
     def _last(self, job: StreamJob) -> _Run | None:
-        """Find the job run of a stream that goes on, or else the one that was submitted last; None without any."""
+        """Find the active job run of a stream, or else its last one; None if there is none."""
         job_runs: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
@@ -239,12 +239,12 @@ class EmrServerless:
             page = {"nextToken": answer["nextToken"]}
         if not job_runs:
             return None
-        # A job run that goes on is the stream, even if others were submitted after it.
+        # An active job run is the stream, even if others were submitted later.
         last = max(job_runs, key=lambda one: (one["state"] in GOES_ON, one["createdAt"]))
         return self._run(last["id"])
 
     def _ended(self, run: _Run) -> tuple[int | None, str]:
-        """Return the exit status of a run that has ended, None without an outcome, and why it ended, in one line."""
+        """Return the exit status of an ended run (None without an outcome), and the reason of its end in one line."""
         outcome = self._outcome(run)
         if not outcome:
             return None, f"job run {run.id} {run.state.lower()}: {run.details or 'it left no outcome'}"

@@ -1,4 +1,4 @@
-"""Small texts as objects of S3, by their addresses: `s3://bucket/key`."""
+"""Read and write small texts as objects in S3, by their addresses: `s3://bucket/key`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tailrace.model.base.errors import TailraceError
 
 
 class AwsError(TailraceError, RuntimeError):
-    """A service that did not do what it was asked to, or an invalid address or value. The message says why."""
+    """A service refused a call, or an address or value is invalid. The message says why."""
 
 
 def client(service: str, **config: Any) -> Any:
-    """Make a client of a service that retries calls which may succeed then. Raises `AwsError` without boto3.
+    """Make a client of a service that retries calls. Raises `AwsError` without boto3.
 
-    `config` are settings of botocore, for callers that would not wait that long.
+    `config` has settings of botocore, for callers that cannot wait so long.
     """
     try:
         import boto3
@@ -35,7 +35,7 @@ def put(address: str, text: str) -> None:
 
 
 def get(address: str) -> str | None:
-    """Read the text at an address; None where there is none. Raises `AwsError`."""
+    """Read the text at an address; None if there is none. Raises `AwsError`."""
     bucket, key = _parts(address)
     s3 = client("s3")
     try:

@@ -1,6 +1,6 @@
-"""The upload of a bundle to S3: the files that differ there, and the manifest last.
+"""Upload a bundle to S3: first the files that differ, the manifest last.
 
-While files are being changed S3 has no manifest: whoever finds a manifest finds every file that it names, unchanged.
+While files are changing, S3 has no manifest. So a reader that finds a manifest finds all of its files complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tailrace.aws.objects import AwsError, client
 from tailrace.toolchain.jars import sha256_of
 
 MANIFEST = "manifest.json"
-"""The file of a bundle that names the others."""
+"""The file of a bundle that names all other files."""
 
 SUM = "sha256"
 """The metadata of an object that holds the sha256 of its content."""
@@ -28,7 +28,7 @@ def contents(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def address(place: str) -> tuple[str, str]:
-    """Split an address into its bucket and its prefix, with a slash at the end. Raises `AwsError` for no address."""
+    """Split an address into its bucket and its prefix, which ends with a slash. Raises `AwsError` if it is invalid."""
     match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w.=-]+)*)/?", place)
     if match is None:
         raise AwsError(f"--to {place!r}: expected an address such as s3://my-bucket/tailrace")
@@ -37,10 +37,10 @@ def address(place: str) -> tuple[str, str]:
 
 
 def uploaded(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]:
-    """Upload a bundle to an address; returns the paths of the files sent, none where all were there already.
+    """Upload a bundle to an address; return the paths of the uploaded files, empty if all were there already.
 
-    Files of an earlier bundle that this one does not have stay; no manifest names them. Raises `AwsError` where the
-    folder has changed since its manifest was written, or S3 refuses a call.
+    Additional files of an earlier bundle stay, without a manifest that names them. Raises `AwsError` if the folder has
+    changed since its manifest was written, or if S3 refuses a call.
     """
     bucket, prefix = address(place)
     try:
@@ -70,7 +70,7 @@ class _Place:
         self.bucket, self.prefix, self.s3 = bucket, prefix, client("s3")
 
     def holds(self, path: str) -> str | None:
-        """Return the sha256 noted at an object: None without an object, empty if another program uploaded it."""
+        """Return the sha256 stored with an object: None without an object, empty if another program uploaded it."""
         head = self._asked("head_object", path)
         return None if head is None else head["Metadata"].get(SUM, "")
 

@@ -22,7 +22,7 @@ from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.answers_merge import Follows
 from tailrace.lake.commit.epoch_properties import ONWARD
-from tailrace.lake.commit.range_replacement import EndedRun, Replacing
+from tailrace.lake.commit.range_replacement import EndedRun, RangeReplacement
 from tailrace.lake.schema.contracts import PARTIAL
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name
@@ -62,9 +62,9 @@ class Handover(RangeRun[Pipeline]):
         """Return the head of the ledger now, which goes on with the stream."""
         return self.lake.head(self.ledger)
 
-    def replace_range(self, replacing: Replacing[Found], run: Run) -> EndedRun:
+    def replace_range(self, replacing: RangeReplacement[Found], run: Run) -> EndedRun:
         """Replace the range on the stream's lease."""
-        return replacing.open(run)
+        return replacing.replace_open(run)
 
     def try_out(self, run: Run, head: Head) -> Found:
         return self._found(as_of(run, head), head.snapshot)

@@ -20,10 +20,10 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.change.widening import widen
+from tailrace.lake.change.migration import widen
 from tailrace.lake.commit.answers_merge import Follows, Unfollowed
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.range_replacement import COUNTS, EndedRun, Replacing
+from tailrace.lake.commit.range_replacement import COUNTS, EndedRun, RangeReplacement
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, before, equal, every, since
@@ -59,7 +59,7 @@ class Found:
 
 
 class RangeRun(ABC, Generic[D]):
-    """A run of one stage over `[first, last)`, on the session's engine; it implements what `Replacing` calls.
+    """A run of one stage over `[first, last)`, on the session's engine; it implements what `RangeReplacement` calls.
 
     The run reads the log as of `pinned`, a head of the ledger. No stream can reach the range any more, unless a
     subclass says otherwise, so the run takes no lease (rule X4).
@@ -84,9 +84,9 @@ class RangeRun(ABC, Generic[D]):
         )
         self.follower = self.open_follower(f"backfill_{run.run}")
         try:
-            return _ended(self.replace_range(Replacing(self.lake, runs, self), run), started, self.session)
+            return _ended(self.replace_range(RangeReplacement(self.lake, runs, self), run), started, self.session)
         except Exception as error:
-            runs.failed(run, error)
+            runs.record_failure(run, error)
             raise
         finally:
             self.follower.close()
@@ -95,9 +95,9 @@ class RangeRun(ABC, Generic[D]):
         """Return the head of the ledger as of which the run begins to read."""
         return self.pinned
 
-    def replace_range(self, replacing: Replacing[Found], run: Run) -> EndedRun:
+    def replace_range(self, replacing: RangeReplacement[Found], run: Run) -> EndedRun:
         """Replace the range, by the protocol for windows that are closed to the stream."""
-        return replacing.closed(run)
+        return replacing.replace_closed(run)
 
     def try_out(self, run: Run, head: Head) -> Found:
         """Compute the differences as of a head, for a dry run."""

@@ -67,11 +67,11 @@ def _is_of_command_line(error: Exception) -> bool:
 def _ended(error: Exception, *, debug: bool) -> typer.Exit:
     """Show an error, and return how the command ends."""
     # Imported here because only a command that fails needs it.
-    from tailrace.lake.upkeep.diagnosis import explained
+    from tailrace.lake.upkeep.diagnosis import explain_error
 
     if debug:
         traceback.print_exception(error)
-    shown = explained(error)
+    shown = explain_error(error)
     if isinstance(shown, TailraceError):
         Output().error(str(shown))
         return typer.Exit(status_of(shown))

@@ -17,11 +17,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from tailrace.doctor.findings import UnseenError, WrongError, allowing
-from tailrace.lake.catalog.backends import kind, opened
+from tailrace.lake.catalog.backends import catalog_kind, open_catalog
 from tailrace.lake.catalog.lake import Lake, no_rows
-from tailrace.lake.catalog.sqlite import changing
-from tailrace.lake.catalog.transactions import committing
-from tailrace.lake.metadata.commit_times import EARLIEST, milliseconds
+from tailrace.lake.catalog.sqlite import changing_catalog
+from tailrace.lake.catalog.transactions import open_transaction
+from tailrace.lake.metadata.commit_times import EARLIEST, now_milliseconds
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.upkeep.time_mending import SERVED, can_mend, wrong_times
 from tailrace.model.base.errors import line_of
@@ -65,14 +65,14 @@ def folder(settings: Settings) -> str:
 
 def catalog(settings: Settings) -> str:
     """Check that the catalog can be opened and has the namespace, and count the tables in it."""
-    there = kind(settings)
-    if not there.there:
-        raise UnseenError(f"{there.named} is not there yet", "the first stream makes it")
+    there = catalog_kind(settings)
+    if not there.exists:
+        raise UnseenError(f"{there.label} is not there yet", "the first stream makes it")
     try:
-        with closing(opened(settings)) as found:
+        with closing(open_catalog(settings)) as found:
             if not found.namespace_exists(settings.namespace):
                 raise UnseenError(
-                    f"{there.named} has no namespace {settings.namespace} yet",
+                    f"{there.label} has no namespace {settings.namespace} yet",
                     "the first stream makes it; TAILRACE_NAMESPACE names another",
                 )
             tables = found.list_tables(settings.namespace)
@@ -80,17 +80,17 @@ def catalog(settings: Settings) -> str:
         raise
     except Exception as error:
         raise WrongError(
-            f"{there.named} cannot be opened ({line_of(error)})",
+            f"{there.label} cannot be opened ({line_of(error)})",
             allowing(error)
             or "check that it is a catalog of Iceberg, that it runs and that it may be used "
             "(TAILRACE_CATALOG_SECRET is its password or token), or set TAILRACE_CATALOG_URI to another",
         ) from error
-    return f"{there.named}: namespace {settings.namespace}, {len(tables)} {'table' if len(tables) == 1 else 'tables'}"
+    return f"{there.label}: namespace {settings.namespace}, {len(tables)} {'table' if len(tables) == 1 else 'tables'}"
 
 
 def times(settings: Settings) -> str:
     """Check that this machine's clock may be right, and that the tables' commits are dated in order and in the past."""
-    if milliseconds() < EARLIEST:
+    if now_milliseconds() < EARLIEST:
         raise WrongError("this machine's clock is years behind", "put it right")
     lake = Lake(settings, looks=True)
     if not lake.exists:
@@ -131,7 +131,7 @@ def swap(settings: Settings, sweep: Callable[[str], None]) -> str:
             _removed(ours, name, sweep)
     if refused and len(snapshots) == 1:
         return "a commit that was overtaken by another is refused"
-    named = kind(settings).named
+    named = catalog_kind(settings).label
     if refused:
         raise WrongError(
             f"{named} refused a commit, and has it all the same", "use another catalog (TAILRACE_CATALOG_URI)"
@@ -150,10 +150,10 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
 
     def first() -> None:
         loaded = theirs.table(name)
-        with committing(loaded) as transaction:
+        with open_transaction(loaded) as transaction:
             transaction.append(no_rows(loaded.schema()))
 
-    catalog = changing(ours.catalog)
+    catalog = changing_catalog(ours.catalog)
     if isinstance(catalog, MetastoreCatalog):
         stage, gone = catalog._update_and_stage_table, list[bool]()
 
@@ -169,7 +169,7 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
         # A server compares the bases itself, so it is enough that ours is old.
         first()
     try:
-        with committing(staged) as transaction:
+        with open_transaction(staged) as transaction:
             transaction.append(no_rows(staged.schema()))
     except MovedError:
         return True

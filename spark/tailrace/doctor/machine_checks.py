@@ -1,4 +1,4 @@
-"""The checks of this machine by `tailrace doctor`: Java, pinned jars, packages, the way to brokers and a registry.
+"""Check this machine for `tailrace doctor`: Java, pinned jars, packages, and connections to brokers and a registry.
 
 Nothing here starts a JVM.
 """
@@ -12,20 +12,20 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from tailrace.doctor.findings import Finding, UnseenError, WrongError, looked
-from tailrace.lake.catalog.backends import jars as groups_of
+from tailrace.lake.catalog.backends import jar_groups as groups_of
 from tailrace.settings import Settings
 from tailrace.toolchain import missing, pinned, require_java
 from tailrace.toolchain.java import NEWEST, OLDEST
 
 PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "boto3")
-"""The packages whose versions are compared with those that the project pins."""
+"""The packages whose versions are compared with the project's pins."""
 
 PATIENCE = 2.0
-"""Seconds that a broker has to answer."""
+"""The maximum seconds for a broker to answer."""
 
 
 def installed(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
-    """Check Java, the jars of this lake and the packages; where runs are `elsewhere`, only the packages."""
+    """Check Java, this lake's jars, and the packages; if runs are `elsewhere`, check only the packages."""
     if elsewhere:
         why = "runs are the application's, which brings its own"
         yield from (Finding(name, "not looked at", why) for name in ("java", "jars"))
@@ -38,9 +38,9 @@ def installed(settings: Settings, *, elsewhere: bool = False) -> Iterator[Findin
 
 
 def brokers(settings: Settings) -> str:
-    """Check that each Kafka broker takes a connection.
+    """Check that each Kafka broker accepts a connection.
 
-    Raises `WrongError` where one does not, and `UnseenError` where no brokers are set.
+    Raises `WrongError` if one does not, and `UnseenError` if no brokers are set.
     """
     if settings.kafka_bootstrap is None:
         raise UnseenError("TAILRACE_KAFKA_BOOTSTRAP is not set", "")
@@ -60,9 +60,9 @@ def brokers(settings: Settings) -> str:
 
 
 def schema_registry(settings: Settings) -> str:
-    """Check that the schema registry answers, and lets us read.
+    """Check that the schema registry answers and allows reading.
 
-    Raises `WrongError` where it does not, and `UnseenError` where none is set.
+    Raises `WrongError` if it does not, and `UnseenError` if no registry is set.
     """
     if settings.schema_registry_uri is None:
         raise UnseenError("TAILRACE_SCHEMA_REGISTRY_URI is not set", "")
@@ -100,7 +100,7 @@ def _jars(settings: Settings) -> str:
 
 
 def _pins() -> dict[str, str]:
-    """Find the exact versions that the project pins, by package; none where tailrace is not installed."""
+    """Return the exact versions that the project pins, by package; empty if tailrace is not installed."""
     try:
         asked = requires("tailrace") or []
     except PackageNotFoundError:
@@ -110,7 +110,7 @@ def _pins() -> dict[str, str]:
 
 
 def _extra_of(package: str) -> str | None:
-    """Find the extra of tailrace that brings a package; None where tailrace is not installed, or none does."""
+    """Find the extra of tailrace that installs a package; None if no extra does, or tailrace is not installed."""
     try:
         asked = requires("tailrace") or []
     except PackageNotFoundError:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tailrace.engines.arrivals import arrived, brought_within
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import arrival_times
+from tailrace.lake.commit.epoch_properties import processing_times
 from tailrace.lake.read.file_bounds import bounds
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.contracts import PANE, PRODUCTION
@@ -111,7 +111,7 @@ def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None
         terms = _within(log.event_time, first, last) if mended else [at_most("epoch", epoch)]
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *terms)
     if isinstance(log, Arrivals):
-        return log.of.name, brought_within(arrival_times(lake, log.of.name), epoch, first, last)
+        return log.of.name, brought_within(processing_times(lake, log.of.name), epoch, first, last)
     if isinstance(log, Panes):
         # An answer happened in the last microsecond of its window.
         ends = _within("window_end", first, None if last is None else last + 1)
@@ -135,7 +135,7 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
         read = {member: _relation(session, part, epoch, first, last) for member, part in log.members.items()}
         return bracketed(united(log, read))
     if isinstance(log, Arrivals):
-        times = arrival_times(session.lake, log.of.name)
+        times = processing_times(session.lake, log.of.name)
         return arrived(session, log, session.log(log.of, brought_within(times, epoch, first, last)), times)
     table, where = _table(session.lake, log, epoch, first, last)
     if isinstance(log, Panes):

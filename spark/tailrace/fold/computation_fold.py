@@ -10,7 +10,7 @@ from tailrace.engines.claims import Claiming, KeySide
 from tailrace.engines.protocol import EpochCounts
 from tailrace.fold.fold import EpochResult, PassedEpoch
 from tailrace.fold.ledger_fold import FoldSetup, LedgerFold
-from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
+from tailrace.lake.commit.epoch_properties import EpochCommit, epoch_commits
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.model.base.clock import Clock
@@ -70,7 +70,7 @@ class ComputationFold(LedgerFold):
     def _computed_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
         """Compute an epoch again, from the state before it and by the clocks that the ledger recorded."""
         name = self.computation.name
-        clocks = {epoch: one.clock for epoch, one in recorded(self.lake, self.lease.table).items()}
+        clocks = {epoch: one.clock for epoch, one in epoch_commits(self.lake, self.lease.table).items()}
         begin = min(clocks, default=0)
         if epoch not in clocks or (epoch > begin and epoch - 1 not in clocks):
             raise ComputationError(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tailrace.fold.fold import Fold, PassedEpoch, Recorded
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import EpochCommit, recorded
+from tailrace.lake.commit.epoch_properties import EpochCommit, epoch_commits
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
@@ -27,7 +27,7 @@ class Recordings:
     def of(self, table: str) -> dict[int, EpochCommit]:
         """Return the epochs of a table, each with its commit."""
         if table not in self._found:
-            self._found[table] = recorded(self._lake, table)
+            self._found[table] = epoch_commits(self._lake, table)
             self._epochs[table] = sorted(self._found[table])
         return self._found[table]
 

@@ -20,7 +20,7 @@ from tailrace.fold.follower_pace import Pace
 from tailrace.fold.ledger_fold import FoldSetup
 from tailrace.fold.ledger_reading import LedgerReading
 from tailrace.fold.task_thread import TaskThread
-from tailrace.lake.catalog.events import Dropped
+from tailrace.lake.catalog.events import DefinitionDropped
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import CLOCK
@@ -273,7 +273,7 @@ class FoldGroup(Sequence[Fold]):
         for one in dropped:
             one.leave()
             reason = self._reason(fold) if one is fold else f"it reads {name}, which this stream folds no more"
-            self.lake.tell(Dropped(one.definition.name, reason, len(self)))
+            self.lake.tell(DefinitionDropped(one.definition.name, reason, len(self)))
 
     def _reason(self, fold: Fold) -> str:
         head = self.lake.head(fold.lease.table)

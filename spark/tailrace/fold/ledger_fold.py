@@ -17,10 +17,10 @@ from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.poison import LARGEST, found, identity_columns, may_be_of_records, unfoldable
 from tailrace.fold.task_thread import TaskThread
-from tailrace.lake.catalog.events import Poisoned, WentOver
+from tailrace.lake.catalog.events import EngineSwitched, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import GENERATION, MEANING
-from tailrace.lake.change.widening import widen
+from tailrace.lake.change.migration import widen
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
@@ -159,7 +159,9 @@ class LedgerFold:
                 raise unfoldable(self.definition, epoch, errors) from error
         why = {Place(*row): f"{WHY}{line_of(error)}"[:_LONGEST] for row, error in errors.items()}
         self._set_aside(why)
-        self.lake.tell(Poisoned(self.definition.name, epoch, len(why), next(iter(why.values())).removeprefix(WHY)))
+        self.lake.tell(
+            RecordsSetAside(self.definition.name, epoch, len(why), next(iter(why.values())).removeprefix(WHY))
+        )
         return self._stepped(passed, phases)
 
     def _set_aside(self, reasons: dict[Place, str]) -> None:
@@ -277,7 +279,7 @@ class LedgerFold:
         self.side = side
         self.state.forget()
         self.state = self._restored()
-        self.lake.tell(WentOver(self.definition.name, side.choice.engine.value, side.choice.why))
+        self.lake.tell(EngineSwitched(self.definition.name, side.choice.engine.value, side.choice.why))
 
     def _step(self, consumed: Any, clock: Clock, phases: Phases) -> EpochResult:
         stepped = self.side.step(self.state, consumed, clock)

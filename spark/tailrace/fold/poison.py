@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.lake_errors import LakeError
-from tailrace.lake.upkeep.diagnosis import MachineError, diagnosed
+from tailrace.lake.upkeep.diagnosis import MachineError, diagnose
 from tailrace.model.base.errors import ClockError, TailraceError, line_of
 from tailrace.model.base.types import is_type
 from tailrace.model.definition.chain import Definition
@@ -75,7 +75,7 @@ _QUOTED = 3
 
 def may_be_of_records(error: Exception) -> bool:
     """Tell whether an error may come of the records; those of the lake, the machine and the clock do not."""
-    return not isinstance(error, LakeError | MachineError | ClockError | OSError) and diagnosed(error, None) is None
+    return not isinstance(error, LakeError | MachineError | ClockError | OSError) and diagnose(error, None) is None
 
 
 def found(

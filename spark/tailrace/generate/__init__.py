@@ -1,5 +1,5 @@
-"""Made-up logs of the applications that the papers were written for, reproducible by their seed, and one real log.
+"""Make up logs of the papers' example applications, reproducible by a seed; one log is real.
 
-A generator gives deliveries: records, each with the instant at which a source brings it. `delivery_files` writes
-deliveries as files that a stream finds. `flights` is the real log: nothing of it is made up.
+A generator returns deliveries: records, each with the time at which a source delivers it. `delivery_files` writes
+deliveries to files for a stream. `flights` is the real log.
 """

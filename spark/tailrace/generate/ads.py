@@ -1,6 +1,6 @@
-"""Views of video ads, as a streaming video provider has them (Dataflow Model, 1).
+"""Make up views of video ads, as a streaming video provider records them (Dataflow Model, 1).
 
-A few videos and advertisers have most of the views. Some devices are offline: their views become known hours later,
+A few videos and advertisers have most of the views. Some devices are offline, so their views become known hours later,
 all at once. A delivery may come twice. A few viewers are programs that view one ad after another.
 """
 
@@ -16,7 +16,7 @@ from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arr
 
 ADVERTISERS, ADS, VIDEOS = 12, 60, 300
 OFFLINE, AGAIN, ROBOT = 0.04, 0.01, 0.0006
-"""Shares: of sittings on a device that is offline, of deliveries that come twice, of views that begin a robot's run."""
+"""The shares of sittings on an offline device, of repeated deliveries, and of views that begin a robot's run."""
 
 LENGTHS = (6, 15, 20, 30)
 """The lengths of ads, in seconds."""
@@ -29,7 +29,7 @@ class _Ad:
     seconds: int
     rate: Decimal
     appeal: float
-    """The share of viewers who watch the ad to its end, of those who see it begin."""
+    """The share of viewers who watch the ad to its end."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class _World:
         return _Ad(f"ad-{number:02}", f"advertiser-{number % ADVERTISERS:02}", chance.choice(LENGTHS), rate, appeal)
 
     def sitting(self, viewer: int, at: int) -> _Sitting:
-        """Return a viewer's sitting at an instant: the one under way, now and then with another video, or a new one."""
+        """Return a viewer's present sitting, at times with another video, or a new sitting."""
         chance = self.chance
         sitting = self.sittings.get(viewer)
         if sitting is None or sitting.until < at:
@@ -86,9 +86,9 @@ class _World:
 def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Make up about `rate` views a second for `length` microseconds from `first` on, in order of known time.
 
-    A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and its `advertiser`; `watched` of its `length`, in
-    whole seconds; `rate`, what a second costs; `at`, when it began (the event time), and `known`. Views that become
-    known after the end are included.
+    A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and its `advertiser`; the seconds `watched` of its
+    `length`; `rate`, the price of a second; `at`, when it began (the event time); and `known`. Views that become known
+    after the end are included.
 
     >>> made = ads(rate=5, length=60_000_000, seed=1, first=0)
     >>> made == ads(rate=5, length=60_000_000, seed=1, first=0), made != ads(rate=5, length=60_000_000, seed=2, first=0)

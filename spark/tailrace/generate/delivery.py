@@ -1,4 +1,4 @@
-"""Deliveries: the records that a generator gives, each with the instant at which a source brings it."""
+"""Define deliveries: a generator's records, each with the time at which a source delivers it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 
 @dataclass(frozen=True)
 class Delivery:
-    """A record that a source brings at `known`, in microseconds; instants in it are in microseconds, too.
+    """A record that a source delivers at `known`, in microseconds; instants in the record are in microseconds, too.
 
-    `log` names the log that it is of, where there are several.
+    `log` names the record's log if there are several.
     """
 
     known: int
@@ -26,13 +26,13 @@ class Delivery:
 
 
 def in_order(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    """Sort deliveries by the instant at which they are brought; those of one instant keep their order."""
+    """Sort deliveries by the time at which they become known; deliveries of one time keep their order."""
     return sorted(deliveries, key=lambda one: one.known)
 
 
 @dataclass(frozen=True)
 class Zipf:
-    """A Zipf distribution over the numbers below `count`: the n-th comes in proportion to 1 / n to the power of `skew`.
+    """A Zipf distribution over the numbers below `count`: the n-th has a weight of 1 / n to the power of `skew`.
 
     >>> from random import Random
     >>> drawn = [Zipf(100, 1.0).drawn(chance) for chance in [Random(1)] for _ in range(1000)]
@@ -53,7 +53,7 @@ class Zipf:
 
 
 def arrivals(chance: Random, rate: float, first: int, last: int) -> Iterator[int]:
-    """Yield the instants of a Poisson process of `rate` a second in `[first, last)`, in microseconds."""
+    """Yield the times of a Poisson process with `rate` events a second in `[first, last)`, in microseconds."""
     at = first + int(chance.expovariate(rate) * SECOND)
     while at < last:
         yield at

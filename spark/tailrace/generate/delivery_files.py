@@ -1,4 +1,4 @@
-"""Deliveries as files that a stream finds: JSON lines, a file for each stretch of time in which they became known."""
+"""Write deliveries to files of JSON lines for a stream, one file for each stretch of known time."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def land(
     instants: Sequence[str] = (),
     wait: Callable[[int], None] | None = None,
 ) -> Iterator[Path]:
-    """Write deliveries into a folder, in their order, a file for each `every` microseconds of known time.
+    """Write deliveries into a folder, in their order, one file for each `every` microseconds of known time.
 
-    Deliveries of several logs go into a folder for each, inside of it, which has the log's name. `instants` names the
-    columns that are instants, which become text. The bytes depend on the deliveries alone. A file appears whole; it is
-    named after the stretch of time that it holds. `wait` is called with the end of each stretch (microseconds) before
-    its files appear, so that the caller can let real time pass.
+    Deliveries of several logs go into one subfolder for each log. `instants` names the columns with instants, which
+    become text. The bytes depend only on the deliveries. A file appears atomically, and is named after its stretch of
+    time. `wait` is called with the end of each stretch (in microseconds) before its files appear, so that the caller
+    can let real time pass.
 
-    Spark orders files by their modification times, and ignores files a week older than the newest. Without `wait` the
-    modification times are therefore set: they advance by one second for each minute of known time.
+    Spark orders files by their modification times, and ignores files a week older than the newest. So without `wait`,
+    the modification times are set: they advance by one second for each minute of known time.
     """
     folders = {one.log: folder / (one.log or "") for one in deliveries} or {None: folder}
     for one in folders.values():
@@ -57,7 +57,7 @@ def land(
 
 
 def _line(delivery: Delivery, instants: Sequence[str]) -> str:
-    """Write a delivery as a line; a decimal with all its digits, which a double may not have."""
+    """Write a delivery as a line, with all digits of decimals, which a double might lose."""
     values = {name: text(value) if name in instants else value for name, value in delivery.record.items()}
     return "{" + ",".join(f"{json.dumps(name)}:{_json(value)}" for name, value in values.items()) + "}"
 

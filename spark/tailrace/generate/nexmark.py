@@ -1,4 +1,4 @@
-"""People, auctions and bids of an auction house, in one log or three, that the Nexmark queries are asked of.
+"""Make up people, auctions and bids of an auction house, in one log or three, for the Nexmark queries.
 
 Proportions, hot keys and prices follow the benchmark's published description (Tucker and others, "NEXMark: a benchmark
 for queries over data streams", 2002, and the queries added to it since). Of 50 records one is a person who joins, three
@@ -22,13 +22,13 @@ FIRST_ID = 1000
 """The first id of persons, and of auctions."""
 
 HOT = 100
-"""The number of persons, or of auctions, after which another one becomes the hot one."""
+"""After this number of persons, or of auctions, another one becomes the hot one."""
 
 OPEN, ACTIVE = 100, 1000
-"""The number of latest auctions that are bid for, and of latest persons who bid and sell."""
+"""The number of latest auctions that get bids, and of latest persons who bid and sell."""
 
 MOST_BEHIND = 4 * SECOND - 1
-"""The longest time from when a record happens to when it becomes known, in microseconds."""
+"""The maximum time until a record becomes known, in microseconds."""
 
 CATEGORIES = 5
 """The number of categories, which are numbered from 10."""
@@ -38,14 +38,14 @@ _CITIES = ("bend", "boise", "cheyenne", "kent", "phoenix", "portland", "redmond"
 _FIRST_NAMES = ("deiter", "john", "kate", "luke", "noah", "paul", "peter", "sarah", "saul", "vicky", "walter")
 _LAST_NAMES = ("abrams", "bartels", "jones", "noris", "shultz", "smith", "spencer", "walton", "white")
 _CHANNELS = ("Apple", "Baidu", "Facebook", "Google")
-"""The channels that half of the bids come from; the others come from any of `_OTHER_CHANNELS` more."""
+"""The channels of half of the bids; the others come from `_OTHER_CHANNELS` more."""
 
 _OTHER_CHANNELS = 10_000
 
 
 @dataclass
 class _House:
-    """The auction house, which makes up one record after the other, at `rate` a second."""
+    """The auction house, which makes up one record after another, at `rate` a second."""
 
     chance: Random
     rate: float
@@ -56,7 +56,7 @@ class _House:
         self.letters = "".join(self.chance.choices("abcdefghijklmnopqrstuvwxyz", k=4096))
 
     def record(self, number: int, at: int) -> dict[str, Any]:
-        """Make up the record with this number in the log, which happens at the instant `at`."""
+        """Make up the record with this number in the log; its event time is `at`."""
         place = number % EVERY
         made = self.person() if place == 0 else self.auction(at) if place <= AUCTIONS else self.bid()
         return {**made, "date_time": at}
@@ -119,7 +119,7 @@ class _House:
     def someone(self, hot: int) -> int:
         """Pick a person: three times of four the hot one, else any of the latest `ACTIVE`.
 
-        Sellers (`hot` 0) and bidders (`hot` 1) have a hot one each.
+        Sellers (`hot` 0) and bidders (`hot` 1) have one hot person each.
         """
         latest = max(1, self.people)
         if self.chance.random() < 0.75:
@@ -131,14 +131,14 @@ class _House:
         return round(100 * 10 ** self.chance.uniform(0, 6))
 
     def text(self, least: int, most: int) -> str:
-        """Return `least` to `most` letters that mean nothing."""
+        """Return `least` to `most` random letters."""
         length = self.chance.randint(least, most)
         begin = self.chance.randrange(len(self.letters) - length)
         return self.letters[begin : begin + length]
 
 
 def records(*, rate: float, length: int, seed: int, first: int) -> Iterator[Delivery]:
-    """Yield the records of `nexmark` in the order in which they happen, each with when it becomes known."""
+    """Yield the records of `nexmark` in the order of event time, each with the time when it becomes known."""
     chance = Random(seed)
     house = _House(chance, rate)
     for number, at in enumerate(arrivals(chance, rate, first, first + length)):
@@ -156,7 +156,7 @@ def auctions(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
 def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Make up about `rate` records a second for `length` microseconds from `first` on, in order of known time.
 
-    `kind` says what a record is: a "person", with `id`, `name`, `email_address`, `credit_card`, `city`, `state`; an
+    `kind` is the kind of record: a "person", with `id`, `name`, `email_address`, `credit_card`, `city`, `state`; an
     "auction", with `id`, `item_name`, `description`, `initial_bid` and `reserve` in cents, when it `expires`, its
     `seller` and `category`; or a "bid", with its `auction`, `bidder`, `price` in cents, `channel`, `url`. Each has some
     `extra` text and `date_time`, when it happened (the event time). A record becomes known less than 4 seconds later.

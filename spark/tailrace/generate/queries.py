@@ -1,4 +1,4 @@
-"""Queries of a search engine, with a term that is suddenly asked for and one that suddenly is not (MillWheel, 2)."""
+"""Make up queries of a search engine, with a term that spikes and another one that dips (MillWheel, 2)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ MANY, FEW = 2.0, 0.1
 def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Make up about `rate` queries a second for `length` microseconds from `first` on, in order of known time.
 
-    A record is a query: its `term`, and `at`, when it was asked (the event time). A query becomes known about a
-    second later.
+    A record is a query: its `term`, and its event time `at`. A query becomes known about a second later.
 
     >>> a, b, c = (queries(rate=5, length=60_000_000, seed=seed, first=0) for seed in (1, 1, 2))
     >>> a == b, a == c

@@ -1,7 +1,7 @@
-"""Queries of a search engine and the clicks on the ads shown with them, as two logs bring them (Photon, 1).
+"""Make up queries of a search engine and clicks on the ads shown with them, in two logs (Photon, 1).
 
-The log of queries and that of clicks come from many places, each in its own time: a click may become known before its
-query does. Some queries never become known, some clicks only hours later, and a delivery may come twice.
+Queries and clicks arrive from many places with different delays, so a click may become known before its query. Some
+queries never become known, some clicks only hours later, and a delivery may come twice.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, in_order
 
 TERMS, ADS, SHOWN = 200, 80, 5
-"""The number of terms that are asked for, of ads, and of ads that a term shows."""
+"""The number of search terms, of ads, and of ads shown for one term."""
 
 CLICKED, MORE = 0.35, 0.3
-"""Shares: of queries that are clicked on, and of clicks that are followed by one more."""
+"""The shares of queries with a click, and of clicks that are followed by another one."""
 
 SLOW, LOST, OFFLINE, AGAIN = 0.05, 0.01, 0.01, 0.02
-"""Shares: of queries known minutes later or never, of clicks known hours later, of deliveries that come twice."""
+"""The shares of queries known minutes later or never, of clicks known hours later, and of repeated deliveries."""
 
 CLICKS = CLICKED / (1 - MORE)
 """The average number of clicks on a query."""
@@ -28,10 +28,10 @@ CLICKS = CLICKED / (1 - MORE)
 def searches(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     """Make up about `rate` records a second: queries asked within `length` microseconds from `first` on, and clicks.
 
-    A record is of log "searches", a query with its `query_id` and `term`, or of log "clicks", with its `click_id`, the
-    `query_id` of the query that it belongs to and the `ad`. Logs of different times have no id in common. `at` is when
-    it happened (the event time), `known` when it became known. Most clicks come within a minute of their query, a few
-    more than ten minutes after it. Clicks after the end, and records known after it, are included.
+    A record of log "searches" is a query with its `query_id` and `term`; a record of log "clicks" has its `click_id`,
+    its query's `query_id`, and the `ad`. Logs of different times have no ids in common. `at` is the event time, and
+    `known` is when the record became known. Most clicks come within a minute of their query, a few after more than ten
+    minutes. Clicks after the end, and records known after it, are included.
 
     >>> made = searches(rate=50, length=60_000_000, seed=1, first=0)
     >>> made == searches(rate=50, length=60_000_000, seed=1, first=0)
@@ -63,7 +63,7 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
 
 
 def _deliveries(chance: Random, log: str, record: dict[str, Any], late: float) -> Iterator[Delivery]:
-    """Yield a record as it becomes known, about a second and `late` microseconds after it happened; at times twice."""
+    """Yield a record's delivery, a second and `late` microseconds after its event time or so; at times twice."""
     known = record["at"] + int(late) + int(chance.expovariate(1.0) * SECOND)
     record = record | {"known": known}
     yield Delivery(known, record, log)

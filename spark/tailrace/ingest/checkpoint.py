@@ -1,13 +1,13 @@
-"""Spark's checkpoint of a stream says how far the source was read; it follows the log's commits, which are the truth.
+"""Repair Spark's checkpoint, which says how far a stream has read, from the log's commits, which are the truth.
 
-Each commit of the log carries the id of the query, the micro-batch, and the offset that the source was read up to. So
-a checkpoint that is lost, damaged, older than the log or ahead of it is written anew as the last commit says, and the
-stream goes on as if nothing had happened: nothing is read twice, and nothing is skipped (rules X2 and X3).
+Each commit of the log carries the id of the query, the micro-batch, and the source's offset after it. A checkpoint that
+is lost, damaged, older than the log or ahead of it is rewritten from the last commit, and the stream goes on as if
+nothing had happened: nothing is read twice, and nothing is skipped (rules X2 and X3).
 
-Each writer has a folder of its own, named by its token of the log's lease: a writer that was fenced off, and does not
-know it yet, writes nothing that the next writer reads (rule X1).
+Each writer has a folder of its own, named by its lease token. A writer that was fenced off without knowing it yet
+therefore writes nothing that the next writer reads (rule X1).
 
-Files go through Hadoop's file system, as Spark's own do: on a disk, its checksums reveal a file that is cut off.
+Files go through Hadoop's file system, as Spark's own files do: on a disk, its checksums reveal a truncated file.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from pyspark.sql import SparkSession
 from tailrace.model.base.errors import TailraceError
 
 NOT_READ = "-"
-"""The offset of a source that nothing was read of yet, as Spark writes it."""
+"""Spark's notation for the offset of a source from which nothing was read yet."""
 
 _VERSION = "v1"
 _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 _DONE = '{"nextBatchWatermarkMs":0}'
 _REBUILT, _REPLACED = ".rebuilt", ".replaced"
 _COMPACTED = 10
-"""The number of its batches after which Spark's log of files begins anew with all the files so far."""
+"""The number of batches after which Spark's log of files is compacted into one file with all entries so far."""
 
 _TAIL = 1 << 16
-"""The bytes at the end of such a file that are read first."""
+"""The number of bytes at the end of a compacted file that are read first."""
 
 
 _SAFE = "/:@!$&'()*+,;=~"
-"""The characters that are left as they are in the path of a URI."""
+"""The characters that stay unescaped in the path of a URI."""
 
 
 class CheckpointError(TailraceError, ValueError):
-    """A file of a checkpoint is damaged, or does not exist."""
+    """A checkpoint file is damaged or missing."""
 
 
 @dataclass(frozen=True)
 class ReadPosition:
-    """The point up to which sources were read, as the logs' commits say: the query, its micro-batch, and the offsets.
+    """The point up to which a query has read its sources, according to the logs' commits.
 
-    There is an offset for each source, in their order in the query; `NOT_READ` for one that nothing was read of.
+    `offsets` has one offset for each source, in the query's order; `NOT_READ` for a source from which nothing was read.
     """
 
     query: str
@@ -60,22 +60,22 @@ class ReadPosition:
 
 
 class Checkpoint:
-    """The checkpoint of one query in a folder, by a path of any file system that Spark knows."""
+    """The checkpoint of one query, in a folder of any file system that Spark knows."""
 
     def __init__(self, spark: SparkSession, folder: str, sources: int = 1) -> None:
         self.folder, self.sources = folder, sources
         jvm: Any = spark._jvm
-        # Each part of a name is a call of the JVM, so classes are looked up once.
+        # Classes are looked up once, because each part of a dotted name costs a call of the JVM.
         self._hadoop_path: Any = jvm.org.apache.hadoop.fs.Path
         self._io: Any = jvm.org.apache.commons.io.IOUtils
-        # PySpark has no public call for Hadoop's configuration, hence `_jsc`.
+        # `_jsc` is private, but PySpark has no public access to Hadoop's configuration.
         self._files = self._path().getFileSystem(spark._jsc.hadoopConfiguration())
 
     @classmethod
-    def taken(cls, spark: SparkSession, place: str, token: int, sources: int = 1) -> Checkpoint:
-        """Take over the checkpoint of the writer before, for the writer with this token, whose query has `sources`.
+    def take_over(cls, spark: SparkSession, place: str, token: int, sources: int = 1) -> Checkpoint:
+        """Take over the previous writer's checkpoint for the writer with this `token`; its query has `sources` sources.
 
-        The folder is moved, not copied: what the writer before still writes goes where nobody looks.
+        The folder is moved, not copied. If the previous writer is still alive, its writes go where nobody looks.
         """
         ours = cls(spark, f"{place}/{token}", sources)
         earlier = [found for found in ours._numbered(ours._path().getParent()) if found < token]
@@ -89,25 +89,25 @@ class Checkpoint:
 
     @property
     def query(self) -> str:
-        """The id of the query; empty where there is no checkpoint. Raises `CheckpointError` where it is damaged."""
+        """The id of the query; empty if there is no checkpoint. Raises `CheckpointError` if it is damaged."""
         if not self._files.exists(self._path("metadata")):
             return ""
         found = _parsed("metadata", self._read("metadata"))
         if not isinstance(found, dict) or "id" not in found:
-            raise CheckpointError("metadata: it does not say the query's id")
+            raise CheckpointError("metadata: it does not name the query's id")
         return str(found["id"])
 
     def offsets(self, batch: int) -> tuple[str, ...]:
-        """Read the offsets up to which a micro-batch read the sources, in their order in the query.
+        """Read the offsets at the end of a micro-batch, one for each source, in the query's order.
 
-        Raises `CheckpointError` where they are not there.
+        Raises `CheckpointError` if they are missing.
         """
         return tuple(self._lines(f"offsets/{batch}", 2 + self.sources)[2:])
 
     def files(self, source: int, after: str, upto: str) -> list[str]:
-        """List Spark's names of the files that a source had between two of its offsets, as Spark's log of them says.
+        """List the files (by Spark's names) that Spark's log of files has between two offsets of a source.
 
-        Raises `CheckpointError` where a part of that log is not there.
+        Raises `CheckpointError` if a part of this log is missing.
         """
         names = []
         for number in range(_files_taken(after) + 1, _files_taken(upto) + 1):
@@ -118,10 +118,10 @@ class Checkpoint:
         return names
 
     def times(self, source: int) -> dict[str, int]:
-        """Read which files a source had so far, by Spark's names for them, and when each was written, as Spark saw it.
+        """Read a source's files so far (by Spark's names), each with the modification time that Spark saw.
 
-        In the order of reading, and in milliseconds; 0 where that is not known. None of a topic, whose log has offsets.
-        Raises `CheckpointError` where a part of Spark's log of files is not there.
+        Files are in the order of reading; times are in milliseconds, 0 if unknown. A topic has no files. Raises
+        `CheckpointError` if a part of Spark's log of files is missing.
         """
         folder = f"sources/{source}"
         names = self._names(self._path(folder))
@@ -137,7 +137,7 @@ class Checkpoint:
         return found
 
     def _last_entries(self, name: str, number: int) -> list[str]:
-        """Read the entries of one number, the last ones, of a file that has all entries so far."""
+        """Read the last batch's entries, those with `number`, from a compacted file."""
         own, size = f'"batchId":{number}}}', _TAIL
         while True:
             text = self._read(name, size)
@@ -147,7 +147,7 @@ class Checkpoint:
             size *= 8
 
     def flaw(self, position: ReadPosition) -> str | None:
-        """Say how the checkpoint differs from the log's last commit; None where a query can go on from there."""
+        """Say how the checkpoint contradicts the log's last commit; None if the query can go on from the checkpoint."""
         try:
             if not self.query:
                 return "is lost, or was that of a stream of other logs"
@@ -163,7 +163,7 @@ class Checkpoint:
                 return f"is that of a stream of {before} log{'s' * (before > 1)}, and this one reads {self.sources}"
             if self.offsets(position.batch) != position.offsets:
                 return "says otherwise than the log what was read"
-            # The other files that Spark reads as it starts.
+            # Spark reads these files, too, when it starts.
             last = [self.offsets(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
             if done >= 0:
                 self._lines(f"commits/{done}", 2)
@@ -175,15 +175,15 @@ class Checkpoint:
         return None
 
     def rebuild(self, position: ReadPosition, files: Sequence[Mapping[str, int]]) -> None:
-        """Write the checkpoint anew. `files` are Spark's names of those read so far, of each source, with their times.
+        """Rewrite the checkpoint. `files` has each source's files read so far (by Spark's names) with their times.
 
-        The checkpoint before is kept beside it, with `.replaced` at the end of its name.
+        The old checkpoint is kept beside the new one, with `.replaced` at the end of its name.
         """
         made, aside = (self._hadoop_path(self.folder + end) for end in (_REBUILT, _REPLACED))
         known = self._known_times()
         self._files.delete(made, True)
         self._write(made, "metadata", [json.dumps({"id": position.query})])
-        # Spark wants the batch before the last to be there, too, though it does not use it.
+        # Spark requires the batch before the last one as well, though it does not use it.
         for batch in range(max(0, position.batch - 1), position.batch + 1):
             self._write(made, f"offsets/{batch}", [_VERSION, _PLAN, *position.offsets])
             self._write(made, f"commits/{batch}", [_VERSION, _DONE])
@@ -198,7 +198,7 @@ class Checkpoint:
         self._files.rename(made, self._path())
 
     def _known_times(self) -> dict[str, int]:
-        """Read the times of files that the checkpoint before still has."""
+        """Read the times of files from the old checkpoint, as far as it is readable."""
         found = dict[str, int]()
         for source in self._numbered(self._path("sources")):
             with suppress(CheckpointError):
@@ -206,7 +206,7 @@ class Checkpoint:
         return found
 
     def remove(self) -> None:
-        """Remove the checkpoint: a query then begins with the first of its sources."""
+        """Remove the checkpoint: the query then begins with the first record of its sources."""
         self._files.delete(self._path(), True)
 
     def _path(self, name: str = "") -> Any:
@@ -216,25 +216,25 @@ class Checkpoint:
         return self._hadoop_path(self._path().getParent(), name)
 
     def _moved(self, before: Any) -> bool:
-        """Move an earlier writer's folder to ours; tell whether that worked, as a later writer may have moved it."""
+        """Move an earlier writer's folder to ours; False if another writer has moved it already."""
         try:
-            # A log that went back may have left a folder with our token: `before` would be moved into that.
+            # A restored log may have left a folder with our token: `before` would be moved inside it.
             self._files.delete(self._path(), True)
             return bool(self._files.rename(before, self._path()))
         except Py4JJavaError:
             return False
 
     def _numbered(self, folder: Any) -> list[int]:
-        """List the numbers by which a folder has files: the micro-batches of a kind, or the writers."""
+        """List the file names in a folder that are numbers: micro-batches or writers."""
         return [int(name) for name in self._names(folder) if name.isdigit()]
 
     def _names(self, folder: Any) -> list[str]:
-        """List the names of the files in a folder; none where the folder is not there."""
+        """List the names of the files in a folder; empty if the folder does not exist."""
         entries = self._files.listStatus(folder) if self._files.exists(folder) else ()
         return [str(one.getPath().getName()) for one in entries]
 
     def _lines(self, name: str, count: int | None = None) -> Sequence[str]:
-        """Read the lines of a file: the version, and JSON. Raises `CheckpointError` where they are not."""
+        """Read the lines of a file: a version, then JSON. Raises `CheckpointError` for any other content."""
         lines = self._read(name).split("\n")
         if lines[0] != _VERSION or (count is not None and len(lines) != count):
             raise CheckpointError(f"{name}: it is cut off, or of another version of Spark")
@@ -244,7 +244,7 @@ class Checkpoint:
         return lines
 
     def _read(self, name: str, last: int | None = None) -> str:
-        """Read a file, or its `last` bytes."""
+        """Read a whole file, or only its `last` bytes."""
         try:
             stream = self._files.open(self._path(name))
             try:
@@ -265,7 +265,7 @@ class Checkpoint:
 
 
 def _plain_name(path: str) -> str:
-    """Write a file's name as Spark does elsewhere, by the URI in its log.
+    """Turn the URI in Spark's log of files into the name that Spark uses elsewhere.
 
     >>> _plain_name("file:///drop/a%20b.json"), _plain_name("s3a://bucket/a%25.json")
     ('file:/drop/a b.json', 's3a://bucket/a%.json')
@@ -281,7 +281,7 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def _files_taken(offset: str) -> int:
-    """Return the last entry of Spark's log of files that an offset names; -1 where the source is none of files."""
+    """Return the last entry of Spark's log of files that an offset names; -1 if the source has no files."""
     if offset == NOT_READ:
         return -1
     found = _parsed("the source's offset", offset)
@@ -289,7 +289,7 @@ def _files_taken(offset: str) -> int:
 
 
 def _logs_of_files(last: int) -> list[str]:
-    """List the files that say which files were read: those since the last compaction, which has the ones before.
+    """List the parts of Spark's log of files: the last compacted part, and all parts after it.
 
     >>> _logs_of_files(-1), _logs_of_files(1), _logs_of_files(9), _logs_of_files(11)
     ([], ['0', '1'], ['9.compact'], ['9.compact', '10', '11'])
@@ -299,9 +299,10 @@ def _logs_of_files(last: int) -> list[str]:
 
 
 def file_names(sources: Mapping[str, int]) -> dict[str, int]:
-    """Find Spark's names of the files that a log says its records are from, with the times that it says of them.
+    """Return Spark's names for the source files in a log, with the times that the log has for them.
 
-    A file that could not be read at all is in the log by its plain name; Spark encodes special characters in names.
+    Spark encodes special characters in names, but the log has the plain name of a file that could not be read at all.
+    So both names are returned.
 
     >>> file_names({"file:/drop/a b.json": 7})
     {'file:///drop/a b.json': 7, 'file:///drop/a%20b.json': 7}

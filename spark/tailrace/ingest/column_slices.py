@@ -1,6 +1,7 @@
-"""Read the columns of a Parquet file a slice at a time, by what they take once they are decoded.
+"""Read the columns of a Parquet file in slices of bounded decoded size.
 
-Bytes on disk and in footers say little of that: values that repeat are written once, in a dictionary, with their runs.
+Sizes on disk and in footers say little about the decoded size: a repeated value is written once, in a dictionary, with
+the lengths of its runs.
 """
 
 from __future__ import annotations
@@ -14,22 +15,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _ODD = 1_024
-"""The rows of a slice below which texts are so long that each row is measured."""
+"""If a slice would have fewer rows than this, its texts are so long that each row is measured."""
 
 _BATCH = 8_192
-"""The rows that are measured together."""
+"""The number of rows that are measured together."""
 
 
-def slices(
+def read_slices(
     opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int, check: Callable[[int], None]
 ) -> Iterator[pa.Table]:
-    """Read columns of a file, `opened` as `file`, in slices of about `most` bytes; a row takes `row` besides its texts.
+    """Read columns of a file, `opened` as `file`, in slices of about `most` bytes.
 
-    `check` is told the bytes that reading is sure to take, before it is begun.
+    A row takes `row` bytes besides its texts. Before reading, `check` is called with the minimum number of bytes that
+    reading takes; it raises to prevent it.
     """
     metadata = file.metadata
     chunks = list(_chunks(metadata, columns))
-    # A chunk may be one page, which is held as a whole.
+    # A chunk may be a single page, and a page is decoded as a whole.
     check(metadata.num_rows * row + max((chunk.total_uncompressed_size for chunk in chunks), default=0))
     size, width = _measure(opened, file, columns, row, most)
     if size <= most:
@@ -43,12 +45,14 @@ def slices(
 
 
 def decoded_bytes(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int) -> int:
-    """Return the bytes that columns of a file take at most in memory; a row takes `row` besides its texts."""
+    """Return the maximum bytes of memory that columns of a file take; a row takes `row` bytes besides its texts."""
     return _measure(opened, file, columns, row, 0)[0]
 
 
 def _measure(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int) -> tuple[int, int]:
-    """Return the bytes that columns take at most, and those of a row; where it is surely within `most`, no more."""
+    """Return the maximum bytes of the columns, and of one row.
+
+    Dictionaries are read only if the footer alone cannot show that the columns take `most` bytes or less."""
     metadata, texts = file.metadata, _texts(file, columns)
     chunks = list(_chunks(metadata, texts))
     rows, plain = metadata.num_rows, sum(chunk.total_uncompressed_size for chunk in chunks)
@@ -72,7 +76,7 @@ def _texts(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
 
 
 def _longest(opened: Any, metadata: pq.FileMetaData, names: Sequence[str]) -> int:
-    """Add up the bytes of the longest text in each column's dictionaries."""
+    """Add up, over the columns, the bytes of the longest text in each column's dictionaries."""
     coded, found = pq.ParquetFile(opened, metadata=metadata, read_dictionary=list(names)), dict.fromkeys(names, 0)
     for group in range(metadata.num_row_groups if names else 0):
         for batch in itertools.islice(coded.iter_batches(1, row_groups=[group], columns=names, use_threads=False), 1):
@@ -83,7 +87,7 @@ def _longest(opened: Any, metadata: pq.FileMetaData, names: Sequence[str]) -> in
 
 
 def _measured(table: pa.Table, row: int, most: int) -> Iterator[pa.Table]:
-    """Cut a table whose texts are in dictionaries, and decode each slice."""
+    """Cut a table with dictionary-encoded texts into slices of `most` bytes, and decode each slice."""
     sizes: Any = pa.repeat(pa.scalar(row, pa.int64()), table.num_rows)
     for column in table.columns:
         if pa.types.is_dictionary(column.type):

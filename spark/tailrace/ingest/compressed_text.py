@@ -1,6 +1,6 @@
-"""Read lines of text that may be compressed, as the file's name says, a part at a time.
+"""Read text a part at a time; the file's name says whether and how it is compressed.
 
-A small file may hold any number of lines, or one that fits no memory.
+A small compressed file may hold any number of lines, or one line that fits in no memory.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 
 AT_ONCE = 4 * 2**20
-"""The bytes of text that are looked at together."""
+"""The bytes of text that are scanned at once."""
 
 PROBE = 2**19
-"""The bytes in which the end of a line is looked for first."""
+"""The bytes in which the end of a line is searched first."""
 
 _ARROW = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 _EXPANSION = {"gz": 1_032, "deflate": 1_032, "bz2": 1_200_000, "zst": 40_000, "snappy": 22, "lz4": 256}
-"""By endings, the bytes of text that a byte of a compressed file can be at most."""
+"""The maximum bytes of text for each byte of a compressed file, by the ending of its name."""
 
 
 class Text(Protocol):
@@ -29,7 +29,7 @@ class Text(Protocol):
 
 
 class _Deflated:
-    """The text of a file of zlib's format."""
+    """The text of a file in zlib's format."""
 
     def __init__(self, file: Any) -> None:
         self._file, self._left, self._inflate = file, b"", zlib.decompressobj()
@@ -47,31 +47,31 @@ class _Deflated:
         return b""
 
 
-def ending(path: str) -> str:
-    """Return the ending of a file's name that says how it is compressed; empty where it is not.
+def compression(path: str) -> str:
+    """Return the ending of a file's name that says how it is compressed; empty if it is not.
 
-    >>> ending("a.json.gz"), ending("a.json")
+    >>> compression("a.json.gz"), compression("a.json")
     ('gz', '')
     """
     last = path.rpartition(".")[2]
     return last if last in _EXPANSION else ""
 
 
-def at_most(path: str, size: int) -> int:
-    """Return the bytes of text that a file of a size has at most.
+def maximum_text_size(path: str, size: int) -> int:
+    """Return the maximum bytes of text in a file of `size` bytes.
 
-    >>> at_most("a.json", 10), at_most("a.csv.gz", 10)
+    >>> maximum_text_size("a.json", 10), maximum_text_size("a.csv.gz", 10)
     (10, 10320)
     """
-    return size * _EXPANSION.get(ending(path), 1)
+    return size * _EXPANSION.get(compression(path), 1)
 
 
-def text_of(path: str, file: Any) -> Text | None:
-    """Open the text of an open file; None where it is compressed in one of Hadoop's own formats.
+def open_text(path: str, file: Any) -> Text | None:
+    """Return a reader of an open file's text; None if the compression is one of Hadoop's own formats.
 
-    Reading raises OSError or an error of Arrow's where the file is damaged.
+    Reading a damaged file raises OSError or one of Arrow's errors.
     """
-    codec = ending(path)
+    codec = compression(path)
     if codec in _ARROW:
         opened: Text = pa.CompressedInputStream(file, _ARROW[codec])
         return opened
@@ -81,13 +81,13 @@ def text_of(path: str, file: Any) -> Text | None:
 
 
 def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, int]:
-    """Count the bytes and the ends of lines of a file's text, up to `enough` bytes; where it is damaged, up to there.
+    """Count the bytes and line ends of a file's text; stop after `enough` bytes, or where the file is damaged.
 
-    Of formats of Hadoop's own, the largest numbers that there can be.
+    For Hadoop's own formats, return the maximum that a file of this size can have.
     """
-    text, bytes, lines = text_of(path, file), 0, 0
+    text, bytes, lines = open_text(path, file), 0, 0
     if text is None:
-        return at_most(path, size), at_most(path, size) // 2
+        return maximum_text_size(path, size), maximum_text_size(path, size) // 2
     for part in _parts(text):
         bytes += len(part)
         lines += part.count(b"\n")
@@ -97,11 +97,11 @@ def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, i
 
 
 def has_line_over(path: str, file: Any, size: int, most: int) -> bool:
-    """Tell whether a file's text has a line of more than `most` bytes, which are more than `AT_ONCE`.
+    """Tell whether a file's text has a line of more than `most` bytes; `most` is larger than `AT_ONCE`.
 
-    Of formats of Hadoop's own nothing is known.
+    False for Hadoop's own formats, which are not scanned.
     """
-    if at_most(path, size) <= most or (text := text_of(path, file)) is None:
+    if maximum_text_size(path, size) <= most or (text := open_text(path, file)) is None:
         return False
     if text is file:
         return _spans(file, size, most)
@@ -115,10 +115,10 @@ def has_line_over(path: str, file: Any, size: int, most: int) -> bool:
 
 
 def _spans(file: Any, size: int, most: int) -> bool:
-    """Tell whether a line of a file that is not compressed is over `most` bytes, of most of which nothing is read."""
+    """Tell whether an uncompressed file has a line of more than `most` bytes, without reading all of the file."""
     ended = 0
     while size - ended > most:
-        # Somewhere in the next `most` bytes a line has to end: looked for from their end on.
+        # A line has to end within the next `most` bytes. Searching backwards from their end skips most of the text.
         until = ended + most
         while until > ended:
             begins = max(ended, until - PROBE)
@@ -138,5 +138,5 @@ def _parts(text: Text) -> Iterator[bytes]:
         while part := text.read(AT_ONCE):
             yield part
     except (OSError, EOFError, pa.ArrowException):
-        # Whoever reads the file as a whole says what is wrong with it.
+        # The reader of the whole file reports the damage.
         return

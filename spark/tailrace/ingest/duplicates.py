@@ -1,7 +1,7 @@
-"""Drop records that come again, by their ids, before the log, and count them (rule X5; MillWheel, 6.1.1).
+"""Drop duplicate records, by their ids, before the log, and count them (rule X5; MillWheel, 6.1.1).
 
-The ids of the horizon are kept on the executors; after a restart they are read from the log. A bundle is compared with
-them as a whole, and where nothing came again, which is the rule, its records are not touched.
+The ids within the horizon are kept on the executors; after a restart they are read from the log. A bundle is compared
+with them as a whole. If it has no duplicates, which is the usual case, its records are not touched.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, quoted
 
 TOGETHER = 8
-"""The number of epochs whose ids are kept apart before they are brought together with the others."""
+"""The number of epochs whose ids are kept in frames of their own before all ids are merged into one frame."""
 
 EPOCH = "_epoch"
 
 
 @dataclass(frozen=True)
-class Unique:
-    """A bundle without the records that came again, their number, and the ids that the bundle brings."""
+class UniqueRecords:
+    """A bundle without its duplicate records, the number of duplicates, and the ids that are new with the bundle."""
 
     frame: DataFrame
     duplicates: int
     ids: DataFrame
 
 
-class Remembered:
-    """The ids of the records that came within the log's horizon, by epoch.
+class RememberedIds:
+    """The ids of the records that arrived within the log's horizon, by epoch.
 
-    `times` are the processing times of the log's epochs as far as they are known, in microseconds, and `ids` the ids in
-    the log with their epochs. The ids of an epoch whose time is not known any more are all remembered, unless a later
-    epoch is known to lie before the horizon.
+    `times` are the known processing times of the log's epochs, in microseconds. `ids` are the ids in the log with their
+    epochs. If an epoch's time is unknown, its ids are remembered, unless a later epoch is known to lie before the
+    horizon.
     """
 
     def __init__(self, spark: SparkSession, log: Log, times: Mapping[int, int], ids: DataFrame) -> None:
@@ -50,11 +50,11 @@ class Remembered:
         self._base = ids.where(f"{EPOCH} >= {since}L").select(*self._columns, EPOCH).distinct().localCheckpoint()
         self._apart: dict[int, DataFrame] = {}
 
-    def unique(self, frame: DataFrame) -> Unique:
-        """Drop the records of a bundle that are remembered, and all but the first of those that it has twice.
+    def unique(self, frame: DataFrame) -> UniqueRecords:
+        """Drop the records of a bundle whose ids are remembered, and repeated records within the bundle.
 
-        The first is the first by its place in the source. `frame` has to be persisted, as it is read several times; it
-        is unpersisted where records are dropped.
+        Of repeated records, the first by its place in the source stays. `frame` has to be persisted, because it is read
+        several times; it is unpersisted if records are dropped.
         """
         good, names = frame.where("_error IS NULL"), list(self.log.id_columns)
         ids = good.select(*self._columns).distinct().localCheckpoint(eager=False)
@@ -64,7 +64,7 @@ class Remembered:
         if not numbers["known"]:
             free(known)
             if numbers["ids"] == numbers["all"]:
-                return Unique(frame, 0, ids)
+                return UniqueRecords(frame, 0, ids)
         else:
             before, ids = ids, ids.join(known, names, "left_anti").localCheckpoint()
             free(before)
@@ -73,16 +73,17 @@ class Remembered:
         some = good.join(ids, names, "left_semi")
         first = queried(self.spark, some, lambda view: Query(f"SELECT *, {place} FROM {view}"))
         remaining = first.where("_place = 1").select(*frame.columns)
-        # Checkpointed, as Spark would read a bundle that is joined with itself from the source again, cached or not.
+        # Checkpointed, because Spark would read a bundle that is joined with itself from the source again, cached or
+        # not.
         rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
         made = remaining.unionByName(rejected).persist()
         made.count()
         free(rejected)
         frame.unpersist()
-        return Unique(made, numbers["all"] - (numbers["ids"] - numbers["known"]), ids)
+        return UniqueRecords(made, numbers["all"] - (numbers["ids"] - numbers["known"]), ids)
 
     def add(self, ids: DataFrame, epoch: int, now: int) -> None:
-        """Remember the ids of an epoch that goes into the log; `now` is its processing time, in microseconds."""
+        """Remember the ids of an epoch; `now` is its processing time, in microseconds."""
         self._times[epoch] = now
         self._apart[epoch] = ids
         if len(self._apart) > TOGETHER:
@@ -94,7 +95,7 @@ class Remembered:
             self._apart = {}
 
     def _remembered(self, ids: DataFrame) -> DataFrame:
-        """Find the ids of a bundle that are remembered."""
+        """Return the ids of a bundle that are remembered."""
         # The bundle is the small side: the remembered ids are scanned, and never moved.
         return (
             self._all().join(F.broadcast(ids), list(self.log.id_columns), "left_semi").select(*self._columns).distinct()
@@ -105,6 +106,6 @@ class Remembered:
         return reduce(DataFrame.unionAll, apart, self._base)
 
     def _first(self, now: int) -> int:
-        """Find the first epoch within the horizon: the one after the last that is known to lie before it."""
+        """Return the first epoch within the horizon: the successor of the last epoch known to lie before it."""
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

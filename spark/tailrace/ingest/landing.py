@@ -1,4 +1,4 @@
-"""Land a bundle: every record read goes to the log or to `rejected`, in commits that carry the epoch (X2, X6)."""
+"""Land a bundle: every record goes to the log or to `rejected`, in commits that carry the epoch (X2, X6)."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ NOTHING = {"epoch": "-1", "batch": "-1"}
 
 
 @dataclass(frozen=True)
-class Landed:
-    """The counts of a landed bundle: records in the log, rejected, and dropped as they came again.
+class LandedCounts:
+    """The counts of a landed bundle: records in the log, rejected records, and dropped duplicates.
 
-    And what was passed over: blank lines, and files that symbolic links lead to.
+    `blank` and `links` count what was skipped: blank lines, and files that are reached by symbolic links.
     """
 
     records: int
@@ -46,12 +46,12 @@ class Landed:
     links: int = 0
 
     @property
-    def brought(self) -> int:
-        """The number of records that were read."""
+    def total(self) -> int:
+        """The number of records read."""
         return self.records + self.rejected + self.duplicates
 
-    def __add__(self, other: Landed) -> Landed:
-        return Landed(
+    def __add__(self, other: LandedCounts) -> LandedCounts:
+        return LandedCounts(
             self.records + other.records, self.rejected + other.rejected, self.duplicates + other.duplicates,
             self.blank + other.blank, self.links + other.links,
         )  # fmt: skip
@@ -59,7 +59,7 @@ class Landed:
 
 @dataclass(frozen=True)
 class LandedFiles:
-    """Records in data files of a log that no commit lists yet, and the rows that were rejected beside."""
+    """Records in data files of a log that no commit lists yet, with the rejected rows."""
 
     files: tuple[DataFile, ...]
     records: int
@@ -67,12 +67,12 @@ class LandedFiles:
 
 
 Landable: TypeAlias = "DataFrame | pa.Table | LandedFiles"
-"""An epoch's records as they are landed: read into this process or by Spark, or in files already."""
+"""An epoch's records before they are landed: in this process, in a frame of Spark's, or in files already."""
 
 
 @dataclass(frozen=True)
 class _Written:
-    """Rows that are written to a lease's branch but not published, and the properties of their commit."""
+    """Rows on a lease's branch that are not published yet, with the properties of their commit."""
 
     lease: Lease
     rows: Landable
@@ -80,9 +80,9 @@ class _Written:
 
 
 class Landing:
-    """The stream's writer of one log. It holds the leases of the log and of its table `rejected`.
+    """Writes one log for a stream, and holds the leases of the log and of its table `rejected`.
 
-    `first` is the lease of the first log of a stream that lands several: who has that gets the rest (rule X1).
+    If a stream lands several logs, `first` is the lease of the first: its holder gets the other leases (rule X1).
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, log: Log, first: Lease | None = None) -> None:
@@ -102,22 +102,22 @@ class Landing:
 
     @property
     def batch(self) -> int:
-        """The last micro-batch of the source that is in the log."""
+        """The last micro-batch in the log."""
         return self.log.head.number("batch")
 
-    def stamped(self, frame: DataFrame, clock: str) -> DataFrame:
-        """Add the epoch of view `clock` to records: it is data and not a literal, so that the plan stays the same."""
+    def with_epoch(self, frame: DataFrame, clock: str) -> DataFrame:
+        """Add the epoch from view `clock` to records: a literal would change the plan with each epoch."""
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
 
-    def write(self, bundle: Landable, properties: Mapping[str, str]) -> Landed:
-        """Write a stamped bundle, to be published in commits with `properties`, of which the epoch is one."""
+    def write(self, bundle: Landable, properties: Mapping[str, str]) -> LandedCounts:
+        """Write a bundle with its epoch, to be published in commits with `properties`, which include the epoch."""
         if isinstance(bundle, LandedFiles):
             return self._here(bundle, bundle.records, bundle.rejected, properties)
         return self._rows(bundle, properties) if isinstance(bundle, pa.Table) else self._frame(bundle, properties)
 
-    def _rows(self, table: pa.Table, properties: Mapping[str, str]) -> Landed:
-        """Write an Arrow table to files from this process."""
+    def _rows(self, table: pa.Table, properties: Mapping[str, str]) -> LandedCounts:
+        """Write an Arrow table to files, in this process."""
         bad = table.filter(pc.is_valid(table["_error"])) if table["_error"].null_count < table.num_rows else None
         good = table if bad is None else table.filter(pc.is_null(table["_error"]))
         own = good.select(list(log_contract(self.log_definition).columns))
@@ -125,16 +125,16 @@ class Landing:
 
     def _here(
         self, records: pa.Table | LandedFiles, count: int, bad: pa.Table | None, properties: Mapping[str, str]
-    ) -> Landed:
-        """Take records, and those that were rejected, that this process publishes by itself."""
+    ) -> LandedCounts:
+        """Prepare the commits of records and rejected records that this process writes without Spark."""
         self._written = [self._append(records, self.log, {**properties, **self.log.properties})]
         rejected = 0 if bad is None else bad.num_rows
         if bad is not None and rejected and self.rejected.head.number("epoch") < int(properties["epoch"]):
             rows = bad.select(_BAD).rename_columns(["raw", "error", *_BAD[2:]])
             self._written.insert(0, self._append(rows, self.rejected, {**properties, **self.rejected.properties}))
-        return Landed(count, rejected)
+        return LandedCounts(count, rejected)
 
-    def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> Landed:
+    def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> LandedCounts:
         """Write a frame to the branches by Spark."""
         observed = ObservedCounts(
             frame, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
@@ -147,20 +147,20 @@ class Landing:
         properties = {**properties, **self.log.properties}
         self._append(good(observed.rows), self.log, properties)
         counts = observed.read()
-        # A frame is observed only once: where the table moves, the frame that is not observed is written again.
+        # A frame can be observed only once. If the table moves, the frame without the observation is written again.
         self._written = [_Written(self.log, good(frame), properties)]
         if counts["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
             bad = frame.where("_error IS NOT NULL").selectExpr(*items)
             properties = {**properties, **self.rejected.properties}
             self._written.insert(0, self._append(bad, self.rejected, properties))
-        return Landed(counts["records"], counts["rejected"])
+        return LandedCounts(counts["records"], counts["rejected"])
 
     def _append(self, rows: Landable, lease: Lease, properties: Mapping[str, str]) -> _Written:
         if isinstance(rows, DataFrame):
             self._by_spark(rows, lease, properties)
         else:
-            files = rows.files if isinstance(rows, LandedFiles) else tuple(self.lake.written(lease.table, rows))
+            files = rows.files if isinstance(rows, LandedFiles) else tuple(self.lake.write_files(lease.table, rows))
             lease.branch.hold(FileChange(files), properties)
         return _Written(lease, rows, properties)
 
@@ -168,17 +168,17 @@ class Landing:
         try:
             append(rows, lease.branch, properties)
         except AnalysisException:
-            # A column may have been renamed while the stream runs.
+            # A column may have been renamed while the stream was running.
             renamed = as_live(self.lake, lease.table, rows)
             if renamed.columns == rows.columns:
                 raise
             append(renamed, lease.branch, properties)
 
     def publish(self) -> None:
-        """Make the bundle visible: the rejected records first, so that an epoch in the log is whole.
+        """Publish the bundle: the rejected records first, so that an epoch in the log is complete.
 
-        Where maintenance moved a table meanwhile, they are published on top of it, and what Spark wrote is written
-        again for that (rule X1). Raises `FencedError` where another stream has taken the lease.
+        If maintenance has changed a table meanwhile, the commit is published on top of the change; rows that Spark
+        wrote are written again for it (rule X1). Raises `FencedError` if another stream has taken the lease.
         """
         while self._written:
             written = self._written[0]
@@ -193,7 +193,7 @@ class Landing:
                 self._compacting.after_commit(written.lease)
 
     def take_back_rejected(self) -> None:
-        """Take back the rejected records of an epoch that the log itself never got, as they are to be read again."""
+        """Remove the rejected records of an epoch that never reached the log, because the epoch will be read again."""
         if self.rejected.head.number("epoch") > self.epoch:
             go_back(self.lake, self.rejected, self.epoch)
 
@@ -205,4 +205,4 @@ class Landing:
 
 
 _BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]
-"""The columns of a rejected record, as it was read."""
+"""The columns of a rejected record as it is read."""

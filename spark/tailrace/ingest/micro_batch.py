@@ -1,4 +1,4 @@
-"""Read a micro-batch into this process: plain records are read here (`tailrace.ingest`), the rest by Spark."""
+"""Read a micro-batch into this process: plain records are parsed here, all others by Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def file_rows(
 ) -> pa.Table:  # fmt: skip
     """Read the records of files, with the columns of `read_files`.
 
-    Raises what that raises, and `TooLargeError` where the records do not fit the room.
+    Raises the errors of `read_files`, and `TooLargeError` if the records do not fit the room.
     """
     counting, space = blank or BlankLines(), room or Room()
     if not unreadable:
@@ -32,19 +32,19 @@ def file_rows(
         if source.format == "parquet" and (rows := read_parquet(log, paths, space)) is not None:
             return rows
     left = [path for path in paths if path not in (unreadable or {})]
-    check_size(log, source.format, left, Room(space.most, space.files))
+    check_size(log, source.format, left, Room(space.limit, space.files))
     return read_files(spark, source, log, paths, counting, unreadable).toArrow()
 
 
 def message_rows(spark: SparkSession, log: Log, batch: DataFrame, room: Room | None = None) -> pa.Table:
-    """Read the records of a topic's messages, with the columns of `read_messages`, a slice of the room at a time."""
+    """Read the records of a topic's messages, with the columns of `read_messages`, one slice at a time."""
     lines = raw_messages(spark, batch)
     parts = (read_lines(log, some) for some in _slices(lines, (room or Room()).slice))
     return _whole(spark, log, *map(pa.concat_tables, zip(*parts, strict=True)))
 
 
 def _slices(lines: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Cut lines into slices of about `most` bytes; there is one at least."""
+    """Cut lines into slices of about `most` bytes; at least one slice, which may be empty."""
     rows = max(1, lines.num_rows * most // max(1, lines.nbytes))
     for start in range(0, max(1, lines.num_rows), rows):
         yield lines.slice(start, rows)

@@ -1,7 +1,7 @@
-"""Find fields that a log drops as it does not declare them, but whose names nearly are those of missing columns.
+"""Find undeclared fields, which a log drops, whose names are nearly the names of missing columns.
 
-A log with `unknown="ignore"` drops `userId` where it declares `userid`, and every record then lacks the column. So a
-few records of an epoch are looked at, and what is found is told once.
+A log with `unknown="ignore"` that declares `userid` drops a field `userId`, and every record then lacks the column. So
+a few records of each epoch are checked, and each finding is reported once.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tailrace.lake.catalog.events import NearName
 from tailrace.model.logs.log import Log
 
 _RECORDS = 16
-"""The number of records of an epoch that are looked at."""
+"""The number of records of an epoch that are checked."""
 
 _FILES = 4
 _BYTES = 1 << 16
-"""The bytes at the beginning of a file in which its first records are looked for."""
+"""The bytes at the beginning of a file that are searched for its first records."""
 
 _APART = 60.0
-"""The least seconds between two looks that take a request, or a job, of their own."""
+"""The minimum seconds between two checks that need an extra request or job."""
 
 _FOUND = 50
-"""The number of fields that are told at most."""
+"""The maximum number of fields that are reported."""
 
 
 def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
-    """Find the columns that a record with fields of these names lacks, by the undeclared field that is nearly the same.
+    """Map the undeclared among a record's fields to the missing columns of nearly the same name.
 
     >>> from tailrace import Log
     >>> log = Log(name="clicks", columns={"userid": "string", "at": "timestamp"}, event_time="at", unknown="ignore")
@@ -46,7 +46,7 @@ def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
     ({'user_Id': 'userid'}, {})
     """
     there = set(names)
-    # The event time of a table's changes is no column of the table.
+    # A log of a table's changes has an event time that is not a column of the table.
     columns = [column for column in log.columns if not (log.signed and column == log.event_time)]
     lacking = {_folded(column): column for column in columns if not there.intersection(log.names_of(column))}
     declared = {name for column in log.columns for name in log.names_of(column)}
@@ -58,7 +58,7 @@ def _folded(name: str) -> str:
 
 
 class NearNames:
-    """The near names that were found in what a log's source brings; `tell` gets each once."""
+    """Finds near names in the records of a log's source, and calls `tell` once for each."""
 
     def __init__(self, log: Log, tell: Callable[[NearName], None]) -> None:
         self.log, self._tell = log, tell
@@ -66,19 +66,19 @@ class NearNames:
         self._next = 0.0
 
     def of_files(self, format: Format, files: Sequence[str]) -> None:
-        """Look at the first records of a few files; of files that are not on this machine seldom, and at one."""
+        """Check the first records of a few files; of files elsewhere, check only one file, and seldom."""
         if self.log.unknown == "reject" or not files:
             return
         chosen = files[:: max(1, len(files) // _FILES)][:_FILES]
         if not all(file.startswith(("/", "file:")) for file in files):
             chosen = chosen[:1] if self._due() else []
         for file in chosen:
-            # Whatever cannot be read is for those to say who read all of it.
+            # The reader of all records reports files that cannot be read.
             with suppress(OSError, ValueError, pa.ArrowException, csv.Error):
                 self.of_records(_first(format, file, _RECORDS // len(chosen)))
 
     def of_messages(self, batch: DataFrame) -> None:
-        """Look, seldom, at a few messages of JSON."""
+        """Check a few messages of JSON, seldom."""
         if self.log.unknown == "reject" or not self._due():
             return
         with suppress(PySparkException, Py4JJavaError):
@@ -86,7 +86,7 @@ class NearNames:
             self.of_records(_objects(map(bytes, filter(None, values)), change=self.log.signed))
 
     def of_records(self, records: Iterable[Iterable[str]]) -> None:
-        """Look at records, or at schemas, by the names of their fields."""
+        """Check records, or schemas, by the names of their fields."""
         if self.log.unknown == "reject":
             return
         for names in records:
@@ -104,7 +104,7 @@ class NearNames:
 
 
 def _first(format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
-    """Read the names of the fields of a file's first records. Raises `OSError` or `ValueError` where it cannot."""
+    """Read the names of the fields in a file's first records. Raises `OSError` or `ValueError` if that fails."""
     files, name = file_system(path)
     if format == "parquet":
         with files.open_input_file(name) as file:
@@ -119,9 +119,9 @@ def _first(format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
 
 
 def _objects(lines: Iterable[bytes], *, change: bool = False) -> Iterator[Iterable[str]]:
-    """Read the names of objects of JSON; of a `change`, those of the row after it, or before."""
+    """Read the names in JSON objects; in a `change`, the names in the row after it, or else before it."""
     for line in lines:
-        # A line that cannot be read is rejected, or cut off here.
+        # An unreadable line is either rejected later, or cut off by the limit of bytes here.
         with suppress(ValueError, RecursionError):
             found: Any = json.loads(line)
             if change and isinstance(found, Mapping):

@@ -1,12 +1,11 @@
-"""Parse raw records to the log's columns, natively: what does not fit is kept with its bytes and the reason (X6).
+"""Parse raw records to the log's columns by Spark; a record that does not fit keeps its bytes and the reason (X6).
 
-The frames here have the log's declared columns, `_source`, `_offset`, `_arrival`, and `_error` with `_raw`: both are
-null for a record that fits. While it is parsed, a record is in `_bytes`, and in `_text` without the space around it,
-null where the bytes are not UTF-8. No declared column starts with `_`.
+The frames here have the log's declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`. The last two are
+null for a record that fits. Before it is parsed, a record is in `_bytes`, and its text without the white space around
+it is in `_text`, which is null if the bytes are not UTF-8. No declared column starts with `_`.
 
-A value is taken only as its declared type, and only whole: no number out of a string, no string out of a number, no
-digit rounded away but of a double. An instant is ISO 8601, and UTC where it names no zone; beyond microseconds it is
-cut.
+A value must have its declared type, and must be stored without loss: no number from a string, no string from a number,
+no rounded digits except in a double. An instant is in ISO 8601, in UTC if it names no zone, and cut to microseconds.
 """
 
 from __future__ import annotations
@@ -22,14 +21,25 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from tailrace.engines.spark.workers.arrow_frames import frame_of
+from tailrace.ingest import judging
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.judging import json_terms
-from tailrace.ingest.judging.json_terms import MARK, PERMISSIVE
-from tailrace.ingest.judging.row_terms import MILLIS, NANOS, as_json, exact_instant, from_millis, from_nanos
-from tailrace.ingest.judging.value_terms import is_no, joined, literal, of_text
-from tailrace.ingest.plain_columns import ends_of_time, most_ahead, outside, too_far
+from tailrace.ingest.judging import (
+    MARK,
+    MILLIS,
+    NANOS,
+    PERMISSIVE,
+    as_json,
+    exact_instant,
+    from_millis,
+    from_nanos,
+    join_reasons,
+    literal,
+    misfit_reason,
+    value_of_text,
+)
+from tailrace.ingest.plain_columns import ends_of_time, maximum_ahead, outside_bounds, too_far_ahead
 from tailrace.ingest.plain_json import LINES
-from tailrace.ingest.sources import Files, Looked, look
+from tailrace.ingest.sources import Files, InspectedFile, inspect_files
 from tailrace.model.base.time import BEYOND, instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log, too_large
@@ -42,17 +52,17 @@ def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
 
 
 def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
-    """Bring a micro-batch of a topic's messages to this process as they are (`ingest.plain_json.LINES`)."""
+    """Bring a micro-batch of a topic's messages to this process without parsing them (`ingest.plain_json.LINES`)."""
     return own_batch(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
 
 
 def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
-    """Parse lines or messages that are not plain (`ingest.plain_json`) to the log's columns."""
+    """Parse the lines or messages that were left as not plain (`ingest.plain_json`) to the log's columns."""
     frame = frame_of(spark, lines.rename_columns(["value", *_PLACE]))
     return _json(log, frame.selectExpr("value AS _bytes", _trimmed(log), *_PLACE))
 
 
-def paths(batch: DataFrame) -> list[str]:
+def file_paths(batch: DataFrame) -> list[str]:
     """List the files of a micro-batch."""
     return [row["path"] for row in batch.collect()]
 
@@ -61,15 +71,15 @@ def read_files(
     spark: SparkSession, source: Files, log: Log, paths: Sequence[str], blank: BlankLines | None = None,
     unreadable: Mapping[str, str] | None = None,
 ) -> DataFrame:  # fmt: skip
-    """Parse files to the log's columns. A file that is gone, or not of its format, is one rejected record.
+    """Parse files to the log's columns. A file that is gone, or not in its format, becomes one rejected record.
 
-    `blank` counts the blank lines, once the frame is computed. `unreadable` are files that are known to be damaged
-    further inside, with the reasons: the frame fails at one that it does not name (`folders.unreadable_files`). Raises
-    `SourceError` for a file whose bytes do not come.
+    `blank` counts the blank lines when the frame is computed. `unreadable` has the files that are known to be damaged
+    inside, with the reasons; the frame fails at any other damaged file (`folders.unreadable_files`). Raises
+    `SourceError` for a file whose bytes cannot be read.
     """
     known = unreadable or {}
-    looked = sorted(look(log, source.format, [p for p in paths if p not in known]), key=lambda one: one.shape)
-    looked += [Looked(path, broken=known[path]) for path in paths if path in known]
+    looked = sorted(inspect_files(log, source.format, [p for p in paths if p not in known]), key=lambda one: one.shape)
+    looked += [InspectedFile(path, broken=known[path]) for path in paths if path in known]
     broken, counting = [one for one in looked if one.broken], blank or BlankLines()
     frames = [_only(spark, log, broken)] if broken or not paths else []
     for _, group in groupby((one for one in looked if not one.broken), key=lambda one: one.shape):
@@ -84,15 +94,15 @@ def read_files(
 
 
 def read_unparsed(spark: SparkSession, source: Files, log: Log, path: str) -> DataFrame:
-    """Read a file as far as reading it may fail: the lines of a text, which are not parsed, or all of Parquet."""
+    """Read a file only as far as reading may fail: a text's lines without parsing them, or all of a Parquet file."""
     if source.format == "parquet":
         return read_files(spark, source, log, [path])
-    (file,) = look(log, source.format, [path])
+    (file,) = inspect_files(log, source.format, [path])
     return _only(spark, log, [file]) if file.broken else _lines(spark, log, [file], BlankLines())
 
 
 def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
-    """Bring a micro-batch into our session: it comes in the query's own, where our views and settings are not."""
+    """Bring a micro-batch into our session: it arrives in the query's session, which lacks our views and settings."""
     name = f"tailrace_{uuid.uuid4().hex}"
     batch.createGlobalTempView(name)
     frame = spark.table(f"global_temp.{name}")
@@ -102,65 +112,67 @@ def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
 
 def _json(log: Log, texts: DataFrame) -> DataFrame:
     """Parse lines or messages, one JSON object each."""
-    read_as = {name: json_terms.json_type(type) for name, type in log.columns.items()}
+    read_as = {name: judging.json_type(type) for name, type in log.columns.items()}
     parsed = texts.selectExpr(
-        "*", f"FROM_JSON(_text, {_schema(read_as)}, {json_terms.strict(log)}) AS _r", "JSON_OBJECT_KEYS(_text) AS _keys"
+        "*",
+        f"FROM_JSON(_text, {_schema(read_as)}, {judging.parser_options(log)}) AS _r",
+        "JSON_OBJECT_KEYS(_text) AS _keys",
     )
     values, misfits = {}, [f"_r.{MARK} IS NOT NULL"]
     for name, type in log.columns.items():
         term = f"_r.{quoted(name)}"
         if decimal_parts(type):
-            values[name] = of_text(type, json_terms.exact_text(term))
+            values[name] = value_of_text(type, judging.exact_text(term))
             misfits.append(f"{term} IS NOT NULL AND NOT IS_VARIANT_NULL({term}) AND {quoted(name)} IS NULL")
         elif type in ("timestamp", "date", "double"):
-            values[name] = of_text(type, term) if type != "double" else json_terms.double(name, term)
+            values[name] = value_of_text(type, term) if type != "double" else judging.double_value(name, term)
             misfits.append(f"{term} IS NOT NULL AND {quoted(name)} IS NULL")
         else:
             values[name] = term
             if type == "string":
-                misfits.append(json_terms.no_string(log, name, term))
+                misfits.append(judging.no_string(log, name, term))
     typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
-    # Most records have just the declared columns, in the declared order.
+    # Most records have exactly the declared columns, in the declared order.
     usual = f"_keys <=> ARRAY({_listed(log.columns)})"
     checks = [
         ("_bytes IS NULL", literal("there is no value")),
         _too_large(log),
         ("_text IS NULL", literal("not UTF-8")),
-        (f"NOT ({json_terms.ONE_OBJECT})", json_terms.no_object(log)),
-        (json_terms.HALF_A_PAIR, literal("half of a surrogate pair, which is no character")),
+        (f"NOT ({judging.ONE_OBJECT})", judging.no_object_reason(log)),
+        (judging.HALF_A_PAIR, literal("half of a surrogate pair, which is no character")),
         (f"NOT ({usual}) AND SIZE(_keys) > SIZE(ARRAY_DISTINCT(_keys))", literal("a column is there twice")),
     ]
     if log.unknown == "reject":
         extra = f"ARRAY_EXCEPT(_keys, ARRAY({_listed(log.columns)}))"
         reason = f"CONCAT('unknown column ', ARRAY_JOIN({extra}, ', '), {literal(_DECLARE)})"
         checks.append((f"NOT ({usual}) AND SIZE({extra}) > 0", reason))
-    checks.append((" OR ".join(f"({misfit})" for misfit in misfits), json_terms.misfits(log)))
+    checks.append((" OR ".join(f"({misfit})" for misfit in misfits), judging.misfit_reasons(log)))
     return _checked(log, typed, checks, "_bytes")
 
 
-def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked], blank: BlankLines) -> DataFrame:
-    """Parse CSV files with the same header, by RFC 4180 but for one record a line; columns may come in any order.
+def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
+    """Parse CSV files with the same header by RFC 4180, except that a record is one line; columns may be in any order.
 
-    An empty value is a missing one. A line like the header is a header, wherever it stands.
+    An empty value counts as missing. A line that equals the header is a header wherever it stands.
     """
     lines, file = _lines(spark, log, alike, blank), alike[0]
     if file.unlike:
         nothing = lines.selectExpr("*", *_nulls(log))
         return _checked(log, nothing, [("true", literal(file.unlike))], "_bytes")
     lines = lines.where(f"NOT (_text <=> {literal(file.header)})")
-    # Columns that are not declared are named by their place, as their own names may be anything.
+    # Undeclared columns are named by their place, because their own names may be anything.
     fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(file.columns)]
-    # A parser has room for so many values, and fails with more.
+    # The parser has room for this many values, and fails with more.
     full = f"OCTET_LENGTH(_text) > {_COLUMNS} AND LENGTH(_text) - LENGTH(REPLACE(_text, ',')) >= {_COLUMNS}"
     line = f"TRIM(TRAILING '\\r' FROM TRIM(LEADING {literal(_BOM)} FROM CAST(_bytes AS string)))"
     line = f"IF(_text IS NULL OR ({full}), NULL, {line})"
     parsed = lines.selectExpr("*", f"FROM_CSV({line}, {_schema(dict.fromkeys(fields, 'string'))}, {_RFC_4180}) AS _r")
-    values = {n: of_text(t, f"_r.{quoted(n)}") if n in fields else null(t) for n, t in log.columns.items()}
+    values = {n: value_of_text(t, f"_r.{quoted(n)}") if n in fields else null(t) for n, t in log.columns.items()}
     typed = parsed.selectExpr("*", *(f"{value} AS {quoted(name)}" for name, value in values.items()))
     misfits = []
     for name in (name for name in log.columns if name in fields):
         term = f"_r.{quoted(name)}"
-        misfits.append((f"{term} IS NOT NULL AND {quoted(name)} IS NULL", is_no(name, log.columns[name], term)))
+        misfits.append((f"{term} IS NOT NULL AND {quoted(name)} IS NULL", misfit_reason(name, log.columns[name], term)))
     checks = [
         _too_large(log),
         ("_text IS NULL", literal("not UTF-8")),
@@ -170,15 +182,15 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[Looked], blank: BlankLin
             literal("quotes are not as in RFC 4180"),
         ),
         (f"_r.{MARK} IS NOT NULL", literal(f"not one value for each of the {len(fields)} columns")),
-        (" OR ".join(f"({holds})" for holds, _ in misfits), joined([f"IF({h}, {s}, NULL)" for h, s in misfits])),
+        (" OR ".join(f"({holds})" for holds, _ in misfits), join_reasons([f"IF({h}, {s}, NULL)" for h, s in misfits])),
     ]
     return _checked(log, typed, checks, "_bytes")
 
 
-def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFrame:
+def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> DataFrame:
     """Parse Parquet files with the same columns."""
     file, paths = alike[0], [each.path for each in alike]
-    # Instants in nanoseconds, pandas' usual ones, come as numbers; Spark reads them in no other way.
+    # Spark can read instants in nanoseconds, which pandas writes, only as numbers.
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
     place.append("_metadata.file_modification_time AS _arrival")
@@ -188,18 +200,18 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFram
             rows = reader.parquet(*paths)
             rows = rows.selectExpr(f"{as_json(dict(rows.dtypes))} AS _bytes", *place)
         except AnalysisException:
-            # Spark has no such type, or does not tell the columns apart.
+            # Spark does not know a type, or cannot tell the columns apart.
             return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
         return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", literal(file.unlike))], "_bytes")
     types = {name: type for name, type in file.columns if name in log.columns and type != "null"}
-    # As numbers, for Spark's own reading fails where an instant in milliseconds has none in microseconds.
+    # Read as numbers, because Spark fails if an instant in milliseconds does not fit into microseconds.
     units = {name: _FROM_UNIT[type] for name, type in types.items() if type in _FROM_UNIT}
     read_as = {name: "bigint" if name in units else log.columns[name] for name in types}
     ddl = ", ".join(f"{quoted(name)} {type}" for name, type in read_as.items())
     values = {name: quoted(name) if name in types else null(type) for name, type in log.columns.items()}
     values |= {name: instant_of(quoted(name)) for name, instant_of in units.items()}
     rows = reader.schema(ddl).parquet(*paths)
-    # As numbers they are kept beside, for a rejected row is to have all digits.
+    # The numbers are kept as well, so that a rejected row has all digits.
     numbers = {f"_{name}_as_read": name for name in units}
     read = [f"{quoted(name)} AS {quoted(kept)}" for kept, name in numbers.items()]
     typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *read, *place)
@@ -210,7 +222,7 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[Looked]) -> DataFram
 
 
 def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
-    """Select the declared columns with `_error` by the first check that holds, and `_raw` where there is one."""
+    """Select the declared columns, `_error` by the first check that holds, and `_raw` if there is an error."""
     checks = list(checks)
     first, last = (f"TIMESTAMP_MICROS({instant(bound)}L)" for bound in (log.earliest, log.latest))
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
@@ -218,15 +230,14 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
             continue
         at = quoted(column)
         checks.append((f"{at} IS NULL", literal(f"the {role} {column} is missing")))
-        said = f"CONCAT({literal(f'the {role} {column} = ')}, {at}, {literal(outside(log))})"
+        said = f"CONCAT({literal(f'the {role} {column} = ')}, {at}, {literal(outside_bounds(log))})"
         checks.append((f"{at} < {first} OR {at} >= {last}", said))
     arrival, event = quoted(log.arrival_time or "_arrival"), quoted(log.event_time)
-    if (bound := most_ahead(log)) is not None:
-        # No sum overflows, nor is a record ahead of an arrival that is not known: LEAST passes over a null.
+    if (bound := maximum_ahead(log)) is not None:
+        # LEAST keeps the sum from overflowing. It ignores a null, so no record is ahead of an unknown arrival.
         until = f"TIMESTAMP_MICROS(LEAST(UNIX_MICROS({arrival}), {2**63 - 1 - bound}L) + {bound}L)"
-        said = (
-            f"CONCAT({literal(f'the event time {log.event_time} = ')}, {event}, {literal(too_far(bound))}, {arrival})"
-        )
+        begins = literal(f"the event time {log.event_time} = ")
+        said = f"CONCAT({begins}, {event}, {literal(too_far_ahead(bound))}, {arrival})"
         checks.append((f"{event} > {until}", said))
     for column, ends in ends_of_time(log).items():
         first, last = (f"{_OF_NUMBER[log.columns[column]]}({end})" for end in ends)
@@ -235,8 +246,8 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     checks += [(f"{quoted(column)} IS NULL", literal(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
-    # The lambda keeps the reasons out of the generated code, which would get too long to be compiled. A reason that is
-    # null would pass for no error.
+    # The lambda keeps the reasons out of the generated code, which would get too long to compile. COALESCE is needed
+    # because a null reason would count as no error.
     reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
     judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
     return judged.selectExpr(
@@ -249,9 +260,9 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     )
 
 
-def _lines(spark: SparkSession, log: Log, files: Sequence[Looked], blank: BlankLines) -> DataFrame:
-    """Read the lines of text files that are not blank, each with its place."""
-    # The id is the scan's partition and the row in it: unique in an epoch, which with the epoch is all it need be.
+def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
+    """Read the lines of text files, except blank ones, each with its place."""
+    # The id consists of the scan's partition and the row in it. It is unique within an epoch, which is enough.
     lines = (
         _reader(spark, files[0])
         .option("ignoreMissingFiles", "false")
@@ -268,15 +279,15 @@ def _lines(spark: SparkSession, log: Log, files: Sequence[Looked], blank: BlankL
     return blank.without(lines, "_text <=> ''")
 
 
-def _reader(spark: SparkSession, file: Looked) -> DataFrameReader:
-    """Return a reader of files of one shape, whose names are taken as they are."""
+def _reader(spark: SparkSession, file: InspectedFile) -> DataFrameReader:
+    """Return a reader of files of one shape that takes their names literally."""
     reader = spark.read.option(*_NO_PATTERN)
-    # Hadoop would look for checksums beside a file, and cannot write the name of such a one's.
+    # Hadoop would look for a checksum file beside it, whose name it cannot write if the name has a colon.
     return reader.options(**_WITHOUT_CHECKSUMS) if file.has_colon else reader
 
 
-def _only(spark: SparkSession, log: Log, broken: Sequence[Looked]) -> DataFrame:
-    """Make a frame of files that could not be read, one record each."""
+def _only(spark: SparkSession, log: Log, broken: Sequence[InspectedFile]) -> DataFrame:
+    """Make a frame with one rejected record for each file that could not be read."""
     rows = ", ".join(f"({literal(one.path)}, {literal(one.broken)})" for one in broken) or "('', '')"
     items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
     items += [f"{null('binary')} AS _raw"]
@@ -289,7 +300,7 @@ def _nulls(log: Log) -> list[str]:
 
 
 def _schema(columns: dict[str, str]) -> str:
-    """Write a schema as a parser takes it, with the column for its complaint."""
+    """Write a schema for a parser, with the column that marks unreadable records."""
     return literal(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{MARK} string"]))
 
 
@@ -298,7 +309,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _trimmed(log: Log) -> str:
-    """Write the SQL of a record's text; null where it is no UTF-8, or larger than the log lets a record be."""
+    """Write the SQL of a record's text; null if it is not UTF-8, or larger than the log's limit."""
     read = f"OCTET_LENGTH(value) <= {log.record_bytes} AND IS_VALID_UTF8({_STRING})"
     return f"IF({read}, IF({_BARE}, {_STRING}, {_STRIPPED}), NULL) AS _text"
 
@@ -309,7 +320,7 @@ def _too_large(log: Log) -> tuple[str, str]:
 
 _FROM_UNIT = {NANOS: from_nanos, MILLIS: from_millis}
 _OF_NUMBER = {"timestamp": "TIMESTAMP_MICROS", "date": "DATE_FROM_UNIX_DATE"}
-"""The functions that make an instant of microseconds since 1970, and a date of days."""
+"""The functions that turn microseconds since 1970 into an instant, and days into a date."""
 
 _DECLARE = ': declare it in the log, or set unknown="ignore"'
 _BOM = "\ufeff"
@@ -319,16 +330,16 @@ _STRING = "CAST(value AS string)"
 _BARE = f"STARTSWITH({_STRING}, '{{') AND ENDSWITH({_STRING}, '}}')"
 _STRIPPED = f"TRIM(BOTH {literal(_AROUND)} FROM {_STRING})"
 _NO_PATTERN = ("__globPaths__", "false")
-"""Spark's own option for paths that are to be taken as they are, brackets and stars included."""
+"""Spark's internal option to take paths literally, brackets and stars included."""
 
 _WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-"""Hadoop's options for reading this machine's files by a file system that has no checksums."""
+"""Hadoop's options for reading local files by a file system without checksums."""
 
 _COLUMNS = 20_000
-"""The values that a line of CSV may have."""
+"""The maximum number of values in a line of CSV."""
 
 _RFC_4180 = f"MAP({PERMISSIVE}, 'escape', '\"', 'maxColumns', '{_COLUMNS}')"
 _FIELD = r'(?:"(?:[^"]++|"")*+"|[^",]*+)'

@@ -1,7 +1,7 @@
-"""Find the latest times of each source partition in a bundle: its watermark goes by them (`step.progress`).
+"""Find the latest times of each source partition in a bundle, which its watermark follows (`step.progress`).
 
-This is one small job over the bundle; the driver gets a row for each partition, and for each bucket of lags where the
-strategy counts lags.
+This takes one small job over the bundle. The driver gets a row for each partition and, if the strategy counts lags, for
+each bucket of lags.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tailrace.model.step.progress import ALL, Seen
 from tailrace.sql.terms import Query, quoted
 
 
-def watched(
+def latest_by_partition(
     spark: SparkSession, source: Source, log: Log, read: Bundled, connection: duckdb.DuckDBPyConnection | None = None
 ) -> dict[str, Seen]:
-    """Find the latest times and the lags of each partition in a bundle. Records that were rejected do not count.
+    """Find the latest times and the lags of each partition in a bundle, without its rejected records.
 
     An Arrow table is queried on `connection`.
     """
@@ -39,24 +39,24 @@ def watched(
         frame = as_frame(spark, read)
         rows = [row.asDict() for row in queried(spark, frame, lambda view: Query(text.format(view=view))).collect()]
     learns = log.strategy.learns
-    return joined(
+    return merge_seen(
         {row["partition"]: Seen(row["latest"], row["arrived"], {row["bucket"]: row["records"]} if learns else {})}
         for row in rows
     )
 
 
 def latest_in(log: Log, records: pa.Table) -> dict[str, Seen]:
-    """Find the latest times in records of files, of which none was rejected: what `watched` says without lags."""
+    """Find the latest times in records of files without rejected records, like `latest_by_partition` without lags."""
     if not records.num_rows:
         return {}
     latest, arrived = (pc.max(records[name].cast(pa.int64())).as_py() for name in (log.event_time, "_arrival"))
     return {ALL: Seen(latest, arrived)}
 
 
-def joined(parts: Iterable[Mapping[str, Seen]]) -> dict[str, Seen]:
-    """Join what parts of a bundle say of each partition.
+def merge_seen(parts: Iterable[Mapping[str, Seen]]) -> dict[str, Seen]:
+    """Merge the latest times and lags of several parts of a bundle.
 
-    >>> joined([{"a": Seen(3, 5, {0: 2})}, {"a": Seen(4, 4, {0: 1, 7: 1})}])
+    >>> merge_seen([{"a": Seen(3, 5, {0: 2})}, {"a": Seen(4, 4, {0: 1, 7: 1})}])
     {'a': Seen(latest=4, arrived=5, lags={0: 3, 7: 1}, complete=None)}
     """
     found: dict[str, Seen] = {}
@@ -84,8 +84,8 @@ def _text(source: Source, log: Log) -> str:
     )
 
 
-def completed(log: Log, files: Sequence[str]) -> dict[str, Seen]:
-    """Find which partitions the names of an epoch's files say are complete, and until when."""
+def complete_partitions(log: Log, files: Sequence[str]) -> dict[str, Seen]:
+    """Find the partitions that an epoch's files declare complete by their names, and until when."""
     found: dict[str, Seen] = {}
     for file in files:
         complete = log.strategy.completes(file)
@@ -95,10 +95,10 @@ def completed(log: Log, files: Sequence[str]) -> dict[str, Seen]:
     return found
 
 
-def partitions(offsets: str) -> tuple[str, ...]:
-    """List the partitions that a source's offset names: those of Kafka topics; other sources name none.
+def partition_names(offsets: str) -> tuple[str, ...]:
+    """List the partitions in an offset of a Kafka topic; other sources' offsets name none.
 
-    >>> partitions('{"clicks":{"1":7,"0":3}}'), partitions('{"logOffset":5}')
+    >>> partition_names('{"clicks":{"1":7,"0":3}}'), partition_names('{"logOffset":5}')
     (('clicks-0', 'clicks-1'), ())
     """
     try:

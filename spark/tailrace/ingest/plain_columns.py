@@ -1,4 +1,4 @@
-"""Name the columns of read records, and tell which records have the times and values that none may lack.
+"""Define the columns of read records, and tell which records have valid times and all required values.
 
 `ingest.parsing` says why the other records do not fit.
 """
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 def schema_of(log: Log) -> pa.Schema:
-    """Return the schema of read records: the declared columns, where each came from, and its error, null here."""
+    """Return the schema of read records: the declared columns, the record's place, and its error."""
     return _schema(tuple(log.columns.items()), log.signed)
 
 
@@ -45,7 +45,7 @@ def _type(type: str) -> pa.DataType:
 
 
 def row_bytes(log: Log, source: str) -> int:
-    """Return the bytes of memory that a record of a source takes besides its texts."""
+    """Return the bytes of memory that a record takes besides its texts."""
     return len(source) + sum(field.type.bit_width // 8 or 1 if _is_fixed(field.type) else 4 for field in schema_of(log))
 
 
@@ -53,11 +53,11 @@ def _is_fixed(type: pa.DataType) -> bool:
     return not pa.types.is_string(type) and not pa.types.is_binary(type)
 
 
-def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
-    """Tell which records have their times, within the log's bounds, their ids and what else is required.
+def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
+    """Tell which records fit: times within the log's bounds, and every required value.
 
-    An event time may be ahead of its arrival, where that is known, by as much as the log says. No other instant or date
-    may be beyond the years 1 to 9999: tables and calendars end there.
+    An event time may be ahead of a known arrival by the log's bound. All other instants and dates must be within the
+    years 1 to 9999, where tables and calendars end.
     """
     fits = pc.is_valid(records[log.event_time])
     for column in (log.event_time, log.arrival_time):
@@ -68,8 +68,8 @@ def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
                 pc.less(at, instant(log.latest)),
             )
             fits = pc.and_(fits, pc.fill_null(inside, False))
-    if (bound := most_ahead(log)) is not None:
-        # What is outside the log's bounds may wrap around here, and does not fit already.
+    if (bound := maximum_ahead(log)) is not None:
+        # A time outside the log's bounds may overflow here, but such a record does not fit anyway.
         by = pc.subtract(*(records[name].cast(pa.int64()) for name in (log.event_time, "_arrival")))
         fits = pc.and_(fits, pc.fill_null(pc.less_equal(by, bound), True))
     for column in log.never_missing:
@@ -82,34 +82,34 @@ def fitting(log: Log, records: pa.Table) -> pa.ChunkedArray:
     return fits
 
 
-def most_ahead(log: Log) -> int | None:
-    """Return the microseconds by which an event time may be ahead of its arrival; None where there is no bound."""
+def maximum_ahead(log: Log) -> int | None:
+    """Return the microseconds by which an event time may be ahead of its arrival; None without a bound."""
     return None if log.bound_ahead is None else duration(log.bound_ahead)
 
 
-def outside(log: Log) -> str:
-    """Say of an instant that it lies outside the log's bounds, and what mends it."""
+def outside_bounds(log: Log) -> str:
+    """Write the reason that an instant is outside the log's bounds, and the remedy."""
     return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
 
 
-def too_far(bound: int) -> str:
-    """Say of an event time that it is too far ahead of its arrival, which follows."""
+def too_far_ahead(bound: int) -> str:
+    """Write the reason that an event time is too far ahead of its arrival, which the caller appends."""
     return f" is more than {length(bound)} (ahead in the log) after its arrival at "
 
 
 def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:
-    """Tell whether all numbers are within bounds: one pass, for nearly always they are."""
+    """Tell whether all numbers are within bounds, in one pass, because nearly always they are."""
     ends = pc.min_max(numbers).as_py()
     return ends["min"] is None or (first <= ends["min"] and ends["max"] <= last)
 
 
 INSTANTS_END = (BEGINNING, END_OF_TIME)
 DAYS_END = (FIRST_DAY, LAST_DAY)
-"""The first and the last instant, in microseconds since 1970, and day, in days since 1970, that tables can hold."""
+"""The range of instants (in microseconds since 1970) and of days (since 1970) that tables can hold."""
 
 
 def ends_of_time(log: Log) -> dict[str, tuple[int, int]]:
-    """Return the first and last values of the columns of instants and dates that the log sets no bounds of its own."""
+    """Return the range of each instant and date column for which the log sets no bounds."""
     ends = {"timestamp": INSTANTS_END, "date": DAYS_END}
     own = (log.event_time, log.arrival_time)
     return {name: ends[type] for name, type in log.columns.items() if type in ends and name not in own}

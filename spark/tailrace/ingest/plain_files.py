@@ -1,6 +1,6 @@
-"""Read files in a Python process, as far as they are plain: lines of JSON, and columns of Parquet.
+"""Read plain files without Spark: lines of JSON, and columns of Parquet.
 
-The rest is left for Spark to judge: lines, or the files as a whole, for which None is given.
+All else is left for Spark to judge: single lines, or whole files, for which the functions return None.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tailrace.ingest.blank_lines import BlankLines
-from tailrace.ingest.column_slices import slices
-from tailrace.ingest.compressed_text import text_of
-from tailrace.ingest.plain_columns import fitting, row_bytes, schema_of
-from tailrace.ingest.plain_json import LINES, blank, read_lines
+from tailrace.ingest.column_slices import read_slices
+from tailrace.ingest.compressed_text import open_text
+from tailrace.ingest.plain_columns import fit_mask, row_bytes, schema_of
+from tailrace.ingest.plain_json import LINES, blank_mask, read_lines
 from tailrace.ingest.room import COLUMNS, Room
 from tailrace.ingest.sources import file_system, longest_line
 from tailrace.lake.catalog.detached_table import batched_by_size
@@ -30,15 +30,15 @@ from tailrace.model.logs.log import Log
 
 
 class UnplainError(TailraceError, ValueError):
-    """A file is not plain: Spark has to look closer at it."""
+    """A file is not plain, so Spark has to read it."""
 
 
 def read_json(
     log: Log, paths: Sequence[str], counting: BlankLines, room: Room | None = None
 ) -> tuple[pa.Table, pa.Table] | None:
-    """Read the plain lines of files: their records, and the lines that are left; None where a file is not plain.
+    """Read the plain lines of files; return the records and the remaining lines, or None if a file is not plain.
 
-    Blank lines are left out, and counted. Raises `TooLargeError` where the records do not fit the room.
+    Blank lines are dropped and counted. Raises `TooLargeError` if the records do not fit the room.
     """
     parts, blanks, space = [(schema_of(log).empty_table(), LINES.empty_table())], BlankLines(), room or Room()
     try:
@@ -55,23 +55,23 @@ def read_json(
 def json_parts(
     log: Log, paths: Sequence[str], counting: BlankLines, most: int
 ) -> Iterator[tuple[pa.Table, pa.Table, int]]:
-    """Read the plain lines of files in parts of about `most` bytes of text, those of small files together.
+    """Read the plain lines of files in parts of about `most` bytes of text; small files share a part.
 
-    Gives the records, the lines that are left, and the bytes of files that were read. Raises `UnplainError` where
-    Spark may read a file otherwise.
+    Yields the records, the remaining lines, and the number of file bytes that were read. Raises `UnplainError` if Spark
+    might read a file differently.
     """
     lines = (part for path in paths for part in _lines(log, path, most))
     for some in batched_by_size(lines, most, lambda part: part[0].nbytes):
         records, left = read_lines(log, pa.concat_tables([part for part, _ in some]))
-        judged = left.filter(pc.invert(blank(left)))
+        judged = left.filter(pc.invert(blank_mask(left)))
         counting.here += left.num_rows - judged.num_rows
         yield records, judged, sum(read for _, read in some)
 
 
 def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table | None:
-    """Read files whose columns have just the declared types; None where Spark has to look closer at one.
+    """Read files whose columns have exactly the declared types; None if Spark has to read one of them.
 
-    Raises `TooLargeError` where the records do not fit the room.
+    Raises `TooLargeError` if the records do not fit the room.
     """
     tables, space = list[pa.Table](), room or Room()
     try:
@@ -85,10 +85,10 @@ def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa
 
 
 def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] | None = None) -> Iterator[pa.Table]:
-    """Read a file of columns of the declared types in parts of about `most` bytes.
+    """Read a Parquet file with columns of the declared types in parts of about `most` bytes.
 
-    `check` is told the least bytes that the file's records take, before they are read. Raises `UnplainError` where
-    Spark has to look closer at the file.
+    Before reading, `check` is called with the minimum bytes that the file's records take. Raises `UnplainError` if
+    Spark has to read the file.
     """
     schema, begins = schema_of(log), 0
     try:
@@ -97,8 +97,8 @@ def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] |
             if not _as_declared(log, file.schema_arrow.names, there):
                 raise UnplainError(path)
             given = [name for name in log.columns if name in there]
-            for read in slices(opened, file, given, row_bytes(log, source), most, check or _unchecked):
-                # Bytes that are no text fail here, for Spark to judge.
+            for read in read_slices(opened, file, given, row_bytes(log, source), most, check or _unchecked):
+                # Fails for bytes that are not text, so Spark judges them.
                 read.validate(full=True)
                 rows = read.num_rows
                 made = {name: read[name].cast(schema.field(name).type) for name in there if name in log.columns}
@@ -108,7 +108,7 @@ def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] |
                 made["_arrival"] = pa.repeat(at, rows) if log.arrival_time is None else made[log.arrival_time]
                 columns = [made.get(field.name, pa.nulls(rows, field.type)) for field in schema]
                 table = pa.table(columns, schema=schema)
-                if not pc.all(fitting(log, table), min_count=0).as_py():
+                if not pc.all(fit_mask(log, table), min_count=0).as_py():
                     raise UnplainError(path)
                 yield table
                 begins += rows
@@ -117,7 +117,7 @@ def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] |
 
 
 def _unchecked(bytes: int) -> None:
-    """Let anything be read."""
+    """Allow any size."""
 
 
 def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType]) -> bool:
@@ -133,24 +133,24 @@ def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType
 
 
 def _alike(type: pa.DataType) -> pa.DataType:
-    """Return the type that a column is taken as: text is text, and an instant with a zone is one in UTC."""
+    """Return the type as which a column is read: any text type as string, an instant in any zone as one in UTC."""
     if pa.types.is_timestamp(type) and type.tz and type.unit in ("ms", "us"):
         return pa.timestamp("us", "UTC")
     return pa.string() if type == pa.large_string() else type
 
 
 def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
-    """Read the lines of a file with their places in parts of about `most` bytes, each with the file's bytes it is of.
+    """Read the lines of a file with their places in parts of about `most` bytes, each with its number of file bytes.
 
-    Raises `UnplainError` where Spark may read the file otherwise, where it cannot be read, and where a line is too long
-    for any log.
+    Raises `UnplainError` if Spark might read the file differently, if it cannot be read, or if a line is too long for
+    any log.
     """
     if not _PLAIN_TEXT.search(path):
         raise UnplainError(path)
     try:
         with _opened(path) as (file, place, arrived):
-            text, begins, rest, read = text_of(path, file), 0, b"", 0
-            assert text is not None, "such endings are none of Hadoop's own formats"
+            text, begins, rest, read = open_text(path, file), 0, b"", 0
+            assert text is not None, "`_PLAIN_TEXT` allows none of Hadoop's own formats"
             while data := text.read(most):
                 end = data.rfind(b"\n") + 1
                 if not end:
@@ -166,14 +166,14 @@ def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
                     yield _placed(lines, place, arrived, begins), read - before
                     begins, before, whole = begins + len(lines), read, b""
             if rest and (begins or rest != BOM_UTF8):
-                # A mark by itself is no line.
+                # A byte order mark by itself is not a line.
                 yield _placed(pa.array([rest], pa.binary()), place, arrived, begins), file.tell() - read
     except (OSError, EOFError, pa.ArrowException) as error:
         raise UnplainError(path) from error
 
 
 def _split(data: bytes, end: int, most: int) -> Iterator[pa.Array]:
-    """Split text up to an end of a line into lines, as many at once as take about `most` bytes with their places."""
+    """Split text, which ends with a line's end, into arrays of lines that take about `most` bytes with their places."""
     ends = pa.array([0, end], pa.int64()).buffers()[1]
     text = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
     lines = pc.list_flatten(pc.split_pattern(text, b"\n")).cast(pa.binary())[:-1]
@@ -192,9 +192,9 @@ def _placed(lines: pa.Array, place: str, arrived: int, begins: int) -> pa.Table:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[Any, str, int]]:
-    """Open a file by Spark's name for it; give its name as a source, too, and when it was written.
+    """Open a file by Spark's name for it; yield the file, its name as a source, and its modification time.
 
-    Raises `UnplainError` for a name with odd characters, or of a file that is neither on this machine nor in S3.
+    Raises `UnplainError` for a name with unusual characters, and for a file that is neither on this machine nor in S3.
     """
     place = local(path)
     if place is not None:
@@ -212,7 +212,7 @@ def _opened(path: str) -> Iterator[tuple[Any, str, int]]:
 
 
 def local(path: str) -> str | None:
-    """Return the local path of a file by Spark's name for it; None elsewhere, and for names with odd characters."""
+    """Return the local path of a file by Spark's name; None if it is not local, or has unusual characters."""
     parsed = urlparse(path)
     if parsed.scheme not in ("", "file") or parsed.netloc or not re.fullmatch(_PLAIN_NAME, parsed.path, re.ASCII):
         return None
@@ -220,7 +220,7 @@ def local(path: str) -> str | None:
 
 
 def arrival(file: int) -> int:
-    """Return when an open file was written, in microseconds, cut to whole milliseconds as Spark has them."""
+    """Return an open file's modification time in microseconds, cut to whole milliseconds as Spark's times are."""
     return _whole_milliseconds(os.fstat(file).st_mtime_ns)
 
 
@@ -231,10 +231,10 @@ def _whole_milliseconds(nanoseconds: int) -> int:
 _PLAIN_NAME = r"[\w./=-]+"
 _IN_S3 = re.compile(rf"s3[an]?://{_PLAIN_NAME}", re.ASCII)
 _PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|txt|log)(?:\.(?:gz|bz2|zst))?$")
-"""The endings of the names of files that are read here: Spark takes them for text, or decompresses them as we do."""
+"""The endings of the files that are read here: Spark takes them for text, or decompresses them as this module does."""
 
 _PLACED = 100
-"""The bytes of memory that a line takes at least, with its place."""
+"""The minimum bytes of memory that a line takes with its place."""
 
 _JUDGED = 4
-"""The bytes that a byte of a line takes which Spark judges: its bytes, place and reason, on their way and here."""
+"""The bytes of memory for each byte of a line that Spark judges: its bytes, place and reason, in transit and here."""

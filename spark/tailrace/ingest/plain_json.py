@@ -1,9 +1,9 @@
-"""Read lines of JSON that are plainly as a log declares them, in this process; the others are left for Spark to judge.
+"""Read plain lines of JSON, which are exactly as a log declares them, without Spark; leave all others for Spark.
 
-A line is plain where a strict pattern of its whole text matches: one object with declared columns once each, every
-value written in a way of which there are no two readings: no escapes, no exponents, no numbers near their type's
-bounds, and instants to the microsecond in ISO 8601. So nothing is decided here that Spark's reading (`ingest.parsing`)
-would decide otherwise; a line that is not plain is Spark's to judge, good or bad.
+A line is plain if a strict pattern matches all of its text: one object that has declared columns only, each at most
+once, with every value in an unambiguous notation (no escapes, no exponents, no numbers near the bounds of their type,
+instants in ISO 8601 with microseconds at most). So nothing is decided here that Spark's reading (`ingest.parsing`)
+would decide differently. A line that is not plain may be good or bad; Spark decides.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from tailrace.ingest.plain_columns import fitting, schema_of
+from tailrace.ingest.plain_columns import fit_mask, schema_of
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
 
 SHAPES = 16
-"""The number of orders and choices of columns that are told apart among an epoch's lines."""
+"""The maximum number of shapes (choices and orders of columns) that are recognized among an epoch's lines."""
 
 LINES = pa.schema(
     {
@@ -31,17 +31,17 @@ LINES = pa.schema(
         "_arrival": pa.timestamp("us", "UTC"),
     }
 )
-"""The columns of raw lines: their bytes, where each came from, and when it arrived."""
+"""The columns of raw lines: bytes, place and arrival."""
 
 
 DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
-"""The patterns of days, of times of the day and of zones, as ISO 8601 has them."""
+"""The patterns of days, times of day and zones in ISO 8601."""
 
 
 def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Read the plain lines or messages; return their records, and the lines that are left."""
+    """Read the plain lines or messages; return their records, and the remaining lines."""
     lines = lines.combine_chunks()
     text = _text(lines["_bytes"])
     plain = _plain(log, text)
@@ -52,9 +52,9 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
     try:
         records = _typed(log, given, said)
     except pa.ArrowInvalid:
-        # Some text looks like a date but is none, and Spark says which.
+        # Some text looks like a date but is not one. Spark finds out which.
         return schema_of(log).empty_table(), lines
-    fits = fitting(log, records)
+    fits = fit_mask(log, records)
     left = lines.schema.empty_table() if all_plain else lines.filter(pc.invert(plain))
     if not pc.all(fits, min_count=0).as_py():
         left = pa.concat_tables([left, given.filter(pc.invert(fits))])
@@ -63,7 +63,7 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _text(raw: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decode lines to text, null where there is no value or its bytes are no UTF-8."""
+    """Decode lines to text; null if there is no value, or its bytes are not UTF-8."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -77,8 +77,8 @@ def _decoded(one: bytes | None) -> str | None:
         return None
 
 
-def blank(lines: pa.Table) -> pa.ChunkedArray:
-    """Tell which lines hold nothing but the white space that may stand around a record."""
+def blank_mask(lines: pa.Table) -> pa.ChunkedArray:
+    """Tell which lines have only the white space that may stand around a record."""
     return _matches(_text(lines["_bytes"]), _BLANK)
 
 
@@ -87,8 +87,8 @@ def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Tell which lines are plain: those of the shape of the first, of the first of another shape, and so on."""
-    # Arrow reads no line that is larger than a block.
+    """Tell which lines are plain: match the first line's shape, then the first unmatched line's shape, and so on."""
+    # Arrow cannot read a line that is larger than a block.
     fits = pc.fill_null(pc.less(pc.binary_length(text), min(log.record_bytes + 1, _BLOCK)), False)
     plain, first = pc.and_(pc.is_null(text), False), -1
     for _ in range(SHAPES):
@@ -103,12 +103,12 @@ def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _names(line: str | None) -> tuple[str, ...] | None:
-    """Read the names of a line's columns in their order; None where it is no object."""
+    """Read the names of a line's columns in their order; None if the line is not an object."""
     try:
         pairs = json.loads(line or "", object_pairs_hook=list)
     except (ValueError, RecursionError):
         return None
-    # The pairs of an object are tuples, the elements of a list are not.
+    # An object's pairs are tuples; a list's elements are not.
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         return None
     return tuple(name for name, _ in pairs)
@@ -122,14 +122,14 @@ def _of_shape(columns: tuple[tuple[str, str], ...], names: tuple[str, ...]) -> s
 
 
 def _exactly(name: str) -> str:
-    """Write a pattern of just this text, for RE2, which has not all of `re.escape`'s escapes."""
+    """Write a pattern of exactly this text for RE2, which does not know all of `re.escape`'s escapes."""
     return "".join(one if one.isalnum() else f"\\x{{{ord(one):X}}}" for one in name)
 
 
 def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
-    """Write the pattern of lines with just these columns, in this order; None where one is not declared or twice.
+    """Write the pattern of lines with exactly these columns, in this order.
 
-    None as well where a name is escaped in JSON.
+    None if a column is undeclared or repeated, or if its name is escaped in JSON.
     """
     if len(set(names)) < len(names) or not names or not set(names) <= set(log.columns):
         return None
@@ -139,7 +139,7 @@ def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
 
 
 def _value(type: str) -> str:
-    """Write the pattern of a type's plainly written values."""
+    """Write the pattern of a type's plain values."""
     parts = decimal_parts(type)
     if parts is None:
         return _VALUES[type]
@@ -149,7 +149,7 @@ def _value(type: str) -> str:
 
 
 def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
-    """Parse plain lines to records. Raises `ArrowInvalid` for a date that there is not."""
+    """Parse plain lines to records. Raises `ArrowInvalid` for a date that does not exist."""
     schema = schema_of(log)
     if not len(text):
         return schema.empty_table()
@@ -171,7 +171,7 @@ def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
 
 
 def _joined(text: pa.ChunkedArray) -> bytes:
-    """Join lines to the bytes of one text."""
+    """Join lines into the bytes of one text."""
     whole = (pa.LargeListArray.from_arrays(pa.array([0, len(one)], pa.int64()), one) for one in text.chunks if len(one))
     return b"\n".join(pc.binary_join(one, "\n")[0].as_buffer() for one in whole)
 
@@ -183,7 +183,7 @@ def _converted(column: pa.ChunkedArray, type: str) -> pa.ChunkedArray:
 
 
 def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Parse texts as instants, UTC where a text names no zone."""
+    """Parse texts as instants, in UTC if a text names no zone."""
     zoned = _matches(column, ZONE + "$")
     alike = set(pc.unique(pc.if_else(pc.is_null(column), None, zoned)).to_pylist()) - {None}
     if alike == {False}:

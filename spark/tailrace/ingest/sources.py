@@ -1,8 +1,8 @@
-"""The sources of records: files that land in a folder, or a Kafka topic, as Structured Streaming sources.
+"""Define the sources of records, files that land in a folder or a Kafka topic, for Structured Streaming.
 
-For files the query streams their names alone (Spark's `binaryFile` source, whose contents column is never read), so the
-checkpoint says which files an epoch has, and the epoch reads just the columns it needs, each in its own format. Before
-that `look` reads what the files are from their headers and footers, and nothing of their records.
+For files, the query streams only their names (by Spark's `binaryFile` source, whose contents column is never read). So
+the checkpoint knows each epoch's files, and the epoch reads only the columns that it needs, in each file's own format.
+Before that, `inspect_files` examines the files by their headers and footers, without reading records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.ingest.compressed_text import has_line_over
-from tailrace.ingest.judging.row_terms import MILLIS, NANOS
+from tailrace.ingest.judging import MILLIS, NANOS
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
@@ -34,21 +34,21 @@ Format: TypeAlias = Literal["json", "csv", "parquet"]
 _NAMES = "path string, modificationTime timestamp, length bigint, content binary"
 
 LONGEST = 64 * 2**20
-"""The least bytes of a line that may be too long for a file to be read; a log that lets records be larger says more."""
+"""The maximum bytes of a line in a readable file, unless the log allows larger records."""
 
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
 
 
 class SourceError(TailraceError, ValueError):
-    """A source that cannot be read at all; a single bad record is rejected instead."""
+    """A source cannot be read at all. (A single bad record is rejected instead.)"""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files landing in a folder, in the order of their modification times.
+    """Files that land in a folder, in the order of their modification times.
 
-    `per_epoch` bounds how many files an epoch takes. JSON is one object a line; CSV has a header line. The folder's
-    name is taken as it is, brackets and stars included.
+    `per_epoch` is the maximum number of files in an epoch. JSON has one object a line; CSV has a header line. The
+    folder's name is taken literally, brackets and stars included.
     """
 
     folder: str
@@ -56,22 +56,22 @@ class Files:
     per_epoch: int | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """Open the streaming frame of the files' names: column `path`. Raises `SourceError` with no such folder."""
+        """Open the stream of the files' names (column `path`). Raises `SourceError` if the folder is missing."""
         if self.format not in FORMATS:
             raise SourceError(f"format {self.format!r}: expected one of {', '.join(FORMATS)}; pass --format json")
         if not _exists(self.folder):
             raise SourceError(f"the folder {self.folder} is not there: make it, or pass another with --from")
         reader = spark.readStream.format("binaryFile").schema(_NAMES).option("recursiveFileLookup", "true")
-        # Spark's own limit is a week: a file that lands with an older time would be passed over in silence.
+        # Spark's default limit is a week: it would silently skip a file that lands with an older time.
         reader = reader.option("maxFileAge", "36500d")
-        # The checkpoint has the names; a file that is gone by now is told as such when it is looked at.
+        # The checkpoint has the names. A file that is gone by now is reported when it is inspected.
         reader = reader.option("ignoreMissingFiles", "true")
         if self.per_epoch:
             reader = reader.option("maxFilesPerTrigger", self.per_epoch)
         return reader.load(re.sub(r"([{}\[\]*?\\])", r"\\\1", self.folder)).select("path")
 
     def full(self, files: int, records: int) -> bool:
-        """Tell whether an epoch of so many files took all that it may, as then there may be more already."""
+        """Tell whether an epoch reached its maximum of files, so that more files may be waiting."""
         return self.per_epoch is not None and files >= self.per_epoch
 
     def __str__(self) -> str:
@@ -90,15 +90,15 @@ SECURITY: Mapping[str, Mapping[str, str]] = {
         "kafka.sasl.client.callback.handler.class": f"{_MSK}.IAMClientCallbackHandler",
     },
 }
-"""Options of the Kafka source, by what `TAILRACE_KAFKA_SECURITY` says."""
+"""Options of the Kafka source for each value of `TAILRACE_KAFKA_SECURITY`."""
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """A topic of messages as its log says.
+    """A Kafka topic, whose messages have the format that its log declares.
 
-    `per_epoch` bounds how many records an epoch takes; `security` is one of `SECURITY`. `new_topic` is the id of a
-    topic that was deleted and made again, which is to be read from its beginning.
+    `per_epoch` is the maximum number of records in an epoch; `security` is a key of `SECURITY`. `new_topic` is the id
+    of a topic that was deleted and created again, which is read from its beginning.
     """
 
     topic: str
@@ -114,9 +114,9 @@ class Kafka:
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("subscribe", self.topic)
             .option("startingOffsets", "earliest")
-            # Records of a transaction that the producer aborted are not read.
+            # Skip the records of transactions that the producer aborted.
             .option("kafka.isolation.level", "read_committed")
-            # A record that the broker lost is an error to look into, not one to pass over.
+            # A record that the broker lost needs somebody's attention, so it must fail the query.
             .option("failOnDataLoss", "true")
             .options(**SECURITY[self.security])
         )
@@ -127,8 +127,8 @@ class Kafka:
         )
 
     def full(self, files: int, records: int) -> bool:
-        """Tell whether an epoch of so many records took all that it may, as then there may be more already."""
-        # Spark shares the bound out among the partitions, rounded down.
+        """Tell whether an epoch reached its maximum of records, so that more records may be waiting."""
+        # Spark divides the maximum among the partitions and rounds down, so a full epoch may have fewer records.
         return self.per_epoch is not None and records > self.per_epoch // 2
 
     def __str__(self) -> str:
@@ -144,10 +144,10 @@ def _exists(folder: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Looked:
-    """The findings of a look at a file: its columns with their types (`""` in CSV), and the header line.
+class InspectedFile:
+    """A file's columns with their types (`""` in CSV), and its header line.
 
-    `broken` says why it cannot be read at all; `unlike`, how its columns are not as declared.
+    `broken` says why the file cannot be read at all; `unlike` says how its columns differ from the declared columns.
     """
 
     path: str
@@ -158,58 +158,60 @@ class Looked:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """The key of files that can be read in one go: they have it in common."""
-        # Where one of several paths looks like a pattern, Spark reads all of them twice.
+        """The key of files that can be read together."""
+        # If one of several paths looks like a pattern, Spark reads all of them twice.
         alone = self.path if set(self.path) & set("{}[]*?\\") else ""
         return (self.unlike, self.header, repr(self.columns), alone, str(self.has_colon))
 
     @property
     def has_colon(self) -> bool:
-        """Whether the file is of this machine and has a colon in its name, which Hadoop takes for a scheme's."""
+        """Whether the file is local and has a colon in its name, which Hadoop takes for the end of a scheme."""
         return self.path.startswith(("/", "file:")) and ":" in self.path.rpartition("/")[2]
 
 
-def look(log: Log, format: Format, paths: Sequence[str]) -> list[Looked]:
-    """Look at files, several at a time. Raises `SourceError` for one that is there but cannot be opened."""
+def inspect_files(log: Log, format: Format, paths: Sequence[str]) -> list[InspectedFile]:
+    """Inspect files, several at a time. Raises `SourceError` for a file that exists but cannot be opened."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="look") as pool:
         return list(pool.map(lambda path: _look(log, format, path), paths))
 
 
-def _look(log: Log, format: Format, path: str) -> Looked:
+def _look(log: Log, format: Format, path: str) -> InspectedFile:
     try:
         files, name = file_system(path)
         file = files.open_input_file(name)
     except (OSError, pa.ArrowException) as error:
         if fault := raw_fault(path):
-            return Looked(path, broken=fault)
+            return InspectedFile(path, broken=fault)
         raise SourceError(f"{path} cannot be opened: {error}") from error
     with file:
         try:
             if format != "parquet" and (codec := _not_compressed_so(path, file)):
-                return Looked(path, broken=f"the file cannot be read as {format}: it is not a {codec} file of Hadoop's")
+                return InspectedFile(
+                    path, broken=f"the file cannot be read as {format}: it is not a {codec} file of Hadoop's"
+                )
             if format != "parquet" and has_line_over(path, file, int(file.size()), most := longest_line(log)):
-                return Looked(
+                return InspectedFile(
                     path,
                     broken=f"the file has a line of more than {most:,} bytes: write its records on lines of their own",
                 )
             if format == "json":
-                return Looked(path)
+                return InspectedFile(path)
             if format == "csv":
                 return _look_at_csv(log, path, files, name)
             return _look_at_parquet(log, path, pq.ParquetFile(file))
         except (OSError, ValueError, pa.ArrowException, csv.Error) as error:
-            return Looked(path, broken=raw_fault(path) or f"the file cannot be read as {format}: {error}")
+            return InspectedFile(path, broken=raw_fault(path) or f"the file cannot be read as {format}: {error}")
 
 
 def longest_line(log: Log) -> int:
-    """Return the bytes of a line from which on the file that has it is rejected as a whole: it would fit no memory."""
+    """Return the maximum bytes of a line; a file with a longer line is rejected as a whole."""
     return max(LONGEST, log.record_bytes)
 
 
 def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
-    """Return the ending of a file's name where it names a compression that the file has not; else nothing.
+    """Return the ending of a file's name if it names a compression that the file does not have; else nothing.
 
-    Spark finds no line in such a file, and says nothing; of other endings it says so.
+    For these endings Spark would silently find no line in the file; for other endings it reports the error.
     """
     ending = path.rpartition(".")[2]
     if ending not in ("bz2", "lz4", "snappy") or not (size := file.size()):
@@ -217,15 +219,15 @@ def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
     start = bytes(file.read(8))
     if ending == "bz2":
         return "" if start.startswith(b"BZh") else ending
-    # A block begins with its own length, and that of the first of its compressed parts.
+    # A block begins with its own length and the length of its first compressed part.
     return "" if len(start) == 8 and int.from_bytes(start[4:], "big") <= size - 8 else ending
 
 
 def raw_fault(path: str) -> str:
-    """Say why the bytes of a file do not come, where the file itself is at fault; empty where they come.
+    """Say why the bytes of a file cannot be read if the file itself is at fault; empty if they can be read.
 
-    A file is at fault that is gone, or that alone in its folder may not be read. Raises `SourceError` for any other
-    reason.
+    The file is at fault if it is gone, or if its permissions forbid reading it though its folder is readable. Raises
+    `SourceError` for any other reason.
     """
     try:
         files, name = file_system(path)
@@ -242,37 +244,37 @@ def raw_fault(path: str) -> str:
 
 
 def _barred(path: str) -> bool:
-    """Tell whether this process may read the folder of a file of this machine, but not the file."""
+    """Tell whether this process may read a local file's folder, but not the file."""
     files, name = file_system(path)
     folder, effective = os.path.dirname(name), os.access in os.supports_effective_ids
     return isinstance(files, fs.LocalFileSystem) and os.access(folder, os.R_OK | os.X_OK, effective_ids=effective)
 
 
-def _look_at_csv(log: Log, path: str, files: fs.FileSystem, name: str) -> Looked:
+def _look_at_csv(log: Log, path: str, files: fs.FileSystem, name: str) -> InspectedFile:
     with files.open_input_stream(name) as stream:
         start = bytes(stream.read(1 << 16)).removeprefix(codecs.BOM_UTF8)
     header = next((line for line in start.split(b"\n") if line.strip(b" \t\r")), b"").decode().strip(" \t\r")
     columns = tuple((column.strip(), "") for row in csv.reader([header], strict=True) for column in row)
-    return Looked(path, columns, header, unlike=_unlike(log, columns) if columns else "no header")
+    return InspectedFile(path, columns, header, unlike=_unlike(log, columns) if columns else "no header")
 
 
-def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> Looked:
-    # What Spark writes as INT96 is an instant; pyarrow takes it for a time without a zone.
+def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> InspectedFile:
+    # Spark writes instants as INT96, which pyarrow takes for times without a zone.
     leaves = (file.schema.column(place) for place in range(len(file.schema.names)))
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     columns = tuple((f.name, "timestamp" if f.name in instants else _type_name(f.type)) for f in file.schema_arrow)
-    return Looked(path, columns, unlike=_unlike(log, columns))
+    return InspectedFile(path, columns, unlike=_unlike(log, columns))
 
 
-Sized: TypeAlias = Callable[[], Sequence[int]]
-"""A function that looks up the sizes of an epoch's files in bytes, once, where they decide something."""
+SizeLookup: TypeAlias = Callable[[], Sequence[int]]
+"""A function that looks up the sizes of an epoch's files in bytes, at most once, and only if a decision needs them."""
 
 
 _MESSAGE = 1_000
 """The number of bytes that a message of a topic is taken to have."""
 
 
-def bytes_to_read(source: Files | Kafka, sized: Sized, read: Mapping[str, str], before: Mapping[str, str]) -> int:
+def bytes_to_read(source: Files | Kafka, sized: SizeLookup, read: Mapping[str, str], before: Mapping[str, str]) -> int:
     """Return the bytes of an epoch's files; estimate those of messages.
 
     `read` says up to which offset the epoch reads its source, `before` is the same of the epoch before it.
@@ -301,8 +303,8 @@ def _offsets(text: str) -> dict[tuple[str, str], int]:
     return {(topic, one): at for topic, of in topics if isinstance(of, dict) for one, at in of.items()}
 
 
-def sizes(paths: Sequence[str]) -> list[int]:
-    """Look up the sizes of files in bytes, several at a time; of one that is gone, or cannot be asked, zero."""
+def file_sizes(paths: Sequence[str]) -> list[int]:
+    """Look up the sizes of files in bytes, several at a time; zero for a file that is gone or unreadable."""
     if all(path.startswith(("/", "file:")) for path in paths):
         return list(map(_size, paths))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as pool:
@@ -318,7 +320,7 @@ def _size(path: str) -> int:
 
 
 def file_system(path: str) -> tuple[fs.FileSystem, str]:
-    """Return pyarrow's file system and name of a file, by Spark's name, in which nothing is percent-encoded."""
+    """Return pyarrow's file system and name of a file by Spark's name, which is not percent-encoded."""
     scheme, host, name = re.fullmatch(r"(?:(\w+):)?(?://([^/]*))?(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]
     if scheme in (None, "file"):
         return fs.LocalFileSystem(), name
@@ -327,7 +329,7 @@ def file_system(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
-    """Say how a file's columns are not as declared; a missing one is null, which only the times must not be."""
+    """Say how a file's columns differ from the declared columns. Only the times must be present."""
     names = [name for name, _ in columns]
     wrong = [f"no column {name!r}" for name in (log.event_time, log.arrival_time) if name and name not in names]
     once = {name.lower(): name for name in reversed(names)}
@@ -345,7 +347,7 @@ def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
 
 
 def _fits(type: str, declared: str) -> bool:
-    """Tell whether every value of a type in Parquet is one of the declared type, and Spark reads it so."""
+    """Tell whether every value of a type in Parquet fits the declared type, and Spark reads it so."""
     given, wanted = decimal_parts(type), decimal_parts(declared)
     if given and wanted:
         return given[1] <= wanted[1] and given[0] - given[1] <= wanted[0] - wanted[1]

@@ -1,8 +1,8 @@
-"""Put right what another hand has changed: answers are made anew from the ledger, foreign commits are accepted by name.
+"""Repair foreign changes: rewrite answers from the ledger, or accept foreign commits by name.
 
-The answers follow from the ledger (law L2), so a table of answers that differs is written anew as a whole, in one
-commit. A ledger or a log follows from nothing here: what is gone from them `restore`, `rollback` or a backfill brings
-back, and a foreign commit that somebody looked at and means to keep is accepted, which the table then says for good.
+The answers follow from the ledger (law L2), so a table of answers that differs is rewritten as a whole, in one commit.
+A ledger or a log follows from no other table: `restore`, `rollback` or a backfill brings lost rows back. A foreign
+commit that somebody has checked and wants to keep is accepted, which the table records permanently.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from tailrace.engines.batch.run_engine import session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import ACCEPTED_FOR, MAINTAINED, FileChange, Head, repeated
+from tailrace.lake.catalog.table_protocol import ACCEPTED_FOR, MAINTAINED, STAMP, FileChange, Head, repeated_properties
 from tailrace.lake.commit.commit_history import commit_history
-from tailrace.lake.commit.pins import pinned
-from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.digests.commit_digest import ACCEPTED
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import PANE
@@ -31,14 +30,14 @@ from tailrace.sql.results.answers import latest
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 TRIES = 10
-"""The maximum number of tries of a commit that others get in the way of."""
+"""The maximum attempts of a commit that other commits interrupt."""
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """The result of a repair of answers: how many there are, and the rows that were `missing` or too many (`more`).
+    """The result of a repair: the number of answers, and the numbers of `missing` and surplus rows (`more`).
 
-    `written` says whether the table was written anew, `accepted` names foreign commits that it makes no odds any more.
+    `written` says whether the table was rewritten; `accepted` names the foreign commits that no longer matter.
     """
 
     answers: int
@@ -49,9 +48,10 @@ class Repaired:
 
 
 def repair_answers(lake: Lake, pipeline: Pipeline) -> Repaired:
-    """Write the answers anew from the ledger where the two differ, as rows that each count; else leave them alone.
+    """Rewrite the answers from the ledger if they differ (as multisets of rows); else leave them alone.
 
-    A stream may go on meanwhile. Raises `LakeError` where there is no table of answers, or a stream moves it each time.
+    A stream may run meanwhile. Raises `LakeError` if there is no table of answers, or if a stream moves it at each
+    attempt.
     """
     check_definition(lake, pipeline)
     if not lake.has(pipeline.name):
@@ -59,7 +59,7 @@ def repair_answers(lake: Lake, pipeline: Pipeline) -> Repaired:
             f"{pipeline.name} has no table of answers that could be made anew: it is read from its ledger, which "
             "`tailrace backfill` puts right"
         )
-    # In this process, which writes files that one commit puts in the place of the others.
+    # DuckDB runs in this process, which writes files that one commit exchanges for the old ones.
     here = Lake(lake.settings.model_copy(update={"engine": "duckdb"}), lake.tell)
     for _ in range(TRIES):
         try:
@@ -80,7 +80,7 @@ def _repaired(lake: Lake, pipeline: Pipeline) -> Repaired:
         head = lake.head(pipeline.name)
         if head.properties.get(STAMP) != str(stands):
             raise MovedError(f"{pipeline.name} was moved while it was looked at")
-        with pinned(lake, {ledger: stands}):
+        with pin_snapshots(lake, {ledger: stands}):
             return _compared(session, pipeline, stands, head)
 
 
@@ -97,7 +97,11 @@ def _compared(session: Session, pipeline: Pipeline, stands: int, head: Head) -> 
         for one, other in ((right, held), (held, right))
     )
     foreign = _foreign(lake, pipeline.name)
-    said = {**repeated(head.properties), MAINTAINED: "true", ACCEPTED_FOR: "the answers were made anew from the ledger"}
+    said = {
+        **repeated_properties(head.properties),
+        MAINTAINED: "true",
+        ACCEPTED_FOR: "the answers were made anew from the ledger",
+    }
     said |= {ACCEPTED: " ".join(map(str, foreign))} if foreign else {}
     if missing or more:
         order = Query(f"SELECT * FROM {right} ORDER BY window_end, window_start")
@@ -109,9 +113,9 @@ def _compared(session: Session, pipeline: Pipeline, stands: int, head: Head) -> 
 
 
 def accept(lake: Lake, tables: Collection[str], commits: Collection[int], reason: str) -> dict[int, str]:
-    """Accept foreign commits, so that audits pass them over from then on; return the table that each is of.
+    """Accept foreign commits, so that later audits ignore them; return the table of each commit.
 
-    Raises `LakeError` where one of them is no foreign commit of the tables, and accepts none then.
+    Raises `LakeError`, and accepts none, if one of them is not a foreign commit of the tables.
     """
     foreign = {one: table for table in tables for one in _foreign(lake, table)}
     if unknown := sorted({*commits} - foreign.keys()):
@@ -130,7 +134,7 @@ def _accepted(lake: Lake, table: str, own: list[int], reason: str) -> None:
     for _ in range(TRIES):
         head = lake.head(table)
         said = {
-            **repeated(head.properties),
+            **repeated_properties(head.properties),
             MAINTAINED: "true",
             ACCEPTED: " ".join(map(str, own)),
             ACCEPTED_FOR: reason,

@@ -1,13 +1,13 @@
-"""The change to another definition: its generation is built from the log beside the old one, and then replaces it.
+"""Change to another definition: build its generation from the log beside the old one, then switch to it.
 
-Everything that the log holds is folded beside in a few large steps, while a stream of the old definition goes on. Then
-the ledger's lease is borrowed, the last epochs are folded, and the ledger and the answers go over, each in one commit
-that moves no data (`lake.change.generations`): the lease is lent for about two seconds, and landing never waits. The
-stream of the old definition drops the epoch that it is folding. `rollback` makes a generation that was left current
+All of the log is folded beside the old generation in a few large steps, while a stream of the old definition goes on.
+Then the ledger's lease is borrowed, the last epochs are folded, and the ledger and the answers are switched, each in
+one commit that moves no data (`lake.change.generations`). The lease is lent for about two seconds, and landing never
+waits. The stream of the old definition drops the epoch that it is folding. `rollback` makes a former generation current
 again in the same way.
 
-Of two runs that apply at once the later one goes on: it removes what the earlier one built, and the earlier one gives
-way.
+If two runs apply at once, the later one goes on: it removes the tables that the earlier one built, and the earlier one
+gives way.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tailrace.lake.change.generations import (
     GENERATION,
     MEANING,
     Contents,
-    beside,
+    former_generations,
     generation_of,
+    generations_beside,
     go_over,
-    left,
+    make_beside,
     name_beside,
-    refused,
-    scratch,
+    refusal_reason,
     settle,
     sweep,
     tag_of,
 )
 from tailrace.lake.commit.epoch_properties import ONWARD, last_epoch
-from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrowed, under_borrowed_lease
+from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrow_lease, under_borrowed_lease
 from tailrace.lake.commit.runs_table import BACK, Runs
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
@@ -56,24 +56,25 @@ NEAR = 2
 """The number of epochs behind the log at which the lease is borrowed to fold the rest."""
 
 ROUNDS = 8
-"""Maximum number of times that the new generation catches up with the log before the lease is borrowed: the log may
-grow as fast as it is folded.
+"""The maximum number of rounds of catching up with the log before the lease is borrowed.
+
+It is bounded because the log may grow as fast as it is folded.
 """
 
 Doing = Callable[[str], None]
 
 
 class ApplyError(TailraceError, RuntimeError):
-    """A definition that cannot be applied, or a generation that cannot be gone back to; nothing was changed."""
+    """A definition cannot be applied, or a generation cannot be restored; nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of a run that put a generation in place: the run, the last epoch folded, and how long it took.
+    """The result of a switch to another generation: the run, and the last epoch folded.
 
-    `run` is None where there was nothing to do. `left` is the generation that was replaced. `seconds` is the whole
-    time, `lent` the time for which the lease was borrowed, both in seconds. `gave_way` is the later run that this run
-    gave way to. `engine` folded the log, None where nothing was folded.
+    `run` is None if there was nothing to do. `left` is the replaced generation. `seconds` is the total time and `lent`
+    the time on the borrowed lease. `gave_way` is the later run to which this run gave way. `engine` folded the log;
+    None if nothing was folded.
     """
 
     run: Run | None
@@ -99,13 +100,13 @@ def apply(
     reason: str | None = None,
     doing: Doing = lambda text: None,
 ) -> Applied:
-    """Build the generation of a changed definition beside the old one, and put it in place.
+    """Build the generation of a changed definition beside the old one, and switch to it.
 
     The log is folded in this process while it has room, else Spark is started. Where the lake already holds the
     definition, only the remains of an earlier run are cleaned up. Raises `ApplyError` where the definition cannot be
     applied.
     """
-    if (why := refused(lake, pipeline)) is not None:
+    if (why := refusal_reason(lake, pipeline)) is not None:
         raise ApplyError(why)
     table = ledger_contract(pipeline).table
     runs = Runs(lake, pipeline)
@@ -137,16 +138,16 @@ def apply(
         if above is not None:
             run = runs.note(run, status="gave_way", reason=f"generation {above.generation} (run {above.run}) began")
             return Applied(run, 0, run.log_epoch or -1, time.perf_counter() - started, gave_way=above)
-        runs.failed(run, error)
+        runs.record_failure(run, error)
         raise
 
 
 def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: str | None = None) -> Applied:
-    """Go back to a generation that was left, by default the last one; nothing is computed.
+    """Switch back to a former generation, by default the last one, without computing anything.
 
-    A stream of that generation's definition then folds the epochs since from the log. The state goes on in a new
-    generation, above all earlier ones (rule V2). Of `pipeline` only the name is used. Raises `ApplyError` where there
-    is no such generation, or a later stage reads the panes.
+    A stream of that generation's definition then folds the later epochs from the log. The state continues in a new
+    generation, above all earlier ones (rule V2). Only the name of `pipeline` is used. Raises `ApplyError` if there is
+    no such generation, or if a later stage reads the panes.
     """
     name, table = pipeline.name, ledger_name(pipeline.name)
     if not lake.has(table):
@@ -154,7 +155,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
     settle(lake, name)
     if ONWARD in lake.head(table).properties:
         raise ApplyError(f"a later stage reads the panes of {name}, and would have two generations of them mixed")
-    there = left(lake.table(table))
+    there = former_generations(lake.table(table))
     to = max(there, default=None) if to is None else to
     if to is None or to not in there:
         choices = f"those that it left are {', '.join(map(str, there))}" if there else "it has left none"
@@ -169,13 +170,13 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
         settle(lake, name)
         _swept(lake, name)
         for other in runs.all():
-            # The tables no longer hold what backfills computed in the generation that was left.
+            # The tables no longer have the results of backfills in the replaced generation.
             if other.kind == "backfill" and other.status == "committed" and other.generation > before:
                 runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
         run = runs.note(run, status="committed")
         return Applied(run, before, int(properties["epoch"]), time.perf_counter() - started, lent)
     except Exception as error:
-        runs.failed(run, error)
+        runs.record_failure(run, error)
         raise
 
 
@@ -188,8 +189,8 @@ class _Generation:
         self.name = name_beside(pipeline.name, run.generation)
         first = {"epoch": "-1", "generation": str(run.generation), "fingerprint": pipeline.fingerprint}
         self.shapes = self._shapes()
-        beside(lake, ledger_contract(pipeline), ledger_name(self.name), first)
-        beside(lake, answer_contract(pipeline), self.name, {})
+        make_beside(lake, ledger_contract(pipeline), ledger_name(self.name), first)
+        make_beside(lake, answer_contract(pipeline), self.name, {})
         starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
         self.folds = FoldGroup(starting, lake, [_named(pipeline, self.name)], follow_every=1, alone=True)
 
@@ -199,7 +200,7 @@ class _Generation:
 
     @property
     def engine(self) -> EngineChoice:
-        """The engine that folds the log; at the end, the one that folded its last epochs."""
+        """The engine that folds the log; at the end, the engine of its last epochs."""
         return self._fold.side.choice
 
     @property
@@ -209,7 +210,7 @@ class _Generation:
         return fold
 
     def build(self, doing: Doing) -> None:
-        """Fold the log until at most `NEAR` epochs are left, or `ROUNDS` are over."""
+        """Fold the log until `NEAR` epochs or fewer are left, or after `ROUNDS` rounds."""
         for _ in range(ROUNDS):
             last = _log_epoch(self.lake, self.pipeline)
             if last - self.epoch <= (NEAR if self.epoch >= 0 else 0):
@@ -219,7 +220,7 @@ class _Generation:
             self._fold.follower.follow()
 
     def take_over(self, runs: Runs) -> tuple[int, float]:
-        """Put this generation in place; returns the generation replaced, and the seconds the lease was borrowed."""
+        """Switch to this generation; return the replaced generation, and the seconds on the borrowed lease."""
         before, lent = _borrowed(self.lake, self.table, self.run, lambda lease: self._taken_over(lease, runs))
         self.folds.close()
         settle(self.lake, self.pipeline.name)
@@ -231,11 +232,11 @@ class _Generation:
         return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in metadata]
 
     def _taken_over(self, lease: Lease, runs: Runs) -> int:
-        above = runs.above(self.run) or _later(runs, self.run)
+        above = runs.run_above(self.run) or _later(runs, self.run)
         if above is not None:
             raise _GaveWayError(above)
         if self._shapes() != self.shapes:
-            # The tables beside have the old column ids, and an id may be another column's by now.
+            # The tables beside have the old column ids, which may belong to other columns by now.
             raise ApplyError(
                 f"the tables of {self.pipeline.name} changed their shape while this was built: apply again"
             )
@@ -258,9 +259,9 @@ def _gone_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
 
 
 def _gone_over(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str], marks: dict[str, str]) -> int:
-    """Switch the ledger to another generation under the borrowed lease; returns the generation that is left.
+    """Switch the ledger to another generation under the borrowed lease; return the replaced generation.
 
-    A backfill of closed windows, which takes no lease, may commit in between: its rows are left behind, too.
+    A backfill of closed windows, which takes no lease, may commit meanwhile: its rows stay in the replaced generation.
     """
     while True:
         ledger = lake.table(lease.table)
@@ -275,7 +276,7 @@ def _gone_over(lake: Lake, lease: Lease, held: Contents, properties: dict[str, s
 
 
 def _borrowed(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) -> tuple[int, float]:
-    """Do some work at an epoch boundary under the ledger's borrowed lease; returns its result and its seconds."""
+    """Do some work at an epoch boundary under the ledger's borrowed lease; return its result and its duration."""
 
     def timed(lease: Lease) -> tuple[int, float]:
         since = time.perf_counter()
@@ -285,23 +286,23 @@ def _borrowed(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) ->
 
 
 def _swept(lake: Lake, name: str) -> None:
-    """Remove the tables beside that an earlier run left, under the lease, so that no run is putting them in place."""
-    if not scratch(lake, name):
+    """Remove the tables that an earlier run left beside, under the lease, so that no run is about to switch to them."""
+    if not generations_beside(lake, name):
         return
-    with borrowed(lake, ledger_name(name), "sweep"):
+    with borrow_lease(lake, ledger_name(name), "sweep"):
         settle(lake, name)
         sweep(lake, name)
 
 
 def _ended(runs: Runs, generation: int) -> None:
-    """Note as committed a run that died after its generation was in place."""
+    """Record a run as committed that died after the switch to its generation."""
     for other in runs.all():
         if other.generation == generation and other.kind in ("apply", "rollback") and other.status == "started":
             runs.note(other, status="committed")
 
 
 def _later(runs: Runs, run: Run) -> Run | None:
-    """Find a run that applies a definition in a higher generation and has not failed; None where there is none."""
+    """Find a run that applies a definition in a higher generation and has not failed; None if there is none."""
     for other in runs.all():
         if other.kind == "apply" and other.generation > run.generation and other.status in ("started", "committed"):
             return other
@@ -309,13 +310,13 @@ def _later(runs: Runs, run: Run) -> Run | None:
 
 
 def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
-    """Return the last epoch that all logs have, and the ledgers of the definitions that this one reads."""
+    """Return the last epoch that all logs and the ledgers of all input definitions have."""
     earlier = (lake.head(ledger_name(one.name)).number("epoch") for one in pipeline.before)
     return min([last_epoch(lake, pipeline.sources), *earlier])
 
 
 def _named(pipeline: Pipeline, name: str) -> Pipeline:
-    """Copy a definition under a name that no definition can have."""
+    """Copy a definition under another name, which no definition can have."""
     copied = copy.copy(pipeline)
     object.__setattr__(copied, "name", name)
     return copied

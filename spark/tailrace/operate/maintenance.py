@@ -1,19 +1,19 @@
-"""Maintenance beside running streams and backfills, by this process or by Iceberg's own procedures (rule X3).
+"""Maintain tables beside running streams and backfills, by this process or by Iceberg's procedures (rule X3).
 
-The process finds out from the tables' metadata what they need, and writes small files together where these fit it. The
-procedures are Spark's, which is started for the first one that is called: where there is nothing else to rewrite, to
-expire or to delete, Spark is never started.
+This process finds the needs of tables in their metadata, and merges small files itself if they fit in its memory.
+Iceberg's procedures need Spark, which is started for the first procedure that is called; if there is nothing else to
+rewrite, to expire or to delete, Spark is never started.
 
-Where commits have wrong times, these are put right first (`lake.upkeep.time_mending`).
+Wrong commit times are corrected first (`lake.upkeep.time_mending`).
 
-For each table, in this order: the remains of dead writers are removed; small files are written together, deletes are
-applied, manifests are merged; a commit on top repeats the properties of the last epoch's commit; the properties of the
-commits that are to expire are archived, and these snapshots expire with the files that only they have; files that no
-snapshot names are deleted.
+Then, for each table, in this order: the leftovers of dead writers are removed; small files are merged, deletes are
+applied, manifests are merged; a commit on top repeats the last epoch's properties; expiring commits' properties are
+archived, and their snapshots expire together with files that no other snapshot has; files that no snapshot names are
+deleted.
 
-Maintenance waits for nobody, and nobody for maintenance. A writer that finds its table moved builds its commit on top
-(rule X1). A rewriting whose files another commit changed is dropped, and the next maintenance does it: two runs of
-maintenance at once are harmless.
+Maintenance waits for nobody, and nobody waits for maintenance. A writer whose table was moved builds its commit on top
+(rule X1). A rewrite is dropped if another commit changed its files, and the next maintenance repeats it: two
+maintenance runs at once are harmless.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from pyspark.sql import SparkSession
 from tailrace.engines.choose import in_bytes
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.generations import scratch
-from tailrace.lake.change.registry import registry_contracts, shared
+from tailrace.lake.change.generations import generations_beside
+from tailrace.lake.change.registry import registry_contracts, registry_lake
 from tailrace.lake.commit.archive import archive
 from tailrace.lake.commit.epoch_properties import carry_forward
-from tailrace.lake.commit.retention import expired
-from tailrace.lake.metadata.commit_times import milliseconds
+from tailrace.lake.commit.retention import find_expired
+from tailrace.lake.metadata.commit_times import now_milliseconds
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.upkeep.needs import (
     TOGETHER,
     Need,
     UpkeepPlan,
     UpkeepTable,
-    need,
+    find_need,
     needed_snapshots,
-    planned,
+    plan_upkeep,
     upkeep_tables,
 )
 from tailrace.lake.upkeep.orphans import orphans
@@ -58,38 +58,39 @@ from tailrace.model.definition.chain import Definition
 from tailrace.sql.terms import quoted
 
 TRIES = 3
-"""The maximum number of times that a rewriting or an expiry is tried when other commits overtake it."""
+"""The maximum attempts of a rewrite or an expiry that other commits overtake."""
 
 _OVERTAKEN = re.compile(
     r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced|arraySize cannot be negative)"
 )
-"""The errors by which a commit of another writer that got in the way is recognised. The last is Iceberg's error where
-more snapshots are to expire than the table has left, because its writer has trimmed it meanwhile: Iceberg allocates an
-array of the difference.
+"""The errors that another writer's interfering commit causes.
+
+Iceberg raises the last one if more snapshots should expire than the table still has, because its writer has trimmed it:
+it allocates an array with a negative size.
 """
 
 _ORPHANS = "tailrace_orphans"
-"""The view of files that no snapshot names, for Iceberg's procedure that deletes them."""
+"""The name of the view of unnamed files for Iceberg's procedure that deletes them."""
 
 _PROCEDURES = {
     "rewrite_data_files": ("rewritten_data_files_count", "added_data_files_count"),
     "rewrite_position_delete_files": ("rewritten_delete_files_count", "added_delete_files_count"),
     "rewrite_manifests": ("rewritten_manifests_count", "added_manifests_count"),
 }
-"""The columns in which each of Iceberg's procedures counts the files that it took, and the files that it made."""
+"""The columns in which each of Iceberg's procedures counts its old and its new files."""
 
 
 class MaintenanceError(LakeError):
-    """Maintenance that failed on the way. The steps that were done stay done, and no step is half done."""
+    """Maintenance failed. Completed steps stay done, and no step is half done."""
 
 
 @dataclass(frozen=True)
 class Maintained:
-    """The result of maintaining a table: by kind of file, how many were rewritten and into how many; what was removed.
+    """The result of maintaining a table; `rewritten` has the numbers of old and new files, by kind of file.
 
-    `expired` counts snapshots, `deleted` the files that went with them, `orphans` deleted files that no snapshot named.
-    `names` are the branches and tags removed. `overtaken` names the procedures that other commits got in the way of at
-    each try, and `by_spark` the procedures that Spark ran.
+    `expired` counts snapshots, `deleted` their deleted files, and `orphans` the deleted files that no snapshot named.
+    `names` are the removed branches and tags. `overtaken` names the procedures that other commits interrupted at each
+    attempt; `by_spark` names the procedures that Spark ran.
     """
 
     table: str
@@ -105,9 +106,9 @@ class Maintained:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """The results of maintaining the tables of a definition, and the tables of dead writers that were dropped.
+    """The results of maintaining a definition's tables, and the `dropped` tables of dead writers.
 
-    `times` are the tables whose commits had wrong times, which are right now.
+    `times` has the tables whose commit times were corrected; `times_left` has the tables whose times stay wrong.
     """
 
     tables: tuple[Maintained, ...]
@@ -119,37 +120,39 @@ class Maintenance:
 def maintain(
     spark: Starting, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
 ) -> Maintenance:
-    """Maintain the tables of a definition and of those that it reads, and their registries.
+    """Maintain the tables of a definition and its inputs, and their registries.
 
-    `watch` is called with the name of each table. Spark is started where a table needs it.
+    `watch` is called with the name of each table. Spark is started if a table needs it.
 
-    Raises `LakeError` where there are no tables yet, and `MaintenanceError` where one could not be maintained.
+    Raises `LakeError` if there are no tables yet, and `MaintenanceError` if maintaining one of them failed.
     """
-    session, registries = when_needed(spark), shared(lake)
+    session, registries = when_needed(spark), registry_lake(lake)
     claimed = [one.table for one in registry_contracts(definition)]
-    # First of all, since Spark refuses such tables, and since ages are told by these times.
+    # This comes first, because Spark refuses such tables, and because ages are computed from these times.
     own = [one.name for one in upkeep_tables(lake, definition)]
     times = [*mend_times(lake, own), *mend_times(registries, claimed)]
     left = [] if can_mend(lake) else wrong_times(lake, own)
-    plan: UpkeepPlan = planned(lake, definition, milliseconds())
+    plan: UpkeepPlan = plan_upkeep(lake, definition, now_milliseconds())
     for table in plan.leftovers:
-        # Another maintenance may have dropped it meanwhile.
+        # Another maintenance run may have dropped it meanwhile.
         with suppress(LakeError, NoSuchTableError):
             lake.drop(table)
     done = []
     for upkeep in plan.needs:
         watch(upkeep.table.name)
         done.append(_Table(session, lake, upkeep.table).maintain(upkeep))
-    # The first archiving of a table's commits makes the table of the archive, which is maintained here.
+    # Archiving a table's commits for the first time creates the archive's table, which is maintained here.
     known = {upkeep.table.name for upkeep in plan.needs}
     for new in (one for one in upkeep_tables(lake, definition) if one.name not in known):
         watch(new.name)
-        done.append(_Table(session, lake, new).maintain(need(lake, new, milliseconds())))
+        done.append(_Table(session, lake, new).maintain(find_need(lake, new, now_milliseconds())))
     for contract in registry_contracts(definition):
         if registries.has(contract.table):
             watch(contract.table)
             registry = UpkeepTable(contract)
-            done.append(_Table(session, registries, registry).maintain(need(registries, registry, milliseconds())))
+            done.append(
+                _Table(session, registries, registry).maintain(find_need(registries, registry, now_milliseconds()))
+            )
     return Maintenance(tuple(done), plan.leftovers, tuple(times), tuple(left))
 
 
@@ -169,7 +172,7 @@ class _Table:
         self.lake.unname(table, upkeep.names)
         here = self._together(upkeep)
         if here[0]:
-            upkeep = need(self.lake, self.table, milliseconds())
+            upkeep = find_need(self.lake, self.table, now_milliseconds())
         rewritten = dict(filter(None, (self._rewritten(*step) for step in _steps(upkeep))))
         if here[0]:
             own = rewritten.get("data files", (0, 0))
@@ -182,7 +185,7 @@ class _Table:
         return Maintained(table, rewritten, gone, deleted, orphans, upkeep.names, *outcome)
 
     def _together(self, upkeep: Need) -> tuple[int, int]:
-        """Write small files together in this process, where it may and they fit; return how many it took, and made."""
+        """Merge small files in this process if allowed and if they fit; return the numbers of old and new files."""
         settings = self.lake.settings
         if settings.engine == "spark" or upkeep.deletes or not upkeep.rewrites:
             return 0, 0
@@ -196,43 +199,43 @@ class _Table:
         return (what, (taken, made)) if taken else None
 
     def _expire(self) -> tuple[int, int]:
-        """Archive and expire the snapshots that are not kept; returns how many, and how many files went with them."""
+        """Archive and expire unneeded snapshots; return their number, and the number of deleted files."""
         counts = self._tried("expire_snapshots", self._expired)
         return (0, 0) if counts is None else counts
 
     def _expired(self) -> tuple[int, int]:
         needed = needed_snapshots(self.lake, self.table)
         loaded = self.lake.table(self.table.name)
-        going = expired(loaded, milliseconds(), self.lake.settings.keep_snapshots, needed)
+        going = find_expired(loaded, now_milliseconds(), self.lake.settings.keep_snapshots, needed)
         if self.table.archived:
             archive(self.lake, self.table.name, going.cut)
         if not going.removed:
             return 0, 0
         ids = ", ".join(f"{snapshot}L" for snapshot in going.removed)
-        # The snapshots to expire are named: with a time this long ago none expires by its age.
+        # The snapshots are named; with a time so long ago, none expires by its age.
         row = self._call("expire_snapshots", f"older_than => TIMESTAMP '1970-01-02', snapshot_ids => ARRAY({ids})")
         return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
 
     def _orphans(self) -> int:
-        if self.table.stage is not None and scratch(self.lake, self.table.stage.name):
-            # A generation is being built in a folder of the table, and no snapshot of the table names its files yet.
+        if self.table.stage is not None and generations_beside(self.lake, self.table.stage.name):
+            # A generation is being built in a folder of the table, whose files no snapshot of the table names yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
         older = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
         if self.lake.settings.on_s3:
-            # Iceberg's own client lists the files: Hadoop may have no client for the addresses of S3.
+            # Iceberg's own client lists the files, because Hadoop may have no client for S3.
             return len(self._rows("remove_orphan_files", f"{older}, prefix_listing => true"))
         files = orphans(self.lake, self.table.name, until)
         if not files:
             return 0
-        # Iceberg looks only at the files that are told it, and keeps those that a snapshot names by now.
+        # Iceberg considers only these files, and keeps the ones that a snapshot names by now.
         columns = "file_path string, last_modified timestamp"
         rows = [(file, until - timedelta(seconds=1)) for file in files]
         self.spark().createDataFrame(rows, columns).createOrReplaceTempView(_ORPHANS)
         return len(self._rows("remove_orphan_files", f"{older}, file_list_view => '{_ORPHANS}'"))
 
     def _tried(self, what: str, work: Callable[[], Any]) -> Any:
-        """Return the result of `work`; None where another commit got in its way at each of `TRIES` tries."""
+        """Return the result of `work`; None if other commits interrupted all of `TRIES` attempts."""
         for _ in range(TRIES):
             try:
                 return work()
@@ -254,7 +257,7 @@ class _Table:
         return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({passed})").collect()
 
     def _failed(self, what: str, error: Exception) -> MaintenanceError:
-        # The error of Python says only that a call of the JVM failed.
+        # The Python error only says that a call of the JVM failed.
         words = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
         first = words.split("\n", 1)[0]
         return MaintenanceError(
@@ -264,7 +267,7 @@ class _Table:
 
 
 def _steps(upkeep: Need) -> list[tuple[str, str, str]]:
-    """Return the rewritings that a table needs: the kind of files, the procedure, and its arguments."""
+    """Return the rewrites that a table needs: the kind of files, the procedure, and its arguments."""
     steps = []
     if upkeep.rewrites or upkeep.applies:
         order = "strategy => 'sort', " if upkeep.sorted else ""

@@ -1,6 +1,6 @@
-"""`python -m tailrace.operate.training`: make the archive of Spark's classes, with which processes start sooner.
+"""Make the archive of Spark's classes, with which processes start sooner: `python -m tailrace.operate.training`.
 
-A small stream is run, and Java archives the classes that it has loaded by then (`engines.spark.class_archive`).
+A small stream runs, and Java archives all classes that it has loaded by then (`engines.spark.class_archive`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.toolchain import ToolchainError, class_path, require_java
 
 _LONGEST = 300
-"""The maximum number of seconds that the run may take, and that Java may take to write the archive as it ends."""
+"""The maximum seconds for the run, and for Java to write the archive at its end."""
 
 _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java's options for a short run, in which optimised compilation and concurrent garbage collection do not pay."""
+"""Java's options for a short run, in which optimizing compilation and concurrent garbage collection do not pay."""
 
 RIDES = Log(name="rides", columns={"city": "string", "fare": "decimal(8,2)", "at": "timestamp"}, event_time="at")
 HOURLY = Pipeline(
@@ -51,9 +51,9 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make(settings: Settings) -> Archive:
-    """Make the archive, where there is none, in a process of its own; its file is missing where this Java makes none.
+    """Make the archive, if it is missing, in another process; if this Java cannot make one, its file stays missing.
 
-    Raises `ToolchainError` where there is no Java, a jar is missing, or the process fails.
+    Raises `ToolchainError` if Java or a jar is missing, or the process fails.
     """
     archive = archive_of(settings.jars, require_java(settings.java_home), class_path(settings.jars))
     if archive.file.is_file():
@@ -70,7 +70,7 @@ def make(settings: Settings) -> Archive:
 
 
 def _train(folder: Path) -> None:
-    """Run a small stream on a lake in a folder, and have Java archive the classes that it loaded in that folder."""
+    """Run a small stream on a lake in a folder, and let Java archive its loaded classes in the folder."""
     settings = Settings(warehouse=folder / "lake", catalog_uri="", driver_memory="1g", spark_master="local[*]")
     name = "spark.driver.extraJavaOptions"
     options = f'{process_conf(settings)[name]} "-XX:ArchiveClassesAtExit={folder / "classes.jsa"}" {QUIET} {_BRIEF}'
@@ -81,7 +81,7 @@ def _train(folder: Path) -> None:
         _run(spark, Lake(settings), folder / "landing")
     finally:
         spark.stop()
-        # Java ends when its input is closed, and writes the archive before it exits.
+        # Java exits when its input is closed, and writes the archive before.
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(_LONGEST)
@@ -102,9 +102,9 @@ def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the archive in another process; with a folder as argument, be that process.
+    """Make the archive in another process or, with a folder as argument, act as that process.
 
-    Returns the exit status 0 even if no archive was made, for a start needs none.
+    Return exit status 0 even if no archive was made, because starting Spark does not need one.
     """
     if arguments:
         _train(Path(arguments[0]))

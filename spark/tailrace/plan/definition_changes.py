@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, TimestamptzType
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
-from tailrace.lake.change.generations import MEANING, generation_of, left, refused
+from tailrace.lake.change.generations import MEANING, former_generations, generation_of, refusal_reason
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.column_names import known_as
@@ -96,10 +96,10 @@ def plan(lake: Lake, pipeline: Pipeline) -> ChangePlan:
         kind,
         parts,
         generation_of(ledger),
-        tuple(left(ledger)),
+        tuple(former_generations(ledger)),
         log,
         None if same or log is None else estimate(lake, pipeline, log),
-        None if same else refused(lake, pipeline),
+        None if same else refusal_reason(lake, pipeline),
         tuple(readers(lake, pipeline)),
     )
 

@@ -1,4 +1,4 @@
-"""The exit statuses of the command, and the status of each error."""
+"""Define the exit statuses of the command, and the status of each error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEANING = {
 
 
 def status_of(error: TailraceError) -> ExitStatus:
-    """Return the exit status of an error: `USAGE` for what the user wrote, `FAILED` for what went wrong in the run."""
+    """Return the exit status of an error: `USAGE` for a user's mistake, `FAILED` for a failure of the run."""
     if isinstance(error, FencedError):
         return ExitStatus.GAVE_WAY
     if isinstance(error, OtherDefinitionError | ToolchainError | ImportError):

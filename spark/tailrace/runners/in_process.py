@@ -1,4 +1,4 @@
-"""Backfills in the calling process: those that DuckDB computes need neither a JVM nor another process."""
+"""Run backfills that DuckDB can compute in the calling process, without a JVM or another process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 AT_ONCE = os.cpu_count() or 1
-"""The number of runs of one process that compute at once: the cores bound them. Other runs wait for their turn."""
+"""The maximum number of runs that one process computes at once: its cores. Other runs wait."""
 
 loading = threading.Lock()
-"""The lock under which definitions are loaded one after the other, for each is run with its folder on `sys.path`."""
+"""The lock for loading definitions one after another, because each is loaded with its folder on `sys.path`."""
 
 
 def loaded(job: BackfillJob) -> Ranged:
@@ -31,8 +31,8 @@ def loaded(job: BackfillJob) -> Ranged:
 
 
 def fits(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
-    """Tell whether DuckDB runs a job of a definition, so that no Spark is needed."""
-    # Imported here, for parsing a DAG needs none of these modules.
+    """Tell whether DuckDB can run a job of a definition, so that Spark is not needed."""
+    # Imported here because parsing a DAG needs none of these modules.
     from tailrace.backfill.backfill import engine_for
     from tailrace.engines.choose import Engine
     from tailrace.lake.catalog.lake import Lake
@@ -49,9 +49,9 @@ def backfilled(
     *,
     spark: bool = True,
 ) -> list[JobOutcome]:
-    """Run a backfill of a definition in this process; returns what it did to each stage.
+    """Run a backfill of a definition in this process; return the result for each stage.
 
-    `begun` is called with the session before anything is computed. Without `spark` it raises `RoomError` where DuckDB
+    `begun` is called with the session before anything is computed. Without `spark`, `RoomError` is raised if DuckDB
     runs out of room.
     """
     ranged = tuple(one for one in chain(definition) if one.recomputable)

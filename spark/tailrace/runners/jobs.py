@@ -1,4 +1,4 @@
-"""The jobs that runners take and the results that they return, both checked at each end."""
+"""Define the jobs that runners take and the results that they return, both checked at each end."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from tailrace.model.definition.chain import Ranged
 
 LONGEST_REASON = 200
-"""The maximum number of characters that a reason may have."""
+"""The maximum number of characters in a reason."""
 
 Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f]*$")
 ]
-"""The reason for which a run was asked for: one line."""
+"""The reason for a run, in one line."""
 
 
 Place = Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
-"""A definition's file, and its name in it where it holds several."""
+"""A definition's file and, if the file has several definitions, its name."""
 
 
 class RunnerError(TailraceError, RuntimeError):
-    """A run that failed. `again` says whether the same run may succeed if it is tried again unchanged."""
+    """A run failed. `again` says whether the same run may succeed at another attempt."""
 
     def __init__(self, message: str, *, again: bool = True) -> None:
         super().__init__(message)
@@ -38,16 +38,16 @@ class RunnerError(TailraceError, RuntimeError):
 
 
 def refusal(error: TailraceError) -> RunnerError:
-    """Turn an error into a `RunnerError` of one line; errors in what the user wrote are not worth another try."""
+    """Turn an error into a `RunnerError` of one line; a user's mistake is not worth another attempt."""
     return RunnerError(line_of(error), again=status_of(error) is not ExitStatus.USAGE)
 
 
 class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went wrong
-    """A run that was told to stop, and has stopped; its commits stay, and running the same job again does the rest."""
+    """A run was cancelled and has stopped. Its commits stay, and running the same job again does the rest."""
 
 
 class BackfillJob(BaseModel):
-    """A backfill of the windows whose timestamp lies in `[first, last)`, in microseconds, of a definition.
+    """A backfill of a definition's windows with timestamps in `[first, last)`, in microseconds.
 
     `definition` is `FILE` or `FILE:NAME`, with an absolute path.
     """
@@ -68,7 +68,7 @@ class BackfillJob(BaseModel):
 
     @classmethod
     def of(cls, **values: Any) -> BackfillJob:
-        """Make a job of these values. Raises a `RunnerError` that names each invalid value, in one line."""
+        """Make a job from these values. Raises a `RunnerError` that names each invalid value, in one line."""
         return _checked(cls, values)
 
     @property
@@ -92,7 +92,7 @@ def _checked(job: type[_Job], values: Mapping[str, Any]) -> _Job:
 
 
 class MaintainJob(BaseModel):
-    """Maintenance of the tables of a definition: `FILE` or `FILE:NAME`, with an absolute path."""
+    """Maintenance of a definition's tables; `definition` is `FILE` or `FILE:NAME`, with an absolute path."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -100,9 +100,10 @@ class MaintainJob(BaseModel):
 
 
 class StreamJob(BaseModel):
-    """A stream of definitions of one log, each `FILE` or `FILE:NAME` with an absolute path, from a folder or a topic.
+    """A stream of definitions of one log from a folder or a topic.
 
-    `every` is the least time between two epochs in seconds, `per_epoch` the most files or records that an epoch takes.
+    Each definition is `FILE` or `FILE:NAME`, with an absolute path. `every` is the minimum time between two epochs in
+    seconds; `per_epoch` is the maximum number of files or records in an epoch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -123,7 +124,7 @@ class StreamJob(BaseModel):
 
     @classmethod
     def of(cls, **values: Any) -> StreamJob:
-        """Make a job of these values. Raises a `RunnerError` that names each invalid value, in one line."""
+        """Make a job from these values. Raises a `RunnerError` that names each invalid value, in one line."""
         return _checked(cls, values)
 
     @property
@@ -141,15 +142,15 @@ class StreamJob(BaseModel):
 
     @property
     def name(self) -> str:
-        """A digest of the arguments, which tells this stream from other streams of the same definitions' file."""
+        """A digest of the arguments, which distinguishes this stream from other streams of the same file."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:12]
 
 
 class Streaming(BaseModel):
-    """The state of a stream: it ran already, it was started, or it was stopped by hand and is left stopped.
+    """The state of a stream: it was running already, was started, or was stopped by hand and stays stopped.
 
-    The stream is process `pid` of the runner's machine, or job run `run` of a service. `since` is when it started, in
-    seconds since 1970. `ended` says why the stream before it ended.
+    The stream is process `pid` on the runner's machine, or job run `run` of a service. `since` is its start, in seconds
+    since 1970. `ended` says why the previous stream ended.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -162,7 +163,7 @@ class Streaming(BaseModel):
 
     @property
     def named(self) -> str:
-        """The stream's process or job run, for people to read."""
+        """The stream's process or job run, for people."""
         return f"process {self.pid}" if self.run is None else f"job run {self.run}"
 
 
@@ -176,11 +177,11 @@ class GaveWay(BaseModel):
 
 
 BEHIND = "behind"
-"""The key of the data of a run, as `tailrace backfill --json` prints them, with the stages that lack corrections."""
+"""The key, in the output of `tailrace backfill --json`, of the stages that lack corrections."""
 
 
 class JobOutcome(BaseModel):
-    """The result of a run for one stage, as `tailrace backfill --json` prints it. The range is of window timestamps."""
+    """The result of a run for one stage, as in `tailrace backfill --json`. The range is of window timestamps."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -222,7 +223,7 @@ class JobOutcome(BaseModel):
 
     @staticmethod
     def as_data(outcomes: Sequence[JobOutcome]) -> dict[str, Any]:
-        """Return what a run did as JSON data: its last outcome, and under `earlier` the outcomes before."""
+        """Return a run's results as JSON data: the last outcome, with all earlier outcomes under `earlier`."""
         *earlier, last = (one.model_dump(mode="json") for one in outcomes)
         return last | ({"earlier": earlier} if earlier else {})
 
@@ -237,28 +238,28 @@ class JobOutcome(BaseModel):
 
 
 class Runner(Protocol):
-    """A place in which backfills, maintenance and streams run. Several jobs may run at once."""
+    """A place where backfills, maintenance and streams run. Several jobs may run at once."""
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
-        """Run a backfill to its end, passing its progress to `tell`; returns what it did to each stage, in order.
+        """Run a backfill to its end, and pass its progress to `tell`; return the result for each stage, in order.
 
-        Raises `RunnerError` where it fails. The commits of a run that failed or was killed are whole, and running the
-        same job again does the rest.
+        Raises `RunnerError` if it fails. The commits of a failed or killed run are complete, and running the same job
+        again does the rest.
         """
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Maintain a definition's tables; returns what `tailrace maintain --json` prints. Raises `RunnerError`."""
+        """Maintain a definition's tables; return the data of `tailrace maintain --json`. Raises `RunnerError`."""
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Start a stream, which goes on by itself, unless it runs already; returns its state.
+        """Start a stream, which runs on by itself, unless it is running already; return its state.
 
-        A stream that `stop_stream` has ended stays stopped, unless `anew` is given, which ends and starts the stream in
-        any case. Raises `RunnerError` where the stream cannot be started, and where it last ended for a reason that
-        starting it again does not mend: its arguments are wrong, or another stream has its lease.
+        A stream that `stop_stream` has ended stays stopped, unless `anew` is given, which restarts the stream in any
+        case. Raises `RunnerError` if the stream cannot be started, or if it last ended for a reason that a restart does
+        not mend: wrong arguments, or another stream with its lease.
         """
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Stop a stream at an epoch boundary, wait until it has ended, and leave it stopped."""
+        """Stop a stream at an epoch boundary, wait for its end, and leave it stopped."""
 
     def cancel(self) -> None:
-        """Stop the backfills and maintenance of this runner: each ends with `Cancelled`."""
+        """Stop the backfills and maintenance of this runner; each ends with `Cancelled`."""

@@ -1,7 +1,7 @@
-"""Streams as processes of this machine that outlive the process that starts them, and can be found again.
+"""Run streams as local processes that outlive the process that starts them, and find them again.
 
-Between the two a keeper process waits for the stream and notes how it ended. Keeper and stream hold a lock on a file:
-whoever cannot take the lock knows that the stream runs, and the lock goes with the processes, however they end.
+A keeper process starts the stream, waits for it, and records how it ended. Keeper and stream hold a lock on a file: a
+process that cannot take the lock knows that the stream is running, and the lock is freed however the processes end.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Place
 
 FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
-"""The exit statuses of a stream that starting it again does not mend."""
+"""The exit statuses of a stream that a restart does not mend."""
 
 STARTING = 60.0
-"""The maximum number of seconds that a keeper may take to start its stream."""
+"""The maximum seconds for a keeper to start its stream."""
 
 SEEN = 5.0
-"""Seconds after which a stream that still runs is taken to have started: one that cannot run has ended by then."""
+"""A stream that still runs after these seconds counts as started."""
 
 STOPPING = 120.0
-"""Seconds that a stream has to end at an epoch boundary."""
+"""The maximum seconds for a stream to end at an epoch boundary."""
 
 
 @dataclass(frozen=True)
 class Keeper:
-    """A stream's process, by the files beside `place`: its lock, its output, and how it ended."""
+    """A stream's process, known by the files beside `place`: its lock, its output, and its state."""
 
     place: Path
     command: Sequence[str]
     environment: Mapping[str, str]
 
     def keep_running(self, tell: Callable[[str], None], *, anew: bool) -> Streaming:
-        """Start the stream unless it runs. Raises `RunnerError` as `Runner.stream` says."""
+        """Start the stream unless it is running. Raises `RunnerError` like `Runner.stream`."""
         if anew:
             self.end(tell)
         with self._lock(patient=True) as lock:
@@ -60,7 +60,7 @@ class Keeper:
             if ended is not None and ended.get("by_hand"):
                 return Streaming(state="stopped")
             if ended is not None and ended["status"] in FINAL and not ended.get("told"):
-                # Raised once: the next start is taken to come after somebody has looked at the error.
+                # Raised only once: by the next start, somebody will have seen the error.
                 _noted(self._state, ended | {"told": True})
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: it says what it does in {self._out}")
@@ -69,13 +69,13 @@ class Keeper:
         return Streaming(state="started", pid=self._see(), since=_read(self._state).get("since"), ended=reason)
 
     def stopped(self, tell: Callable[[str], None]) -> Streaming:
-        """Stop the stream at an epoch boundary, where it runs, and note that it was stopped by hand."""
+        """Stop the stream at an epoch boundary if it is running, and record that it was stopped by hand."""
         self.end(tell)
         _noted(self._state, {"status": 0, "said": "stopped by hand", "by_hand": True})
         return Streaming(state="stopped")
 
     def end(self, tell: Callable[[str], None]) -> None:
-        """End the stream at an epoch boundary, where it runs; the next call of `keep_running` starts it again."""
+        """End the stream at an epoch boundary if it is running; the next call of `keep_running` starts it again."""
         with self._lock() as lock:
             if lock is not None:
                 return
@@ -102,7 +102,7 @@ class Keeper:
         _started[process.pid] = process
 
     def _see(self) -> int | None:
-        """Wait until the stream is seen to run; returns its process id. Raises `RunnerError` where it has ended."""
+        """Wait until the stream counts as started; return its process id. Raises `RunnerError` if it has ended."""
         until, pid = time.monotonic() + STARTING, None
         while time.monotonic() < until:
             for process in _started.values():
@@ -117,14 +117,14 @@ class Keeper:
         return pid or self._pid()
 
     def _ended(self) -> dict[str, Any] | None:
-        """Return how the last stream ended, None where there was none; a killed keeper has noted no status."""
+        """Return how the last stream ended, None if there was none; a killed keeper has recorded no status."""
         state = _read(self._state)
         if not state:
             return None
         return state if "status" in state else {"status": None, "said": "it was killed"}
 
     def _pid(self) -> int | None:
-        """Return the process id of the running stream; None where it has ended since."""
+        """Return the process id of the running stream; None if it has ended meanwhile."""
         until = time.monotonic() + STARTING
         while time.monotonic() < until:
             if state := _read(self._state):
@@ -135,9 +135,9 @@ class Keeper:
 
     @contextmanager
     def _lock(self, *, patient: bool = False) -> Iterator[BinaryIO | None]:
-        """Take the lock, which only a caller of this method or a running stream holds; None where the stream runs.
+        """Take the lock, which only callers and running streams hold; yield None if the stream is running.
 
-        With `patient` it waits for a keeper whose stream has ended.
+        With `patient`, wait for a keeper whose stream has ended.
         """
         until = time.monotonic() + STARTING
         with self.place.with_suffix(".lock").open("ab") as lock:
@@ -158,14 +158,14 @@ class Keeper:
 
 
 class Keeping:
-    """The part of a runner that keeps each stream as a process of this machine."""
+    """A mix-in for runners whose streams are processes on this machine."""
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Start the stream in a process of its own, unless it runs."""
+        """Start the stream in a process of its own, unless it is running."""
         return self._keeper(job).keep_running(tell, anew=anew)
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Stop the stream at an epoch boundary, where it runs, and leave it stopped."""
+        """Stop the stream at an epoch boundary if it is running, and leave it stopped."""
         return self._keeper(job).stopped(tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
@@ -174,7 +174,7 @@ class Keeping:
 
 
 def end_all(warehouse: Place) -> int:
-    """End the streams of a lake that run on this machine, all at once; returns how many there were."""
+    """End all streams of a lake on this machine at once; return their number."""
     ended = []
     for state in folder().glob("*.json"):
         noted = _read(state)
@@ -187,7 +187,7 @@ def end_all(warehouse: Place) -> int:
 
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
-"""The keepers that this process has started, by their process ids; they may outlive this process."""
+"""The keepers that this process has started, by process id; they may outlive this process."""
 
 
 def _locked(lock: BinaryIO) -> bool:
@@ -199,7 +199,7 @@ def _locked(lock: BinaryIO) -> bool:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Read the state that a file notes of a stream; empty where there is no such file."""
+    """Read a stream's state from its file; empty if there is no such file."""
     try:
         state: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
@@ -208,7 +208,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def why(heard: str) -> str:
-    """Return why a process failed, in one line: its last line that starts with `error: `, else its last line."""
+    """Return why a process failed: its last line of output that starts with `error: `, or else its last line."""
     lines = [line.strip() for line in heard.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
     return last.removeprefix("error: ")
@@ -221,10 +221,10 @@ def _noted(file: Path, state: Mapping[str, Any]) -> None:
 
 
 def keep(place: Path, command: Sequence[str]) -> int:
-    """Run a stream to its end and note how it ended; signals to stop are passed on. Returns its exit status."""
+    """Run a stream to its end, pass on signals, and record how it ended; return its exit status."""
     out = place.with_suffix(".out")
     start = out.stat().st_size if out.exists() else 0
-    # The stream inherits the lock's file, and so holds the lock, too.
+    # The stream inherits the lock's file, so it also holds the lock.
     process = subprocess.Popen(command, close_fds=False)
     lake = os.environ.get(f"{PREFIX}WAREHOUSE", "")
     _noted(place.with_suffix(".json"), {"pid": process.pid, "lake": lake, "since": time.time()})

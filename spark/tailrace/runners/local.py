@@ -1,10 +1,11 @@
-"""Runs on this machine: in the calling process where DuckDB computes them, else in a warm Spark session that all share.
+"""Run jobs on this machine: in the calling process if DuckDB can compute them, else in a shared warm Spark session.
 
-A cold session costs a run some ten seconds before it does anything, so a process of its own, the worker, holds a warm
-one: the first run that finds no worker starts it, and it ends by itself when no run has come for a while. Worker and
-client exchange lines of JSON over a Unix socket in a folder that only the user can read; a client that goes away
-cancels its runs. There is one worker for each lake, folder of definitions and installation. A worker whose code has
-changed since it was loaded says so and ends when its runs have ended, and another is started.
+A cold session costs a run some ten seconds before it does anything. So another process, the worker, holds a warm
+session: the first run that finds no worker starts one, and the worker ends by itself when no run has come for a while.
+Worker and client exchange lines of JSON over a Unix socket in a folder that only the user can read; the worker cancels
+the runs of a client that disconnects. There is one worker for each lake, folder of definitions, and installation. If a
+worker's code has changed since it was loaded, the worker reports it and ends after its present runs, and another one is
+started.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 STARTING = 60.0
-"""The maximum number of seconds that a worker may take until it listens; Spark starts after that."""
+"""The maximum seconds until a worker listens; Spark starts later."""
 
 _ENDING = 20.0
-"""Seconds that a worker has to end its runs after it was told to stop."""
+"""The maximum seconds for a worker to end its runs when it is stopped."""
 
 _TRIES = 5
-"""The maximum number of workers that are asked one after the other where each is about to end."""
+"""The maximum number of workers that are tried one after another if each is about to end."""
 
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
-"""The workers that this process has started, by their process ids; they may outlive this process."""
+"""The workers that this process has started, by process id; they may outlive this process."""
 
 
 class Local(Keeping):
-    """Backfills on this machine."""
+    """The runner for this machine."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
@@ -71,13 +72,13 @@ class Local(Keeping):
         self._cancelled = False
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
-        """Run a backfill in this process where DuckDB computes it, else in the worker, which is started if need be."""
+        """Run a backfill in this process if DuckDB can compute it, else in the worker, which is started if needed."""
         with self._turns:
             outcomes = self._here(job, tell)
         return JobOutcome.all_of(self._answer("backfill", job, tell)) if outcomes is None else outcomes
 
     def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome] | None:
-        """Run a job in this process; None where the job needs Spark, or DuckDB runs out of room."""
+        """Run a job in this process; None if the job needs Spark, or DuckDB runs out of room."""
         from tailrace.engines.duckdb.database.connection import RoomError
 
         mine: list[Session] = []
@@ -109,7 +110,7 @@ class Local(Keeping):
             raise Cancelled("cancelled: nothing more is committed")
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Run maintenance in the worker, which is started where there is none."""
+        """Run maintenance in the worker, which is started if needed."""
         return self._answer("maintain", job, tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
@@ -135,14 +136,14 @@ class Local(Keeping):
         for session in tuple(self._sessions):
             session.cancel()
         for connection in tuple(self._connections):
-            # The thread that waits for the answer wakes up, and the worker sees that its client is gone.
+            # This wakes the thread that waits for the answer, and tells the worker that its client is gone.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _asked(
         self, connection: socket.socket, request: dict[str, Any], tell: Callable[[str], None]
     ) -> dict[str, Any] | None:
-        """Send a request to the worker and return its answer; None where it is about to end and did not take it."""
+        """Send a request to the worker and return its answer; None if it is about to end and refused the request."""
         taken = False
         try:
             connection.sendall(json.dumps(request).encode() + b"\n")
@@ -171,7 +172,7 @@ class Local(Keeping):
         if connection is not None:
             return connection
         with _locked(place.with_suffix(".lock")):
-            # Another process may have started the worker while this one waited for the lock.
+            # Another process may have started the worker meanwhile.
             connection = _connection(place)
             if connection is not None:
                 return connection
@@ -181,7 +182,7 @@ class Local(Keeping):
     def _started(self, place: Path) -> socket.socket:
         command = [sys.executable, "-m", "tailrace.cli.main", "worker", str(place)]
         with place.with_suffix(".out").open("wb") as out:
-            # In a process group of its own the worker outlives this process, and gets no signal that is sent to it.
+            # In a session of its own, the worker outlives this process and gets none of its signals.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=self._environment
             )
@@ -199,7 +200,7 @@ class Local(Keeping):
 
     @property
     def _environment(self) -> dict[str, str]:
-        """This process's environment with its settings, in which paths are absolute: relative ones may differ there."""
+        """This process's environment with its settings, in which all paths are absolute."""
         values = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
         return os.environ | {f"{PREFIX}{name.upper()}": _written(value) for name, value in (values | paths).items()}
@@ -208,18 +209,18 @@ class Local(Keeping):
         return folder() / f"{self._of(Path(job.definition).parent)}.sock"
 
     def _of(self, definitions: Path) -> str:
-        """Make the digest in the names of a worker's or stream's files: of settings, definitions and installation."""
+        """Digest settings, definitions and installation, for the names of a worker's or stream's files."""
         parts = (self.settings.model_dump_json(), str(definitions), sys.executable, str(Path(tailrace.__file__).parent))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @staticmethod
     def stop_all(warehouse: Place) -> int:
-        """Stop every worker of a lake and wait until it has ended; returns how many there were."""
+        """Stop all workers of a lake and wait for their end; return their number."""
         return sum(_stopped(place, warehouse) for place in folder().glob("*.sock"))
 
 
 def _stopped(place: Path, warehouse: Place) -> bool:
-    """Stop the worker at a socket if it is of this lake, and wait until it has ended; tells whether there was one."""
+    """Stop the worker at a socket if it belongs to this lake, and wait for its end; return whether there was one."""
     connection = _connection(place)
     if connection is None:
         return False
@@ -240,7 +241,7 @@ def _stopped(place: Path, warehouse: Place) -> bool:
 
 
 def _written(value: object) -> str:
-    """Format a setting as its environment variable has it."""
+    """Format a setting as the value of its environment variable."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return f"{int(value.total_seconds())}s" if isinstance(value, timedelta) else str(value)

@@ -1,4 +1,4 @@
-"""The folder in which runners of this user keep what they know of this machine's processes."""
+"""Provide the private folder in which this user's runners keep the state of local processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.runners.jobs import RunnerError
 
 
 def folder() -> Path:
-    """Make a folder that only this user can read, and return it. Raises `RunnerError` where it is another user's."""
+    """Create a folder that only this user can read, and return it. Raises `RunnerError` if another user has it."""
     made = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
     made.mkdir(mode=0o700, exist_ok=True)
     status = made.lstat()
@@ -21,7 +21,7 @@ def folder() -> Path:
 
 
 def runs(pid: int | None) -> bool:
-    """Tell whether there is a process of this id."""
+    """Tell whether a process with this id exists."""
     if pid is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Runs by a cluster's own `spark-submit`: a process and a session for each run, with the driver on this machine."""
+"""Run jobs by a cluster's `spark-submit`: one process and session for each run, with the driver on this machine."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tailrace.runners.private import folder
 from tailrace.settings import PREFIX, Settings
 
 _ENDING = 20.0
-"""Seconds that a cancelled run has to end by itself."""
+"""The seconds after which a cancelled run is killed."""
 
 
 class Submit(Keeping):
     """The runner whose runs are jobs of a cluster.
 
-    `jobs` is the folder of the entry points (`spark/jobs`). `options` are more options of spark-submit, such as
-    `("--conf", "spark.executor.memory=8g")`: the cluster's needs are not guessed here. Every value is an argument of
-    its own, and no shell reads it.
+    `jobs` is the folder of the entry points (`spark/jobs`). `options` are further options of spark-submit that the
+    cluster needs, such as `("--conf", "spark.executor.memory=8g")`. Every value is an argument of its own, and no shell
+    reads it.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Submit(Keeping):
         self._cancelled = False
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
-        """Submit a backfill, and wait until it has ended."""
+        """Submit a backfill, and wait for its end."""
         return JobOutcome.all_of(self._submitted("backfill.py", job.words, tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Submit maintenance, and wait until it has ended."""
+        """Submit maintenance, and wait for its end."""
         return self._submitted("maintain.py", [job.definition], tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
@@ -68,7 +68,7 @@ class Submit(Keeping):
         self._cancelled = True
         for process in tuple(self._running):
             _tell(process, signal.SIGINT)
-            # A process that does not end by itself is killed; its commits are whole.
+            # A process that does not end by itself is killed; its commits are complete.
             late = threading.Timer(_ENDING, _tell, (process, signal.SIGKILL))
             late.daemon = True
             late.start()
@@ -105,7 +105,7 @@ class Submit(Keeping):
 
 
 def last_object(out: str) -> dict[str, Any]:
-    """Read the JSON object that a command prints last, after Spark's output. Raises `RunnerError` without one."""
+    """Read the last JSON object in a command's output, after Spark's own. Raises `RunnerError` if there is none."""
     lines = out.splitlines()
     starts = [place for place, line in enumerate(lines) if line == "{"]
     try:

@@ -25,7 +25,7 @@ def take_checkpoint(
     """
     first = next(iter(landings.values()))
     folder = checkpoint_folder(first.lake, first.log_definition)
-    checkpoint = Checkpoint.taken(spark, folder, first.log.token, len(landings))
+    checkpoint = Checkpoint.take_over(spark, folder, first.log.token, len(landings))
     position = _position(landings)
     flaw = None if position is None else checkpoint.flaw(position)
     if position is not None and flaw is not None:

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.checkpoint import NOT_READ
-from tailrace.ingest.folders.symbolic_links import without_links
+from tailrace.ingest.folders.folder_changes import without_links
 from tailrace.ingest.framed.topic_reader import framed_reader
-from tailrace.ingest.landing import Landed, Landing
+from tailrace.ingest.landing import LandedCounts, Landing
 from tailrace.ingest.sources import Files, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import FOLDER, OFFSET, READ, TOPIC
@@ -238,7 +238,7 @@ class Cutter:
         """Return the offset up to which a log's source was read, as the log's last commit says."""
         return self._read(self.landings[log])[OFFSET]
 
-    def land(self, cut: Cut) -> dict[str, Landed]:
+    def land(self, cut: Cut) -> dict[str, LandedCounts]:
         """Write an epoch to all logs, and publish it log by log. Raises `FencedError` where a lease is lost."""
         found = {}
         for name, landing in self.landings.items():
@@ -251,9 +251,9 @@ class Cutter:
             landing.publish()
         return found
 
-    def full(self, cut: Cut, landed: Mapping[str, Landed]) -> bool:
+    def full(self, cut: Cut, landed: Mapping[str, LandedCounts]) -> bool:
         """Tell whether a source may have more already than an epoch took of it."""
-        return any(self.sources[name].full(cut.bundles[name].files, one.brought) for name, one in landed.items())
+        return any(self.sources[name].full(cut.bundles[name].files, one.total) for name, one in landed.items())
 
     def close(self) -> None:
         """Remove the branches."""

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from tailrace.engines.spark.executions.open_windows import lost_state
 from tailrace.fold.fold import Phases
 from tailrace.fold.fold_group import FoldGroup
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.failures import reads_source
@@ -28,10 +28,10 @@ class Epoch:
 
     def __init__(self, cut: Cut, cutter: Cutter, folds: FoldGroup, phases: Phases) -> None:
         self.cut, self._cutter, self._folds, self._phases = cut, cutter, folds, phases
-        self._landed: Future[Landed] = Future()
+        self._landed: Future[LandedCounts] = Future()
         self._as_cut = True
 
-    def land(self) -> Mapping[str, Landed]:
+    def land(self) -> Mapping[str, LandedCounts]:
         """Write the epoch to the logs, and publish it; return the counts of each log.
 
         Files that turn out to be unreadable are rejected as a whole (X7).
@@ -55,7 +55,7 @@ class Epoch:
             if not self._as_cut:
                 landing.free()
         self._phases.end("land")
-        self._landed.set_result(reduce(Landed.__add__, landed.values()))
+        self._landed.set_result(reduce(LandedCounts.__add__, landed.values()))
         return landed
 
     def fold(self, since: float) -> list[EpochReport]:

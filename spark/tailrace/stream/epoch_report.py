@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.fold.fold import EpochResult
 from tailrace.fold.fold_group import MissedEpoch
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.model.step.progress import Progress
 
 
@@ -21,7 +21,7 @@ class EpochReport:
     """
 
     epoch: int
-    landed: Landed
+    landed: LandedCounts
     folded: dict[str, EpochResult]
     seconds: float
     phases: dict[str, float]
@@ -29,9 +29,9 @@ class EpochReport:
     progress: Progress | None = None
 
     @classmethod
-    def of_missed(cls, one: MissedEpoch, landed: Landed | None = None, *, recovered: bool = True) -> EpochReport:
+    def of_missed(cls, one: MissedEpoch, landed: LandedCounts | None = None, *, recovered: bool = True) -> EpochReport:
         """Make the report of an epoch that was folded from the logs."""
-        return cls(one.epoch, landed or Landed(0, 0), one.folded, one.seconds, one.phases, recovered)
+        return cls(one.epoch, landed or LandedCounts(0, 0), one.folded, one.seconds, one.phases, recovered)
 
 
 Watch = Callable[[EpochReport], None]

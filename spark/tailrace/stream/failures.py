@@ -14,7 +14,7 @@ from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.folders.unreadable_files import read_failure
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.metadata.commit_times import refusal
+from tailrace.lake.metadata.commit_times import explain_refusal
 from tailrace.lake.schema.lake_errors import CatalogError, FencedError
 from tailrace.model.base.errors import TailraceError
 
@@ -31,7 +31,7 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
     message = _reason(error)
-    text = refusal(message) or message.split("\n", 1)[0]
+    text = explain_refusal(message) or message.split("\n", 1)[0]
     which = " and ".join(f"log {log} from {source}" for log, source in sources.items())
     return StreamError(
         f"the stream of {which} failed: {text}; nothing that was published is lost: "

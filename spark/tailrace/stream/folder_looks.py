@@ -16,9 +16,9 @@ import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from tailrace.ingest.checkpoint import Checkpoint, CheckpointError
-from tailrace.ingest.folders.folder_changes import can_list, changes, listed, plain_name
+from tailrace.ingest.folders.folder_changes import can_list, find_changes, list_files, plain_name
 from tailrace.ingest.sources import Files, Source
-from tailrace.lake.catalog.events import UNREAD, FolderLooked
+from tailrace.lake.catalog.events import UNREAD, FolderChecked
 from tailrace.lake.commit.epoch_properties import FOLDER
 from tailrace.model.logs.log import Log
 
@@ -37,7 +37,7 @@ class FolderLooks:
     """
 
     def __init__(
-        self, logs: Mapping[str, Log], sources: Mapping[str, Source], tell: Callable[[FolderLooked], None]
+        self, logs: Mapping[str, Log], sources: Mapping[str, Source], tell: Callable[[FolderChecked], None]
     ) -> None:
         self._logs, self._tell = logs, tell
         self._folders = {
@@ -45,7 +45,7 @@ class FolderLooks:
             for name, source in sources.items()
             if isinstance(source, Files) and can_list(source.folder)
         }
-        self._found: dict[str, FolderLooked] = {}
+        self._found: dict[str, FolderChecked] = {}
         self._named: dict[str, set[str]] = {name: set() for name in self._folders}
         self._ended, self._looked = Event(), Event()
         self._checkpoint: Checkpoint | None = None
@@ -93,13 +93,13 @@ class FolderLooks:
 
     def _look(self, name: str, place: int) -> None:
         assert self._checkpoint is not None
-        there = listed(self._folders[name])
+        there = list_files(self._folders[name])
         read = {plain_name(path): written for path, written in self._checkpoint.times(place).items()}
-        found, named = changes(read, there.times), self._named[name]
+        found, named = find_changes(read, there.times), self._named[name]
         # A record that comes again by its id is dropped, whatever its file is called.
         moved = () if self._logs[name].id_columns else found.moved
         counts = dict(zip(UNREAD, (len(found.changed), len(moved), there.hidden), strict=True))
-        news = FolderLooked(
+        news = FolderChecked(
             name,
             tuple(file for file in found.changed if file not in named),
             tuple(pair for pair in moved if pair[1] not in named),

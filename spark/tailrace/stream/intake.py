@@ -29,16 +29,16 @@ from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.decoded_sizes import MessageSizes
-from tailrace.ingest.duplicates import Remembered
+from tailrace.ingest.duplicates import RememberedIds
 from tailrace.ingest.folders.unreadable_files import unreadable_files
 from tailrace.ingest.landing import Landable, Landing
 from tailrace.ingest.micro_batch import file_rows, message_rows
 from tailrace.ingest.near_names import NearNames
 from tailrace.ingest.parsing import read_files, read_messages
-from tailrace.ingest.partitions import completed, partitions, watched
+from tailrace.ingest.partitions import complete_partitions, latest_by_partition, partition_names
 from tailrace.ingest.room import Room, TooLargeError
-from tailrace.ingest.sources import Files, Sized, Source, bytes_to_read, messages_between, sizes
-from tailrace.ingest.worker_landing import ByWorkers, WorkerLanding
+from tailrace.ingest.sources import Files, SizeLookup, Source, bytes_to_read, file_sizes, messages_between
+from tailrace.ingest.worker_landing import LandedEpoch, WorkerLanding
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import (
     DUPLICATES,
@@ -46,8 +46,8 @@ from tailrace.lake.commit.epoch_properties import (
     NEAR,
     PROGRESS,
     clock_properties,
+    processing_times,
     progress_of,
-    times_of,
 )
 from tailrace.lake.commit.signal_tables import Completions, Signals, names_of
 from tailrace.lake.schema.filters import at_most
@@ -151,7 +151,7 @@ class Intake:
         self._blank = BlankLines()
         self._sizes = MessageSizes()
         self._near = NearNames(self.log, lake.tell)
-        self._remembered: Remembered | None = None
+        self._remembered: RememberedIds | None = None
         self._remembered_rows: RememberedRows | None = None
         self._nothing: pa.Table | None = None
         self._policy, self._database = engines.policy, engines.duck.database.cursor()
@@ -201,7 +201,7 @@ class Intake:
     def _bundled(self, portion: Portion) -> Bundle:
         """Read the portion by the reader that it fits: this process, the executors' Python, or Spark."""
         files = portion.files
-        sized = cache(lambda: sizes(files))
+        sized = cache(lambda: file_sizes(files))
         to_read = partial(bytes_to_read, self.source, sized, portion.read, self.landing.log.head.properties)
         tried = self._policy.takes(to_read, ids=bool(self.log.id_columns))
         if tried and (rows := self._rows(portion, sized)) is not None:
@@ -241,7 +241,7 @@ class Intake:
             return None
         return WorkerLanding(self.spark, self.lake, source, log)
 
-    def _landed(self, portion: Portion, landed: ByWorkers) -> Bundle:
+    def _landed(self, portion: Portion, landed: LandedEpoch) -> Bundle:
         """Make the epoch of records that the executors have written already."""
         self._blank.here += landed.blank
         clock, properties = self._clock_and_properties(portion, self._advanced_by(portion, landed.seen))
@@ -259,7 +259,7 @@ class Intake:
             return self.framed.frame(self.spark, portion.messages, self._blank)
         return read_messages(self.spark, self.log, portion.messages)
 
-    def _rows(self, portion: Portion, sized: Sized) -> pa.Table | None:
+    def _rows(self, portion: Portion, sized: SizeLookup) -> pa.Table | None:
         """Read a portion's records into this process; None where they turn out to be too many for it."""
         files, messages = portion.files, portion.messages
         room = Room.of(self._policy.room, files, sized)
@@ -291,7 +291,9 @@ class Intake:
     def _advanced(self, portion: Portion, records: Bundled) -> Entries:
         """Move the log's progress on by an epoch's records; return the entries of the control tables."""
         if self.log.strategy.follows_records or self.log.arrival_time is not None:
-            return self._advanced_by(portion, watched(self.spark, self.source, self.log, records, self._database))
+            return self._advanced_by(
+                portion, latest_by_partition(self.spark, self.source, self.log, records, self._database)
+            )
         return self._advanced_by(portion, {})
 
     def _advanced_by(self, portion: Portion, seen: Mapping[str, Seen]) -> Entries:
@@ -302,13 +304,13 @@ class Intake:
         if not follows:
             seen = {}
         entries = self._entries()
-        there = (*self._there, *partitions(portion.read["offset"]))
-        self.progress = self._after({**seen, **completed(self.log, portion.files)}, now, entries, there)
+        there = (*self._there, *partition_names(portion.read["offset"]))
+        self.progress = self._after({**seen, **complete_partitions(self.log, portion.files)}, now, entries, there)
         return entries
 
     def _restored_rows(self) -> RememberedRows:
         """Read the ids that the log has, as of its last epoch, by DuckDB."""
-        epoch, times = self.landing.epoch, times_of(self.lake, self.log.name)
+        epoch, times = self.landing.epoch, processing_times(self.lake, self.log.name)
         with scanned(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
             declared = as_declared(self.lake, self.log, Relation(f"{rows} WHERE _epoch <= {epoch}"))
             return RememberedRows(self._database, self.log, times, Relation(f"({declared})"))
@@ -323,10 +325,10 @@ class Intake:
             self._blank,
         )  # fmt: skip
 
-    def _restored(self, lake: Lake) -> Remembered:
+    def _restored(self, lake: Lake) -> RememberedIds:
         """Read the ids that the log has, as of its last epoch, by Spark."""
         ids = self.spark.sql(f"SELECT * FROM {logged(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
-        return Remembered(self.spark, self.log, times_of(lake, self.log.name), ids)
+        return RememberedIds(self.spark, self.log, processing_times(lake, self.log.name), ids)
 
     def news(self) -> News:
         """Look for a reason for an epoch without records; no entry of the control tables is taken yet."""
@@ -353,8 +355,8 @@ class Intake:
     def _entries(self) -> Entries:
         """Read what was entered in the control tables since the last epoch."""
         head = self.landing.log.head.properties
-        complete, seen = self._completions.come(head)
-        properties = {} if self._signals is None else self._signals.come(head)
+        complete, seen = self._completions.new_times(head)
+        properties = {} if self._signals is None else self._signals.new_properties(head)
         return Entries(names_of(properties), complete, {**seen, **properties})
 
     def _after(self, seen: Mapping[str, Seen], now: int, entries: Entries, there: Iterable[str]) -> Progress:
@@ -368,7 +370,7 @@ class Intake:
     def _bundle(self, portion: Portion, records: DataFrame, entries: Entries, duplicates: int = 0) -> Bundle:
         epoch = portion.epoch
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
-        stamped = self.landing.stamped(records, self._clock_view)
+        stamped = self.landing.with_epoch(records, self._clock_view)
         # The fold reads the epoch of late records alone, so a literal does; in the log it would be compiled each epoch.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock, properties = self._clock_and_properties(portion, entries, duplicates)

@@ -32,10 +32,10 @@ from tailrace.fold.fold import Phases
 from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs
 from tailrace.fold.task_thread import TaskThread
 from tailrace.ingest.checkpoint import CheckpointError
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.change.widening import widen
+from tailrace.lake.change.migration import widen
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import Definition, chain
@@ -280,7 +280,7 @@ class Stream:
             self._folding.settle()
             self._started = time.perf_counter()
 
-    def _take(self, cut: Cut, phases: Phases) -> Mapping[str, Landed]:
+    def _take(self, cut: Cut, phases: Phases) -> Mapping[str, LandedCounts]:
         """Land an epoch, and have it folded beside."""
         epoch = Epoch(cut, self.cutter, self.folds, phases)
         phases.end("read")

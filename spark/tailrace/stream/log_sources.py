@@ -20,7 +20,7 @@ from tailrace.fold.fold_group import StreamError
 from tailrace.ingest.checkpoint import NOT_READ
 from tailrace.ingest.sources import SECURITY, Files, Kafka, Source, SourceError
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import MAINTAINED, repeated
+from tailrace.lake.catalog.table_protocol import MAINTAINED, repeated_properties
 from tailrace.lake.commit.epoch_properties import OFFSET, TOPIC
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.logs.log import Log
@@ -101,7 +101,7 @@ class SourceIdentities:
                 raise TopicError(log, name, before, now)
             anew = {TOPIC: f"{name} {now}", OFFSET: NOT_READ, MAINTAINED: "true"}
             with suppress(MovedError):
-                self.lake.mark(log, {**repeated(head.properties), **anew}, head.snapshot)
+                self.lake.mark(log, {**repeated_properties(head.properties), **anew}, head.snapshot)
                 return
 
     def _asked(self, topic: Kafka) -> str | None:

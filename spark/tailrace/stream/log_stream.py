@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tailrace.engines.spark.session import Starting
 from tailrace.fold.fold_group import FoldGroup, StreamError, landed, landed_logs
-from tailrace.ingest.landing import Landed
+from tailrace.ingest.landing import LandedCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
 from tailrace.lake.schema.lake_errors import FencedError
@@ -68,7 +68,7 @@ class Tailing:
         counts = landed(self.lake, self.logs)
         for one in self.folds.missed_epochs(last):
             if self.watch is not None:
-                self.watch(EpochReport.of_missed(one, Landed(counts.get(one.epoch, 0), 0), recovered=False))
+                self.watch(EpochReport.of_missed(one, LandedCounts(counts.get(one.epoch, 0), 0), recovered=False))
             if stop():
                 return
 

@@ -1,7 +1,6 @@
-"""The tools beside Python that Tailrace runs on: a Java that Spark accepts, and pinned jars.
+"""Provide the tools beside Python that Tailrace needs: a Java that Spark accepts, and pinned jars.
 
-`python -m tailrace.toolchain` makes them ready; afterwards `require_java` and `class_path` only look for them, and
-never use the network.
+`python -m tailrace.toolchain` prepares them; later `require_java` and `class_path` only find them, without the network.
 """
 
 from __future__ import annotations

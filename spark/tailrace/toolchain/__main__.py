@@ -1,6 +1,6 @@
-"""`python -m tailrace.toolchain`: find Java and fetch the pinned jars, or say what is missing.
+"""Find Java and fetch the pinned jars, or name the missing tools: `python -m tailrace.toolchain`.
 
-Exit status: 0 when all is there, 1 when something is missing (after `--check`) or could not be fetched.
+Exit status: 0 if all tools are there, 1 if one is missing (with `--check`) or could not be fetched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         fetched = [] if options.check else fetch(settings.jars, groups, java)
         ready = class_path(settings.jars, groups)
-        quiet_home(java, settings.jars)  # so that who may only read the folder later finds it made
+        quiet_home(java, settings.jars)  # so that later readers without write permission find it
     except TailraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""The pinned jars: their list, the check that a folder has them, and the download of those that it lacks.
+"""List the pinned jars, check that a folder has them, and download the missing ones.
 
 `jars.toml` lists the jars by group with the sha256 of each; a folder holds each group in a folder of its name. Checked
 jars are noted there with size and time of change, so that a start of Spark does not read 60 MB to compare sums again.
@@ -61,7 +61,7 @@ def sha256_of(path: Path) -> str:
 
 
 def missing(folder: Path, groups: Iterable[str]) -> list[Jar]:
-    """Find the jars of these groups that are not in `folder`, or are there with other content than pinned."""
+    """Find the jars of these groups that are missing from `folder`, or differ from the pinned ones."""
     return [jar for group in groups for jar in _missing(folder, group)]
 
 
@@ -90,7 +90,7 @@ def _missing(folder: Path, group: str) -> list[Jar]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a note atomically or, in a folder that is not writable, not at all: the note only saves time."""
+    """Write a note atomically; skip it in a read-only folder, because the note only saves time."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         draft.write_text(text)
@@ -146,7 +146,8 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
 def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
     """Have Ivy download `jars` under `scratch`. Ivy itself knows the address of Maven Central."""
     settings = scratch / "settings.xml"
-    # No POMs: the pinned jars are the whole list. No checksums of the repository: the pinned ones are compared.
+    # No POMs, because the pinned jars are the whole list. No checksums of the repository, because the pins are
+    # compared.
     cache = quoteattr(str(scratch / "cache"))
     resolver = "<ibiblio name='central' m2compatible='true' usepoms='false' checksums=''/>"
     settings.write_text(

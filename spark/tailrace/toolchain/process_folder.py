@@ -1,4 +1,4 @@
-"""The folder in which a process keeps what goes with it: only its user may look in, and no kill leaves it for good."""
+"""Provide a private folder that lives as long as its process; even after a kill it is removed in the end."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _PREFIX = "tailrace-"
 _LOCK = ".lock"
 
 _made: dict[tuple[int, Path], Path] = {}
-"""The folders of this process, by its id (a process that was forked has folders of its own) and where they are."""
+"""The folders of this process, by process id (a forked process has its own folders) and place."""
 
 
 def process_folder(place: Path | None = None) -> Path:
-    """Return this process's folder in `place`, or in the temporary folder: made once, and removed as the process ends.
+    """Return this process's folder in `place`, or in the temporary folder; it is removed at the process's end.
 
-    The first call also removes the folders that dead processes of this user left there. A process holds a lock in its
-    folder for as long as it lives, which the system takes from it however it ends, so no living one's is removed.
+    The first call also removes the folders of this user's dead processes. A living process holds a lock in its folder,
+    which the system frees however the process ends, so folders of living processes stay.
     """
     inside = Path(tempfile.gettempdir()) if place is None else place
     key = os.getpid(), inside
-    # Whoever clears temporary folders may have taken it away.
+    # A cleaner of temporary folders may have removed it.
     if key not in _made or not _made[key].is_dir():
         inside.mkdir(parents=True, exist_ok=True)
         _remove_left(inside)
@@ -35,7 +35,7 @@ def process_folder(place: Path | None = None) -> Path:
 
 def _new(inside: Path) -> Path:
     while True:
-        # Others find a folder at once, and one without a holder is removed: then another is made.
+        # Another process may find the new folder before it is locked, and remove it. Then another folder is made.
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=inside))
         if _hold(folder, os.O_CREAT) is not None:
             atexit.register(_remove_own, folder, os.getpid())
@@ -43,7 +43,7 @@ def _new(inside: Path) -> Path:
 
 
 def _hold(folder: Path, flags: int = 0) -> int | None:
-    """Take the lock of a folder, and return its file; None where another process has it, or there is none."""
+    """Take the lock of a folder, and return its file; None if another process has it, or if it does not exist."""
     try:
         file = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
     except OSError:
@@ -65,7 +65,7 @@ def _remove_left(inside: Path) -> None:
         except OSError:
             continue
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and (lock := _hold(folder)) is not None:
-            # The lock goes last: whoever is killed meanwhile leaves what the next one removes.
+            # The lock is removed last, so that after a kill the next process removes the rest.
             for one in [one for one in folder.iterdir() if one.name != _LOCK]:
                 shutil.rmtree(one, ignore_errors=True) if one.is_dir() and not one.is_symlink() else one.unlink()
             shutil.rmtree(folder, ignore_errors=True)
@@ -73,6 +73,6 @@ def _remove_left(inside: Path) -> None:
 
 
 def _remove_own(folder: Path, owner: int) -> None:
-    # A process that was forked from the owner ends like it.
+    # A process forked from the owner also runs this at its end.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

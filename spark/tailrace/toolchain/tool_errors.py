@@ -1,4 +1,4 @@
-"""The error of the tools beside Python: no Java that fits, or a jar that is missing or not the pinned one."""
+"""Define the error of the tools beside Python: no suitable Java, or a missing or wrong jar."""
 
 from __future__ import annotations
 

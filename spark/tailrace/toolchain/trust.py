@@ -1,7 +1,7 @@
-"""A Java trust store with the certificate authorities that Python trusts.
+"""Make a Java trust store with the certificate authorities that Python trusts.
 
-A packaged Java brings its own list of authorities and does not use the machine's: behind a proxy with an authority of
-its own, Python and pip would get through and Java would not.
+A packaged Java has its own list of authorities and ignores the machine's. Behind a proxy with its own authority, Python
+and pip would get through, but Java would not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def jks(certificates: list[bytes]) -> bytes:
 def java_options(folder: Path) -> list[str]:
     """Write a trust store of Python's authorities into `folder`, and return the options that make a JVM use it.
 
-    No options when Python lists no authority: Python then looks its authorities up one by one, in a form that Java
+    There are no options if Python lists no authority: Python then finds authorities one by one, in a form that Java
     cannot read.
     """
     authorities = ssl.create_default_context().get_ca_certs(binary_form=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import arrival_times
+from tailrace.lake.commit.epoch_properties import processing_times
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import Filter, above, after, at_most, before, equal, every, since, up_to
@@ -141,7 +141,7 @@ class _Reading:
         first, last = self.window
         of = self.pipeline.log
         if isinstance(of, Arrivals):
-            epochs = [epoch for epoch, at in arrival_times(self.lake, log.name).items() if first <= at < last]
+            epochs = [epoch for epoch, at in processing_times(self.lake, log.name).items() if first <= at < last]
             return every(above("_epoch", min(epochs, default=0) - 1), at_most("_epoch", max(epochs, default=-1)))
         # Custom windows need not hold their records' event times.
         at = None if isinstance(self.pipeline.where, OwnWindows) else names[log.event_time]

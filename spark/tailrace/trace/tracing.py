@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, singledispatch
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import arrival_times
+from tailrace.lake.commit.epoch_properties import processing_times
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.definition.chain import chain
@@ -87,4 +87,4 @@ class Tracing:
     @cached_property
     def _arrivals(self) -> dict[str, dict[int, int]]:
         logs = {one.log.of.name for one in self.chain if isinstance(one.log, Arrivals)}
-        return {name: arrival_times(self.lake, name) for name in logs}
+        return {name: processing_times(self.lake, name) for name in logs}

@@ -18,7 +18,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
@@ -71,5 +71,5 @@ def _of_rows(lake: Lake, definition: Definition) -> Audit:
     reads = [*log_records.read(lake, definition.stages[0].log, epoch), *((table, EVERYTHING) for table in tables)]
     with session_for(lake, definition, "audit", reads) as session:
         head = lake.head(ledger)
-        with pinned(lake, {ledger: head.snapshot}):
+        with pin_snapshots(lake, {ledger: head.snapshot}):
             return audit_of(definition, session, head).run()

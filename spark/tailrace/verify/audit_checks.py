@@ -16,7 +16,7 @@ from tailrace.lake.catalog.lake import Head, Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.epoch_properties import CLOCK, times_of
+from tailrace.lake.commit.epoch_properties import CLOCK, processing_times
 from tailrace.lake.commit.lease import LENDER, TOKEN
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.corrections.stages_behind import stages_behind
@@ -119,7 +119,7 @@ class RowsAudit(ABC, Generic[D]):
 
     def _again(self, log: Log, rows: Relation) -> Check:
         """Check that no record id is in a log twice within the horizon, by the epochs whose time is known (X5)."""
-        times = times_of(self.lake, log.name)
+        times = processing_times(self.lake, log.name)
         ids = ", ".join(quoted(name) for name in log.id_columns)
         before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
         landed = {"_landed": [*times], "_landed_at": [*times.values()]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.engines import log_records
-from tailrace.lake.change.registry import claimant_of, shared
+from tailrace.lake.change.registry import claimant_of, registry_lake
 from tailrace.lake.commit.epoch_properties import CLOCK, ONWARD
 from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PARTIAL, PRODUCTION, REJECTED
@@ -75,7 +75,7 @@ class ComputationAudit(RowsAudit[Computation]):
 
     def _counted_once(self, once: Once) -> Check:
         """Check that each claimed record id is in the ledger once, and is the computation's own by the registry."""
-        claimant, shared_ = claimant_of(self.lake, self.definition), shared(self.lake)
+        claimant, shared_ = claimant_of(self.lake, self.definition), registry_lake(self.lake)
         rows = self.session.table(once.registry, equal("claimant", claimant), of=shared_)
         own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
         claimed = claimed_ids(self.definition, self.rows)

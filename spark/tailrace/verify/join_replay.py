@@ -15,7 +15,7 @@ import pyarrow as pa
 from tailrace.engines import log_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.epoch_properties import epoch_commits
 from tailrace.lake.schema.column_groups import JOIN_PLACE
 from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED
 from tailrace.lake.schema.table_names import ledger_name
@@ -78,7 +78,7 @@ def _again(join: Join, session: Session, first: int, last: int) -> Iterator[Rows
 
 def _clocks(session: Session, join: Join, last: int) -> Relation:
     """Name a relation of the recorded epochs: the watermark before each, and the one after it, in microseconds."""
-    found = recorded(session.lake, ledger_name(join.name))
+    found = epoch_commits(session.lake, ledger_name(join.name))
     epochs = [epoch for epoch in sorted(found) if epoch <= last]
     after = [found[epoch].clock.watermark for epoch in epochs]
     columns = {"epoch": epochs, "_before": [BEGINNING, *after[:-1]], "_after": after}

@@ -10,9 +10,8 @@ from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.batch.held_answers import held
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.table_protocol import Head
-from tailrace.lake.commit.epoch_properties import recorded
-from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.catalog.table_protocol import STAMP, Head
+from tailrace.lake.commit.epoch_properties import epoch_commits
 from tailrace.lake.commit.run_inputs import standing_runs
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
@@ -168,7 +167,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         runs = self.repaired if first is self.answering else committed_backfills(self.lake, self.first)
         if not (self.first.where.merges and runs and self.session.count(self.late)):
             return self.late
-        keys, known, texts = names(self.first), recorded(self.lake, ledger_name(self.first.name)), []
+        keys, known, texts = names(self.first), epoch_commits(self.lake, ledger_name(self.first.name)), []
         for run in runs:
             within = _within("window_end")(run)
             if while_open:

@@ -17,8 +17,8 @@ from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import BEGINS
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.epoch_properties import recorded
-from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.epoch_properties import epoch_commits
+from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION
 from tailrace.lake.schema.filters import EVERYTHING, Filter, above, at_most, equal, every
@@ -81,7 +81,9 @@ class Recording:
         if self.last < 0:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
         # A commit since then may be of a later epoch.
-        self._commits = {epoch: commit for epoch, commit in recorded(lake, self.table).items() if epoch <= self.last}
+        self._commits = {
+            epoch: commit for epoch, commit in epoch_commits(lake, self.table).items() if epoch <= self.last
+        }
         history = commits(lake, self.table, head.snapshot)
         self._whole = history.whole
         # What was built beside is in the ledger as of the epoch at which it was put in place, whose clock it says.
@@ -190,7 +192,7 @@ class Recording:
         return here_first(self.lake, partial(self._ran, what, list(reads), work))
 
     def _ran(self, what: str, reads: list[tuple[str, Filter]], work: Callable[[Session], T], lake: Lake) -> T:
-        with pinned(lake, self.snapshots), session_for(lake, self.pipeline, what, reads) as session:
+        with pin_snapshots(lake, self.snapshots), session_for(lake, self.pipeline, what, reads) as session:
             return work(session)
 
 

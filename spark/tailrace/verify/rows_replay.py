@@ -11,7 +11,7 @@ from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.pins import pinned
+from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
@@ -60,7 +60,7 @@ def replayed_rows(
     def run(lake: Lake) -> Replayed:
         started, folded = time.perf_counter(), with_set_aside(lake, definition)
         reads = [*log_records.read(lake, definition.log, last), (ledger, EVERYTHING)]
-        with session_for(lake, definition, "replay", reads) as session, pinned(lake, {ledger: head.snapshot}):
+        with session_for(lake, definition, "replay", reads) as session, pin_snapshots(lake, {ledger: head.snapshot}):
             rows = session.table(ledger, snapshot=head.snapshot)
             counts, differences = _compared(session, folded, rows, list(again(folded, session, first, last)))
             took = time.perf_counter() - started

@@ -14,7 +14,7 @@ from tailrace.engines.batch.batch_answers import Answering
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.table_protocol import BEGINS
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.epoch_properties import epoch_commits
 from tailrace.lake.schema.column_groups import SOURCE, SPAN
 from tailrace.lake.schema.contracts import PANE, PARTIAL
 from tailrace.lake.schema.table_names import ledger_name
@@ -118,7 +118,7 @@ def as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int)
 def _clocks(session: Session, pipeline: Pipeline, epoch: int) -> Relation:
     """Name a relation of the epochs by whose clocks records were judged: `_clock`, and the watermark `_before`."""
     table = ledger_name(pipeline.name)
-    known, history = recorded(session.lake, table), commits(session.lake, table)
+    known, history = epoch_commits(session.lake, table), commits(session.lake, table)
     found = {one: known[one - 1].clock.watermark for one in known if one - 1 in known and one <= epoch}
     if known and history.whole and BEGINS not in history.all[0].properties:
         found[min(known)] = BEGINNING

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace import Computation, Pipeline
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.epoch_properties import epoch_commits
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.chain import Definition
 from tailrace.model.step import computation_state
@@ -50,7 +50,7 @@ def expected(spark: SparkSession, lake: Lake, definition: Definition) -> list[Ch
     for row in in_micros(spark.sql(f"SELECT {', '.join(columns)} FROM {log.name}")).collect():
         record = row.asDict() | {name: moment(row[name]) for name in instants}
         bundles.setdefault(row["_epoch"], []).append(record)
-    found = recorded(lake, log.name)
+    found = epoch_commits(lake, log.name)
     clocks = [replace(found[epoch].clock, signals=()) for epoch in sorted(found)]
     epochs = [(bundles.get(clock.epoch, []), clock) for clock in clocks]
     start = [ChainRun(WindowsState(generation=1))] if isinstance(definition, Pipeline) else []

@@ -19,7 +19,7 @@ from tailrace.fold.ledger_fold import FoldSetup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.registry import Registry
-from tailrace.lake.commit.epoch_properties import clock_properties, recorded
+from tailrace.lake.commit.epoch_properties import clock_properties, epoch_commits
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment
@@ -61,7 +61,7 @@ class Folded:
         return self._read(
             {
                 log.name: PassedEpoch.of(
-                    self.engines.read(log, epoch - 1, epoch), recorded(self.lake, log.name)[epoch].clock
+                    self.engines.read(log, epoch - 1, epoch), epoch_commits(self.lake, log.name)[epoch].clock
                 )
                 for log in self.computation.sources
             }
@@ -88,7 +88,7 @@ class Folded:
             bundle = bundle.set_column(bundle.column_names.index("_source"), "_source", source)
             head = self.lake.head(log.name)
             if head.number("epoch") < clock.epoch:
-                files = FileChange(tuple(self.lake.written(log.name, bundle)))
+                files = FileChange(tuple(self.lake.write_files(log.name, bundle)))
                 self.lake.change(log.name, files, clock_properties(clock), head.snapshot)
             landed[log.name] = PassedEpoch.of(bundle, clock)
         self.fold.stage(self._read(landed), Phases())

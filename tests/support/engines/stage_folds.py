@@ -11,7 +11,7 @@ from tailrace import Pipeline
 from tailrace.engines.batch.held_answers import held
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import FileChange, repeated
+from tailrace.lake.catalog.table_protocol import FileChange, repeated_properties
 from tailrace.lake.commit.commit_history import commit_history
 from tailrace.lake.commit.epoch_properties import clock_properties
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
@@ -50,10 +50,10 @@ class StageFolds:
         columns: dict[str, list[Any]] = {"_source": [self.log.name] * bundle.num_rows, "_offset": places}
         rows = [row | {name: own[at] for name, own in columns.items()} for at, row in enumerate(bundle.to_pylist())]
         files = FileChange(
-            tuple(self.lake.written(self.log.name, type(bundle).from_pylist(rows, schema=bundle.schema)))
+            tuple(self.lake.write_files(self.log.name, type(bundle).from_pylist(rows, schema=bundle.schema)))
         )
         head = self.lake.head(self.log.name)
-        own = repeated(head.properties) if clock is None else clock_properties(clock)
+        own = repeated_properties(head.properties) if clock is None else clock_properties(clock)
         self.lake.change(self.log.name, files, own, head.snapshot)
 
     def lose(self, pipeline: Pipeline, who: str) -> None:

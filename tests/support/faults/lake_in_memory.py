@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.lake.catalog.events import Notice, untold
-from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head, standing
+from tailrace.lake.catalog.events import Notice, ignore_notice
+from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head, head_of_commits
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
@@ -50,7 +50,7 @@ class MemoryLake:
     """The tables of one lake, for every writer of it."""
 
     tables: dict[str, Table] = field(default_factory=dict)
-    tell: Callable[[Notice], None] = untold
+    tell: Callable[[Notice], None] = ignore_notice
     _ids: Iterable[int] = field(default_factory=lambda: itertools.count(1))
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
@@ -68,7 +68,7 @@ class MemoryLake:
     def head(self, table: str, branch: str = MAIN) -> Head:
         held = self._table(table)
         commits = [Commit(one.id, one.properties) for one in held.lineage(held.refs.get(branch))]
-        found = standing(commits)
+        found = head_of_commits(commits)
         return Head(found.snapshot, found.properties, len(self.contents(table, found.snapshot)))
 
     def refs(self, table: str) -> dict[str, int]:

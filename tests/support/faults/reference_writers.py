@@ -15,7 +15,7 @@ from tailrace.lake.catalog.table_protocol import FileChange, Head
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.commit.range_replacement import EndedRun, Replacing
+from tailrace.lake.commit.range_replacement import EndedRun, RangeReplacement
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
@@ -154,7 +154,7 @@ def written(
     if lake.direct or len(rows) % 2:
         branch.hold(FileChange(tuple(rows), ("all",) if replaces else ()), said)
     else:
-        branch.opened()
+        branch.open_for_spark()
         lake.write(branch.table, branch.name, rows, said, replaces=replaces)
 
 
@@ -178,11 +178,11 @@ class Backfill:
         runs = Runs(self.lake, self.pipeline)
         run = runs.start("backfill", self.first, self.last, log_epoch=head.number("epoch"))
         self.follower = Merging(self.lake, self.pipeline, f"backfill_{run.run}")
-        replacing = Replacing(self.lake, runs, self)
+        replacing = RangeReplacement(self.lake, runs, self)
         try:
-            return replacing.open(run) if self.opened else replacing.closed(run)
+            return replacing.replace_open(run) if self.opened else replacing.replace_closed(run)
         except Exception as error:
-            runs.failed(run, error)
+            runs.record_failure(run, error)
             raise
         finally:
             self.follower.close()

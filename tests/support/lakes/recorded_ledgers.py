@@ -63,4 +63,4 @@ def record(
 def land(lake: Lake, log: str, rows: pa.Table, clock: Clock) -> None:
     """Append an epoch's records to a log, with what its commit says of the clock."""
     said = clock_properties(replace(clock, signals=()))
-    lake.change(log, FileChange(tuple(lake.written(log, rows))), said, lake.head(log).snapshot)
+    lake.change(log, FileChange(tuple(lake.write_files(log, rows))), said, lake.head(log).snapshot)

@@ -71,7 +71,7 @@ class Logs:
             rows = arrow_bundle(log, part.records, epoch)
             source = pa.array([f"{log.name}.json"] * rows.num_rows, pa.string())
             rows = rows.set_column(rows.column_names.index("_source"), "_source", source)
-            files = self.lake.written(log.name, rows)
+            files = self.lake.write_files(log.name, rows)
             said = clock_properties(Clock(epoch, part.watermark, self.now(epoch))) | (
                 {IDLE: "true"} if part.idle else {}
             )

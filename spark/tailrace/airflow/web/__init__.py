@@ -1,1 +1,1 @@
-"""The pages that Airflow's API server serves for Tailrace: what a run did, event time, a backfill filled in."""
+"""Serve Tailrace's pages in Airflow's API server: a run's result, event time, and a prefilled backfill form."""

@@ -1,6 +1,6 @@
-"""The tab of a DAG that shows a definition's event time by what computed it: the grid of `tailrace serve`.
+"""Show a DAG's definition over event time, with the run that computed each part: the grid of `tailrace serve`.
 
-Airflow's API server runs no definition's code, so this reads the tables by their names alone.
+Airflow's API server runs no definition's code, so this module reads the tables only by name.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tailrace.observe.serving.reading.stage_rows import ALL, Named, instant_of, 
 
 
 def templates() -> jinja2.Environment:
-    """Make the environment of the pages' templates, which escape all that they are given.
+    """Make the environment of the pages' templates, which escape all values.
 
-    The grid's own is that of `tailrace serve`.
+    The grid's template is the one of `tailrace serve`.
     """
     loaders = [jinja2.PackageLoader(one) for one in ("tailrace.airflow.web", "tailrace.observe.serving")]
     made = jinja2.Environment(
@@ -42,9 +42,9 @@ def templates() -> jinja2.Environment:
 
 
 def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], prefix: str) -> str:
-    """Write the page of a definition's grid over the range `from` to `to`, over all of it where there is none.
+    """Write the page of a definition's grid over the range `from` to `to`, or over all event time without a range.
 
-    `prefix` is the path of the pages below Airflow's address. Raises `RangeError` for a range that is none.
+    `prefix` is the path of the pages below Airflow's address. Raises `RangeError` for an invalid range.
     """
     asked = TimeRange.of(values["from"], values["to"]) if {"from", "to"} <= values.keys() else None
     reader = Reader.of(lake)
@@ -68,7 +68,7 @@ def _grid(session: Session, name: str, asked: TimeRange | None) -> EventGrid | N
 
 @contextmanager
 def _rows(session: Session, name: str, range: TimeRange) -> Iterator[tuple[Named | None, Named | None]]:
-    """Name relations of a definition's rows that stand, and of its late records; None where there are none."""
+    """Name the relations of a definition's current rows and of its late records; None if missing."""
     answers, ledger = session.lake.find(name), session.lake.find(ledger_name(name))
     if ledger is None:
         yield None, None

@@ -1,4 +1,4 @@
-"""The pages that Airflow's API server serves for Tailrace, to readers who may see or trigger what a page is about."""
+"""Serve Tailrace's pages in Airflow's API server, to readers who may see or trigger the page's DAG."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; conn
 
 
 def application() -> FastAPI:
-    """Make the application; each of its pages checks that the reader may see, or trigger, the DAG."""
+    """Make the application; each page checks that the reader may see, or trigger, the DAG."""
     app = FastAPI(title="Tailrace", docs_url=None, redoc_url=None, openapi_url=None)
     may_read, may_see = Depends(requires_access_dag("GET", DagAccessEntity.XCOM)), Depends(requires_access_dag("GET"))
     may_trigger = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
@@ -50,13 +50,13 @@ def _did(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
         .order_by(XComModel.timestamp.desc())
     )
     did = json.loads(value) if isinstance(value, str) else value
-    # No script runs on the page, and only Airflow shows it in a frame.
+    # The page has no script, and only Airflow may frame it.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
     return HTMLResponse(page(did, str(run.state)), headers={"Content-Security-Policy": policy})
 
 
 def _event_time(dag_id: str, request: Request) -> HTMLResponse:
-    """Show the event time of the definition that a DAG is of, by what computed it."""
+    """Show a DAG's definition over event time, with the run that computed each part."""
     try:
         text = event_time_tab(Lake(Settings()), _name(dag_id), dag_id, dict(request.query_params), _prefix(request))
     except TailraceError as error:
@@ -65,7 +65,7 @@ def _event_time(dag_id: str, request: Request) -> HTMLResponse:
 
 
 def _backfill(dag_id: str, request: Request) -> HTMLResponse:
-    """Show the form of a backfill with the range and reason of the address filled in; Airflow's form takes none."""
+    """Show the form of a backfill, prefilled from the address, which Airflow's own form does not support."""
     root = _root(request)
     first, last, reason = (request.query_params.get(name, "") for name in ("from", "to", "reason"))
     text = templates().get_template("backfill.html").render(
@@ -77,7 +77,7 @@ def _backfill(dag_id: str, request: Request) -> HTMLResponse:
 
 
 def _login(request: Request, error: HTTPException) -> Response:
-    """Send somebody who is not logged in to where that is done, and back; a program is told so."""
+    """Redirect a visitor who is not logged in to the login page and back; refuse a program."""
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, 401)
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -90,7 +90,7 @@ def _script() -> Response:
 
 
 def _name(dag_id: str) -> str:
-    """Return the name of the definition that a DAG is of: `hourly` of `hourly.backfill`."""
+    """Return the name of a DAG's definition: `hourly` for `hourly.backfill`."""
     name, dot, _ = dag_id.rpartition(".")
     if not dot:
         raise HTTPException(404, f"{dag_id} is no DAG of a definition")

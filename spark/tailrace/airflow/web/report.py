@@ -1,4 +1,4 @@
-"""The page that shows what a run did: the tab *What it did* of a run in Airflow."""
+"""Write the page with a run's result: the tab *What it did* of a run in Airflow."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ td.n { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 RESULT = "did"
-"""The XCom that holds what a run did, or why it failed."""
+"""The XCom with a run's result, or the reason of its failure."""
 
 COUNTED = ("changed", "untouched", "retracted")
 
 
 def page(did: Mapping[str, Any] | None, state: str) -> str:
-    """Write the page of a run from what its task reported that it `did`; None where it has reported nothing yet."""
+    """Write the page of a run from its task's report `did`; None if it has not reported yet."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>What it did</title><style>{STYLE}</style>'
         f"</head><body>{''.join(_body(did, state))}</body></html>"
@@ -90,7 +90,7 @@ def _runs(parts: list[Mapping[str, Any]]) -> str:
 
 
 def _tables(tables: list[Mapping[str, Any]]) -> str:
-    """Write the table of what maintenance did to each table."""
+    """Write the results of maintenance for each table."""
     lines = ["<th>table</th><th>written together</th><th>expired</th><th>orphans</th><th>seconds</th>"]
     for table in tables:
         counts = table["rewritten"].items()

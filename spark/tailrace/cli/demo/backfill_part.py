@@ -1,4 +1,4 @@
-"""The demo's backfill: the correction of a range, what it changed, and the proof that it touched nothing else."""
+"""Run the demo's backfill of a range, show its changes, and prove that it touched nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CorrectedAnswers:
 
     @classmethod
     def run(cls, reads: Reads, first: datetime, last: datetime) -> CorrectedAnswers:
-        """Backfill the range twice: the second time there is nothing left to change."""
+        """Backfill the range twice; the second time changes nothing."""
         before = reads.snapshot()
         range_ = (instant(first), instant(last))
         [done] = backfill(reads.lake, reads.pipeline, *range_, reason="the demo's correction")
@@ -41,12 +41,12 @@ class CorrectedAnswers:
 
     @property
     def alone(self) -> int:
-        """The number of rows of the answers that are the same in every column, version included."""
+        """The number of answer rows that are equal in every column, version included."""
         return sum(1 for key, answer in self.old.items() if self.new.get(key) == answer)
 
     @property
     def clean(self) -> bool:
-        """Whether as many rows differ as the backfill says, all of its generation, and a second run changed none."""
+        """Whether exactly the backfill's rows differ, all in its generation, and the second run changed none."""
         keys = changed(self.old, self.new)
         meant = all(key not in self.new or self.new[key].version[0] == self.done.run.generation for key in keys)
         return meant and len(keys) == self.done.changed + self.done.retracted and self.again.changed == 0
@@ -65,7 +65,7 @@ class CorrectedAnswers:
 
 
 def tell(story: Story, corrected: CorrectedAnswers, reads: Reads, wide: Span, shown: Span) -> None:
-    """Tell what a backfill did."""
+    """Print the result of a backfill."""
     done, differ = corrected.done, len(changed(corrected.old, corrected.new))
     story.say(
         f"{counted(done.changed, 'window')} changed, {done.untouched:,} came out equal and were left alone, "
@@ -89,7 +89,7 @@ def tell(story: Story, corrected: CorrectedAnswers, reads: Reads, wide: Span, sh
 
 
 def _history(reads: Reads, wide: Span, shown: Span) -> Table:
-    """Make a table of each hour's pane on time, last pane of the stream, and pane now."""
+    """Make a table of each hour's on-time pane, its last pane from the stream, and its present pane."""
     numbers = ("on time", "stream's end", "now")
     rows = table("hour", *numbers, right=numbers)
     panes = [pane for pane in reads.panes(wide)[0] if not pane.retraction]

@@ -1,4 +1,4 @@
-"""The reads of the demo: from the tables themselves, as any reader of Iceberg would, without Spark."""
+"""Read the demo's tables without Spark, as any reader of Iceberg would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.lake.catalog.lake import Lake, head_of
-from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.epoch_properties import epoch_commits
 from tailrace.lake.schema.contracts import LATE, PANE
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, moment
@@ -21,7 +21,7 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Span:
-    """Windows of one airport: those that start in `[first, last)`."""
+    """The windows of one airport that start in `[first, last)`."""
 
     origin: str
     first: datetime
@@ -35,7 +35,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Fired:
-    """A row of the ledger: a pane, or with `retraction` the retraction of the answer before it."""
+    """A row of the ledger: a pane or, with `retraction`, the retraction of the previous answer."""
 
     start: datetime
     end: datetime
@@ -50,7 +50,7 @@ class Fired:
 
 @dataclass(frozen=True)
 class Flight:
-    """A record of the log. `late`: the record came too late for its window, and is in the ledger as late."""
+    """A record of the log. `late` says that it came too late for its window, and is in the ledger as late."""
 
     id: str
     scheduled: datetime
@@ -85,9 +85,9 @@ class Reads:
         return ledger_name(self.pipeline.name)
 
     def panes(self, span: Span, since: int | None = None) -> tuple[list[Fired], int | None]:
-        """Read the panes and retractions of the span in the order in which they fired; return the snapshot read, too.
+        """Read the panes and retractions of the span in the order of firing; return the snapshot, too.
 
-        With `since`, read only what was committed after that snapshot; no other file is opened.
+        With `since`, read only rows that were committed after that snapshot; no other file is opened.
         """
         table = self.lake.table(self.ledger)
         now = head_of(table).snapshot
@@ -126,17 +126,17 @@ class Reads:
         return sorted(flights, key=lambda flight: (flight.known, flight.scheduled, flight.id))
 
     def watermarks(self) -> list[tuple[datetime, datetime]]:
-        """Read (processing time, watermark from then on) of the epochs, in order, from the ledger's commits."""
-        clocks = (epoch.clock for epoch in recorded(self.lake, self.ledger).values())
+        """Read the epochs' processing times and the watermarks from then on, in order, from the ledger's commits."""
+        clocks = (epoch.clock for epoch in epoch_commits(self.lake, self.ledger).values())
         steps = {(epoch.processing_time, epoch.watermark) for epoch in clocks if epoch.watermark > BEGINNING}
         return [(moment(at), moment(watermark)) for at, watermark in sorted(steps)]
 
     def snapshot(self) -> int:
-        """Return the snapshot of the current answers; 0 where there is none."""
+        """Return the snapshot of the current answers; 0 if there is none."""
         return self.lake.head(self.pipeline.name).snapshot or 0
 
     def answers(self, snapshot: int) -> Answers:
-        """Read the answers as of a snapshot, row by row: Iceberg keeps what they were."""
+        """Read the answers as of a snapshot, row by row."""
         rows = self.lake.table(self.pipeline.name).scan(snapshot_id=snapshot).to_arrow().to_pylist()
         return {
             (row["origin"], row["window_start"]): Answer(
@@ -146,7 +146,7 @@ class Reads:
         }
 
     def by_duckdb(self, query: str) -> list[dict[str, Any]] | None:
-        """Run a query over the current answers by DuckDB on the same files; None where DuckDB is not installed."""
+        """Run a query over the current answers by DuckDB on the same files; None if DuckDB is not installed."""
         extensions = [_extension(name) for name in ("avro", "iceberg")]
         if importlib.util.find_spec("duckdb") is None or None in extensions:
             return None

@@ -1,4 +1,4 @@
-"""The output of the demo: numbered steps, short paragraphs, and a stream's progress on a terminal or in a log."""
+"""Print the demo's story: numbered steps, short paragraphs, and a stream's progress."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tailrace.cli.terminal.formats import rate, span
 INDENT = "     "
 
 QUIET = 10.0
-"""The least time between lines of progress where nobody watches a terminal, in seconds."""
+"""The minimum time between lines of progress without a terminal, in seconds."""
 
 RECENT = 10
-"""The number of last epochs that the time left is estimated from: the first ones, in a cold Spark, say little."""
+"""The number of last epochs that estimate the remaining time, because the first ones, in a cold Spark, are slower."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Story:
         self.seconds[name] = round(time.perf_counter() - started, 1)
 
     def take_interrupts(self) -> None:
-        """Make Ctrl-C end the demo after the running part, which Spark would fail: it takes the signal for itself."""
+        """Make Ctrl-C end the demo after the running part, because Spark would take the signal over and fail."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupt)
 
@@ -88,13 +88,13 @@ class Story:
         self.console.print(Padding(thing, (0, 0, 0, len(INDENT)), expand=False), width=min(self.console.width, WIDTH))
 
     def code(self, text: str, language: str) -> None:
-        """Print code as it is written."""
+        """Print code unchanged."""
         self._apart("code")
         for line in Syntax("", language, theme="ansi_light").highlight(text).split():
             self.console.print(Text(INDENT).append_text(line), soft_wrap=True)
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print one line as it is, such as a row of a table that grows."""
+        """Print one line unchanged, such as a row of a growing table."""
         self._apart("line")
         self.console.print(Text.assemble(INDENT, *parts), soft_wrap=True)
 
@@ -119,7 +119,7 @@ class Story:
 
 @dataclass
 class DemoPace:
-    """The pace of a stream: how far it has come, how fast it goes, and how long is left."""
+    """The pace of a stream: its position, its rate, and the remaining time."""
 
     story: Story
     total: int
@@ -132,11 +132,11 @@ class DemoPace:
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
 
     def begin(self) -> None:
-        """Note that the stream begins: rates and the time left count from here."""
+        """Note that the stream begins; rates and the remaining time count from now."""
         self.since = self.reported = time.perf_counter()
 
     def epoch(self, records: int, place: str) -> None:
-        """Count an epoch that is done; `place` is the known time that its records have come to."""
+        """Count a completed epoch; `place` is the known time that its records have reached."""
         self.epochs, self.records, self.place = self.epochs + 1, self.records + records, place
         self.ends.append(time.perf_counter())
         if self.live is not None:
@@ -148,7 +148,7 @@ class DemoPace:
 
     @property
     def seconds(self) -> float:
-        """The seconds for which the stream has run."""
+        """The seconds since the stream began."""
         return time.perf_counter() - self.since
 
     def __str__(self) -> str:

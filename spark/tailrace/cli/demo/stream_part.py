@@ -1,4 +1,4 @@
-"""The demo's stream: run to the end of its files, with the panes of one window told as they fire."""
+"""Run the demo's stream to the end of its files, and print the panes of one window as they fire."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "ma
 
 @dataclass
 class Streamed:
-    """The stream of a folder, one file an epoch. `shown` is the window whose panes are told; `tally` counts."""
+    """The stream of a folder, one file per epoch. `shown` is the window whose panes are printed; `tally` counts."""
 
     story: Story
     settings: Settings
@@ -40,7 +40,7 @@ class Streamed:
         self._read: int | None = None
 
     def run(self, folder: str, files: int) -> SparkSession:
-        """Stream the files and return the session that did so. Ctrl-C ends the stream after the running epoch."""
+        """Stream the files and return the session. Ctrl-C ends the stream after the running epoch."""
         with self.story.progress(files) as pace:
             pace.place = "starting Spark"
             spark = open_session(self.settings, app="tailrace demo")
@@ -68,7 +68,7 @@ class Streamed:
         return spark
 
     def _tell(self, pace: DemoPace) -> None:
-        """Tell of the epochs that ended since the last call, and of the panes that they fired in the shown window."""
+        """Print the epochs that ended since the last call, and the panes that they fired in the shown window."""
         near = False
         while not self._reports.empty():
             report = self._reports.get()

@@ -1,7 +1,7 @@
-"""The guided tour, `make demo`: a quarter of real flights as a stream, late data, a backfill, an audit, a picture.
+"""Give the guided tour, `make demo`: a quarter of real flights as a stream, late data, a backfill, an audit, a plot.
 
-It does what a user would do, by the parts a user has: the definition in `pipelines/flights.py`, a stream of files, a
-backfill, an audit. What it tells is read back from the tables.
+The tour does what a user would do, with the same parts: the definition in `pipelines/flights.py`, a stream of files, a
+backfill, an audit. Everything that it prints is read back from the tables.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from tailrace.verify.tampering.audit_result import Audit
 
 DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"
-"""The name of the file that marks a folder as the demo's to remove."""
+"""The name of the file that marks a folder as the demo's, so that the demo may empty it."""
 
 SHOWN = Span("EWR", datetime(2013, 3, 8, 15, tzinfo=UTC), datetime(2013, 3, 8, 16, tzinfo=UTC))
-"""The window whose panes are told as they fire."""
+"""The window whose panes are printed as they fire."""
 
 WIDE = Span("EWR", datetime(2013, 3, 8, 13, tzinfo=UTC), datetime(2013, 3, 8, 20, tzinfo=UTC))
 """The windows of the picture."""
@@ -50,9 +50,10 @@ WIDE = Span("EWR", datetime(2013, 3, 8, 13, tzinfo=UTC), datetime(2013, 3, 8, 20
 
 @dataclass(frozen=True)
 class Tour:
-    """The part of the year that the demo takes, how finely it lands, and the range that it corrects.
+    """The demo's part of the year, how finely its files land, and the range of its correction.
 
-    A file is an epoch: one a day, and one `every` 15 minutes in the range `fine`, where the shown windows are.
+    A file is an epoch: one for each day, and one for each 15 minutes (`every`) in the range `fine`, where the shown
+    windows are.
     """
 
     folder: Path = Path("build/demo")
@@ -77,7 +78,7 @@ class Tour:
 
 @dataclass
 class Demo:
-    """A run of the tour. `summary` fills as it goes."""
+    """A run of the tour. `summary` fills step by step."""
 
     tour: Tour
     settings: Settings
@@ -91,7 +92,7 @@ class Demo:
         self.started = time.perf_counter()
 
     def run(self) -> ExitStatus:
-        """Run the whole tour and return its exit status. The Spark session is left for the caller to stop."""
+        """Run the whole tour and return its exit status. The caller stops the Spark session."""
         self.story.say(
             "Tailrace, the guided tour: real flights as a stream, a backfill that corrects what came too late, and the "
             "proof that both add up. It takes a few minutes; Ctrl-C ends it."
@@ -269,7 +270,7 @@ class Demo:
 
 
 def definition_file() -> Path:
-    """Find the definition in the working directory or the checkout. Raises `UsageError` where it is in neither."""
+    """Find the definition in the working directory or the checkout. Raises `UsageError` if it is in neither."""
     checkout = Path(__file__).resolve().parents[4]
     for folder in (Path(), checkout):
         if (folder / DEFINITION).is_file():
@@ -278,7 +279,7 @@ def definition_file() -> Path:
 
 
 def fresh(folder: Path) -> None:
-    """Make the folder, or empty it. Raises `UsageError` where the folder has files and no demo made it."""
+    """Create the folder, or empty it. Raises `UsageError` if the folder has files that no demo made."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UsageError(f"{folder} is not empty and no earlier demo's: pass another with --folder, or remove it")
     shutil.rmtree(folder, ignore_errors=True)

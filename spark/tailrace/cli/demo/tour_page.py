@@ -1,4 +1,4 @@
-"""The demo's page: the paper's plot of a few windows, and the tables of what happened, in one HTML file."""
+"""Write the demo's page in one HTML file: the paper's plot of a few windows, and tables of the results."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _audit(audit: Audit) -> PlotTable:
 
 
 def changed(old: Answers, new: Answers) -> list[tuple[str, Any]]:
-    """List the keys of the rows that differ in anything, rows that are new or gone included, by time."""
+    """List the keys of all rows that differ, are new, or are gone, by time."""
     keys = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return sorted(keys, key=lambda key: (key[1], key[0]))
 

@@ -1,1 +1,1 @@
-"""Hold what commands share: the list of them, options, the process, and the Spark session."""
+"""Provide the shared parts of commands: their list, options, the process, and the Spark session."""

@@ -1,4 +1,4 @@
-"""Commands submitted to a cluster: each leaves its output and exit status where its submitter looks."""
+"""Run a command submitted to a cluster, and leave its output and exit status where its submitter looks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Protocol, TextIO
 from tailrace.cli.terminal.usage import ExitStatus
 
 OUTCOME = "--outcome="
-"""The beginning of the first argument, before the address in S3 at which the outcome is left."""
+"""The prefix of the first argument, before the address in S3 for the outcome."""
 
 _AS_IT_IS = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
-"""The statuses that another try would not change: the process then ends with 0, since the service retries failures."""
+"""The statuses that a retry would not change; the process then ends with 0, because the service retries failures."""
 
 
 class _Command(Protocol):
@@ -23,7 +23,7 @@ class _Command(Protocol):
 
 
 MOST = 1_000_000
-"""The characters kept of standard output, and of standard error: a stream goes on for weeks."""
+"""The maximum characters kept of standard output and of standard error, because a stream runs for weeks."""
 
 
 class _Last(io.StringIO):
@@ -59,8 +59,8 @@ class _Both(io.StringIO):
 def submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
     """Run `tailrace NAME ARGUMENTS`.
 
-    Where the first argument is `--outcome=ADDRESS`, leave a JSON object at that address: `status` is the exit status,
-    `out` and `err` are the last of what was printed.
+    If the first argument is `--outcome=ADDRESS`, leave a JSON object at the address: `status` is the exit status; `out`
+    and `err` are the ends of both outputs.
     """
     if not arguments or not arguments[0].startswith(OUTCOME):
         command([name, *arguments], prog_name="tailrace")

@@ -1,4 +1,4 @@
-"""The commands by name: the summary of each, and its module, which is loaded only when the command is called."""
+"""List the commands by name, each with its summary and its module, which is loaded only when it is called."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLES = "Tables (these start no Spark)"
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its panel in the help (None where it is hidden), and its place, `MODULE:NAME` in `cli.commands`.
+    """A command: its panel in the help (None if hidden), and its place, `MODULE:NAME` in `cli.commands`.
 
     `summary` is the first paragraph of the command's docstring.
     """
@@ -164,7 +164,7 @@ COMMANDS: Mapping[str, Command] = {
         "change.tables:group",
         "Show the tables' contracts, and bring live tables to them: `tables DEFINITION` shows.",
     ),
-    # Runs of a scheduler start this one by themselves.
+    # A scheduler's runs start this command by themselves.
     "worker": Command(
         None,
         "run.worker:worker",

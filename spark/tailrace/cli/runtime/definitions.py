@@ -1,4 +1,4 @@
-"""The loaders of the definitions that a command is given."""
+"""Load the definitions that a command's arguments name."""
 
 from tailrace.plan.loader import load, load_all, load_any, load_ranged
 

@@ -1,4 +1,4 @@
-"""Stopping a command that runs until it is told to stop, by Ctrl-C or SIGTERM."""
+"""Stop a command that runs until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.cli.terminal.usage import ExitStatus
 
 
 class Stop:
-    """Remembers that the process was told to stop; a second signal ends the process at once."""
+    """Remembers the first signal to stop; a second signal ends the process at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -27,7 +27,7 @@ class Stop:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Handle the signals. Call this again once Spark has started, since Spark takes them for itself."""
+        """Handle the signals. Call this again after Spark has started, because Spark takes them over."""
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.signal(number, self._interrupt)
             self._before.setdefault(number, handler)
@@ -36,7 +36,7 @@ class Stop:
         if self.signal is None:
             self.signal = signal.Signals(number)
             return
-        # Nothing is tidied up, which could take as long again: the next start finds whole epochs (rule X2), and the
+        # Nothing is cleaned up, which could take as long again: the next start finds complete epochs (rule X2), and the
         # JVM ends when its standard input closes.
         cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         os.write(2, f"{cursor}stopped at once; the next start goes on after the last whole epoch\n".encode())
@@ -47,5 +47,5 @@ class Stop:
 
     @property
     def name(self) -> str:
-        """The signal, as people call it."""
+        """The signal's name for people."""
         return "Ctrl-C" if self.signal is signal.SIGINT else "SIGTERM"

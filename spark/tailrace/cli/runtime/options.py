@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share."""
+"""Define the arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ EngineName: TypeAlias = Annotated[
 
 
 def on_engine(settings: Settings, engine: Literal["auto", "duckdb", "spark"] | None) -> Settings:
-    """Return the settings with the engine that was asked for, if one was."""
+    """Return the settings with the requested engine, if any."""
     return settings if engine is None else settings.model_copy(update={"engine": engine})

@@ -1,4 +1,4 @@
-"""Speed-ups of the command's own process before it looks at tables; a process that others use is left as it is."""
+"""Speed up the start of a command's own process; do nothing in a process that others use."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from typing import Any
 _state = {"own": False}
 
 SELDOM = 100_000
-"""The new objects after which garbage is looked for: a command's imports make a million, and hardly any garbage."""
+"""The number of new objects before garbage is collected: a command's imports make a million, but hardly any garbage."""
 
 UNUSED = ("strictyaml", "pyiceberg.expressions.parser")
-"""Modules that pyiceberg imports but that looking at a lake does not need; each is loaded on its first use."""
+"""Modules that pyiceberg imports but that reading a lake does not need; each is loaded on its first use."""
 
 
 def own() -> None:
-    """Declare that this process is the command's alone, as the console script does, and collect garbage less often."""
+    """Declare that the command owns this process, as the console script does, and collect garbage less often."""
     _state["own"] = True
     gc.set_threshold(SELDOM)
 
 
 def looking() -> None:
-    """Leave out imports that a command that reads a few rows and ends does not need: they are a third of its time.
+    """Skip imports that a short command does not need, which take a third of its time.
 
     Hide numpy from pyarrow, which would import it only to be ready to make numpy arrays, and pandas, which pyarrow
     would import (0.8 of 2 s) only to ask whether it is handed a DataFrame; let pyiceberg load the modules that it
@@ -45,7 +45,7 @@ def looking() -> None:
         sys.meta_path.insert(0, _Without("pandas"))
     if "numpy" not in sys.modules:
         with _without("numpy"):
-            # The modules of pyarrow that pyiceberg reads tables by; each tries to import numpy.
+            # The modules of pyarrow with which pyiceberg reads tables; each tries to import numpy.
             import pyarrow.compute
             import pyarrow.dataset
             import pyarrow.parquet  # noqa: F401
@@ -53,7 +53,7 @@ def looking() -> None:
 
 @contextmanager
 def _without(name: str) -> Iterator[None]:
-    """Hide a module from imports for as long as the block lasts."""
+    """Hide a module from imports during the block."""
     finder = _Without(name)
     sys.meta_path.insert(0, finder)
     try:
@@ -74,7 +74,7 @@ class _Later(ModuleType):
 
 
 class _Without(MetaPathFinder):
-    """Makes imports find that a module is not installed."""
+    """Makes imports fail as if a module were not installed."""
 
     def __init__(self, name: str) -> None:
         self.name = name

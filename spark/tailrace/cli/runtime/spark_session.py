@@ -1,4 +1,4 @@
-"""A Spark session for one command."""
+"""Open a Spark session for one command."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def session(
     settings: Settings, app: str, groups: Sequence[str] = ("lake",), started: Callable[[], None] = lambda: None
 ) -> Iterator[SparkSession]:
-    """Open a session that ends with the command; `started` is called once Spark has started.
+    """Open a session that ends with the command; `started` is called when Spark has started.
 
-    Where the process already had Spark, Spark goes on. Raises `ToolchainError` where Java or a jar is missing.
+    If the process had Spark before, Spark stays. Raises `ToolchainError` if Java or a jar is missing.
     """
     from tailrace.engines.spark.session import open_session
 
@@ -32,7 +32,7 @@ def session(
 
 @contextmanager
 def ending_spark() -> Iterator[None]:
-    """Stop Spark when the block ends, if it was started within the block; pyspark is not imported only to ask."""
+    """Stop Spark at the block's end if it was started within the block, without importing pyspark only to check."""
     before = _spark_runs()
     try:
         yield
@@ -53,7 +53,7 @@ def _spark_runs() -> bool:
 
 @contextmanager
 def waiting(output: Output, doing: str) -> Iterator[Callable[[str], None]]:
-    """Say what is being waited for, on a terminal with the time; yield a function that says what comes next."""
+    """Show the present activity, on a terminal with the time; yield a function that shows the next one."""
     from rich.live import Live
     from rich.spinner import Spinner
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""The backlog of a stream: how much of its input was taken and how much there is, to estimate the time left."""
+"""Measure a stream's backlog: how much of its input was read and how much there is, to estimate the remaining time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class FolderBacklog:
-    """The backlog of folders: the files that were taken, by the checkpoint, and the files that there are.
+    """The backlog of folders: the files that were read, by the checkpoint, and all files.
 
-    `folders` are those of the query's sources, in order. Only local folders are counted; counting others would cost
-    requests.
+    `folders` are the folders of the query's sources, in order. Only local folders are counted, because counting others
+    would cost requests.
     """
 
     folders: Sequence[str]
@@ -52,7 +52,7 @@ class FolderBacklog:
 
 @dataclass
 class TopicBacklog:
-    """The backlog of Kafka topics, in offsets of all their partitions, added up: those reached, and the latest."""
+    """The backlog of Kafka topics: the sums of all partitions' reached offsets, and of their latest offsets."""
 
     query: StreamingQuery | None = None
 
@@ -61,7 +61,7 @@ class TopicBacklog:
         if not progress:
             return None
         read, latest = 0, 0
-        # PySpark's own objects have offsets as the text of Python's dictionaries.
+        # PySpark's objects have offsets as texts of Python dictionaries.
         for source in json.loads(progress.json)["sources"]:
             one, all_of_it = _total(source.get("endOffset")), _total(source.get("latestOffset"))
             if one is None or all_of_it is None:

@@ -1,4 +1,4 @@
-"""The output of commands: reports to standard output, as text or JSON; news and errors to standard error."""
+"""Print commands' reports to standard output, as text or JSON, and news and errors to standard error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.settings import Settings
 
 WIDTH = 100
-"""The width of text where no terminal gives one, in characters."""
+"""The width of text without a terminal, in characters."""
 
 
 def _console(*, stderr: bool) -> Console:
@@ -39,12 +39,12 @@ class Output:
 
     @property
     def live(self) -> bool:
-        """Whether somebody watches: news may then be redrawn in place."""
+        """Whether standard error is a terminal, where news may be redrawn in place."""
         return self.news.is_terminal and not self.json
 
     @property
     def hushed(self) -> Output:
-        """An output like this one, but without news, for where something else is written to standard error."""
+        """An output like this one, but without news, because something else is written to standard error."""
         return replace(self, news=Console(stderr=True, quiet=True))
 
     def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:
@@ -61,7 +61,7 @@ class Output:
             self.out.print(part)
 
     def whole(self, *parts: RenderableType) -> None:
-        """Print text without wrapping it, since somebody may copy it."""
+        """Print text without wrapping it, because somebody may copy it."""
         for part in parts:
             self.out.print(part, soft_wrap=True)
 
@@ -75,7 +75,7 @@ class Output:
 
 
 def output_for(settings: Settings, *, json: bool) -> Output:
-    """Make the output of a run: without news where structured logs take their place on standard error."""
+    """Make the output of a run; without news if structured logs replace it on standard error."""
     output = Output(json)
     return output.hushed if settings.log_format is not None and settings.log_file is None else output
 
@@ -103,7 +103,7 @@ def table(*headings: str, right: Iterable[str] = (), whole: Iterable[str] = (), 
 
 
 def _numbers_whole(made: Table, width: int) -> None:
-    """Keep numbers on one line where a table is too wide: fold their widest headings, and the columns of words."""
+    """Keep numbers on one line in a table that is too wide: fold their widest headings, and the columns of words."""
     longest = [max((cell_len(str(cell)) for cell in column.cells), default=0) for column in made.columns]
     natural = [max(size, cell_len(str(one.header))) for one, size in zip(made.columns, longest, strict=True)]
     numbers = [place for place, column in enumerate(made.columns) if column.justify == "right"]
@@ -126,10 +126,10 @@ def _numbers_whole(made: Table, width: int) -> None:
 
 
 _SHORT = 5
-"""The least width to which a heading of numbers is folded, in characters."""
+"""The minimum width of a folded heading of numbers, in characters."""
 
 _LEAST = 10
-"""The least width to which a column of words is folded, to leave room for numbers, in characters."""
+"""The minimum width of a folded column of words, in characters."""
 
 _BETWEEN = 2
 """The space between columns, in characters."""

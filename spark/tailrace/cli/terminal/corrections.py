@@ -1,4 +1,4 @@
-"""How commands tell which stages lack a correction, and the backfills that bring it to them."""
+"""Print which stages lack a correction, and the backfills that bring it to them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def backfill_commands(definition: str, ranges: Iterable[tuple[int, int]]) -> lis
     """Write the commands that backfill these ranges of a definition, in microseconds."""
 
     def at(micros: int) -> str:
-        # The ends of time are written as instants, too: the options take nothing else.
+        # The ends of time are also written as instants, because the options accept nothing else.
         return moment(micros).isoformat().replace("+00:00", "Z")
 
     return [f"tailrace backfill {shlex.quote(definition)} --from {at(first)} --to {at(last)}" for first, last in ranges]
 
 
 def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) -> None:
-    """Write which stages are behind which runs, and the commands that bring them up; nothing where none is."""
+    """Write which stages are behind which runs, and the commands that bring them up to date; nothing if none is."""
     if not behind:
         return
     from tailrace.lake.corrections.stages_behind import backfills_of
@@ -39,7 +39,7 @@ def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) 
 
 
 def behind_data(definition: str, behind: Sequence[StageBehind]) -> Iterator[dict[str, Any]]:
-    """Yield which stages are behind which runs, as JSON data, each with the command that brings it up, if any does."""
+    """Yield which stages are behind which runs, as JSON data, each with the command that updates it, if any."""
     if not behind:
         return
     from tailrace.lake.corrections.stages_behind import backfills_of

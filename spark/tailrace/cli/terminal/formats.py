@@ -1,4 +1,4 @@
-"""Instants, spans, numbers and rates as people write and read them on the command line."""
+"""Parse and write instants, spans, numbers and rates for people on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.model.windows.windows import Window
 
 
 def parsed(text: str, option: str) -> int:
-    """Parse an option's value, an ISO date or instant, to microseconds; UTC where it names no zone.
+    """Parse an option's value, an ISO date or instant, to microseconds; in UTC if it names no zone.
 
     Raises `UsageError` for anything else.
 
@@ -69,7 +69,7 @@ def _without(cut: int, micros: int | None) -> str:
 
 
 def bounds(window: Window, write: Callable[[int], str] = time_text) -> str:
-    """Write a window by its bounds, with the day once where both are in it; `write` writes an instant.
+    """Write a window's bounds, with the day only once if both are in it; `write` writes an instant.
 
     >>> bounds(Window(0, 3_600_000_000))
     '[1970-01-01T00:00Z, 01:00Z)'
@@ -113,7 +113,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def rate(count: int, seconds: float) -> str:
-    """Write a rate a second, to three digits, below ten to two; a dash where no time has passed.
+    """Write a rate per second, to three digits, or below ten to two; a dash if no time has passed.
 
     >>> rate(12345, 10), rate(3, 10), rate(5, 0)
     ('1,230', '0.3', '–')
@@ -125,7 +125,7 @@ def rate(count: int, seconds: float) -> str:
 
 
 def key_named(key: Key) -> str:
-    """Write a key as its parts, of which any may be null; "all" for the empty key.
+    """Write a key's parts, any of which may be null; "all" for the empty key.
 
     >>> key_named(("EWR", None)), key_named(())
     ('EWR/null', 'all')

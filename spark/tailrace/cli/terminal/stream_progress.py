@@ -1,4 +1,4 @@
-"""The progress of a running stream: a live line on a terminal, plain lines elsewhere, or JSON, a line an epoch."""
+"""Show a stream's progress: a live line on a terminal, plain lines elsewhere, or JSON with one line per epoch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from tailrace.stream.epoch_report import EpochReport
 
 QUIET = 2.0
-"""The least time between plain lines, in seconds, so that a log does not fill with them."""
+"""The minimum time between plain lines, in seconds, so that they do not fill a log."""
 
 RECENT = 8
-"""The number of last epochs that the time left is estimated from: the first ones of a session are far slower."""
+"""The number of last epochs that estimate the remaining time, because a session's first epochs are far slower."""
 
 Backlog = Callable[[], "tuple[int, int] | None"]
-"""A function that returns how much input was taken and how much there is, in `StreamProgress.unit`; None if unknown."""
+"""A function that returns how much input was read and how much there is, in `StreamProgress.unit`; None if unknown."""
 
 
 @dataclass
@@ -74,18 +74,18 @@ class Tally:
 
     @property
     def unread(self) -> dict[str, int]:
-        """The numbers of files in all landing folders that are not read: `changed`, `moved` and `hidden` ones."""
+        """The numbers of `changed`, `moved` and `hidden` files in all landing folders."""
         kinds = {kind for counts in self.folders.values() for kind in counts}
         return {kind: sum(counts.get(kind, 0) for counts in self.folders.values()) for kind in sorted(kinds)}
 
     @property
     def watermark(self) -> int | None:
-        """The least of the pipelines' watermarks, in microseconds; None before the first epoch."""
+        """The minimum of the pipelines' watermarks, in microseconds; None before the first epoch."""
         return min(self.watermarks.values(), default=None)
 
 
 class StreamProgress:
-    """Watches the epochs of a stream and shows them on `output`, in its form."""
+    """Shows the epochs of a stream on `output`, in its form."""
 
     def __init__(self, output: Output, backlog: Backlog = lambda: None, unit: str = "file") -> None:
         self.output, self.backlog, self.unit = output, backlog, unit
@@ -102,13 +102,13 @@ class StreamProgress:
             self._live.start()
 
     def doing(self, text: str) -> None:
-        """Say what goes on beside the epochs: starting, stopping."""
+        """Show an activity beside the epochs, such as starting or stopping."""
         self._doing = text
         if not self.output.live:
             self.output.say(text)
 
     def begun(self) -> None:
-        """Note that reading the source begins: rates and the time left count from here."""
+        """Note that reading the source begins; rates and the remaining time count from now."""
         self._doing = ""
         self._since = time.monotonic()
         share = self.backlog()
@@ -137,18 +137,18 @@ class StreamProgress:
 
     @property
     def seconds(self) -> float:
-        """The seconds for which the source has been read."""
+        """The seconds since reading the source began."""
         return time.monotonic() - self._since
 
     def left(self) -> float | None:
-        """Estimate the seconds that the rest of the input takes at the rate of the last epochs; None if unknown."""
+        """Estimate the seconds for the rest of the input at the rate of the last epochs; None if unknown."""
         if self._share is None or len(self._marks) < 2:
             return None
         (begun, had), (now, has) = self._marks[0], self._marks[-1]
         return (now - begun) / (has - had) * (self._share[1] - has) if has > had else None
 
     def _line(self, report: EpochReport) -> list[str]:
-        """Write what an epoch did, in parts of one line."""
+        """Write the result of an epoch, as parts of one line."""
         panes = sum(folded.panes for folded in report.folded.values())
         late = sum(folded.late for folded in report.folded.values())
         unanswered = sum(folded.unanswered for folded in report.folded.values())
@@ -167,7 +167,7 @@ class StreamProgress:
         ]
 
     def _pace(self) -> list[str]:
-        """Write the rate of the whole run, and what is left of the input."""
+        """Write the rate of the whole run, and the rest of the input."""
         return [f"{rate(self.tally.records, self.seconds)} records/s", *self._remaining()]
 
     def _remaining(self) -> list[str]:
@@ -179,7 +179,7 @@ class StreamProgress:
         return [share if left is None or taken >= all_ else f"{share}, {span(max(1, round(left)))} left"]
 
     def _rendered(self) -> Table:
-        """Build the live lines: what goes on and for how long, or the pace with the last epoch under it."""
+        """Build the live lines: the present activity and its duration, or the pace with the last epoch under it."""
         made = Table.grid(padding=(0, 1, 0, 0))
         report, doing = self._report, self._doing
         if report is None or doing:
@@ -197,7 +197,7 @@ class StreamProgress:
 
 
 def _held_back(report: EpochReport) -> str:
-    """Name the partition that is silent for longest of those that hold the watermark back, if any does."""
+    """Name the longest silent partition among the partitions that hold the watermark back, if any."""
     stalled = report.progress.stalled(HELD_BACK) if report.progress is not None else {}
     if not stalled:
         return ""

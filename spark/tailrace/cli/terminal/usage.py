@@ -1,4 +1,4 @@
-"""Errors in a command's arguments, and the exit statuses of commands."""
+"""Define the error in a command's arguments, and the exit statuses of commands."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ __all__ = ["MEANING", "ExitStatus", "LoadError", "UsageError", "status_of"]
 
 
 class UsageError(TailraceError, ValueError):
-    """Arguments that make no sense, alone or together."""
+    """A command's arguments are invalid, alone or together."""

@@ -96,7 +96,7 @@ class ProcessFollower(AnswersFollowing):
         """Write the rows of texts, a few files' worth at a time, to be committed in place of the touched files."""
         readers = (self.connection.execute(text).to_arrow_reader(ROWS_A_FILE) for text in texts)
         each = (part for reader in readers for part in parts(reader))
-        files = some_at_once(partial(self.lake.written, self.name), each)
+        files = some_at_once(partial(self.lake.write_files, self.name), each)
         self.branch.hold(FileChange(tuple(files), tuple(task.file for task in touched)), stamp)
 
     @contextmanager

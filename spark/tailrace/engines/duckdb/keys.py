@@ -156,7 +156,7 @@ class DuckKeys(DuckProducer):
         rows = stepped.rows
         if self.computation.productions == "weak":
             rows = rows.filter(pc.not_equal(rows["kind"], PRODUCTION))
-        branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
+        branch.hold(FileChange(tuple(self.lake.write_files(self.ledger, rows))), properties)
         counts = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
         return EpochCounts.of_kinds(counts)
 

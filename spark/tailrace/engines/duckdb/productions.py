@@ -54,6 +54,6 @@ class DuckRows(DuckProducer, RowSide[pa.Table]):
     direct = True
 
     def write(self, stepped: SteppedRows[pa.Table], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        branch.hold(FileChange(tuple(self.lake.written(self.ledger, stepped.rows))), properties)
+        branch.hold(FileChange(tuple(self.lake.write_files(self.ledger, stepped.rows))), properties)
         kinds = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
         return EpochCounts.of_kinds(kinds)

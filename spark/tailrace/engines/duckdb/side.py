@@ -56,7 +56,7 @@ class DuckSide:
         return self.execution.step(state, consumed, clock)
 
     def write(self, stepped: Moved, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        files, groups = list(self.lake.written(self.ledger, stepped.computed)), counted(stepped.computed)
+        files, groups = list(self.lake.write_files(self.ledger, stepped.computed)), counted(stepped.computed)
         for query in stepped.queries:
             files += written(self.connection, query, self.lake, self.ledger)
             groups += self._counted(query)

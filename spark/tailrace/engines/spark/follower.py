@@ -72,14 +72,14 @@ class Follower(AnswersFollowing):
         span = None if fresh or empty else self._span(view)
         if span is None:
             rows = pane_answers(self.pipeline, view) if fresh else latest(self.pipeline, view)
-            insert = f"INSERT INTO {self.branch.opened()} ({listed(columns)})"
+            insert = f"INSERT INTO {self.branch.open_for_spark()} ({listed(columns)})"
             text = f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction"
             beside_others(lambda: self.spark.sql(text))
             return
         on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in SPAN), span])
         sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *VERSION])
         merged = (
-            f"MERGE INTO {self.branch.opened()} t "
+            f"MERGE INTO {self.branch.open_for_spark()} t "
             f"USING ({latest(self.pipeline, view)}) s ON {on} "
             f"WHEN MATCHED AND ({_NEWER}) AND s.retraction THEN DELETE "
             f"WHEN MATCHED AND ({_NEWER}) THEN UPDATE SET {sets} "

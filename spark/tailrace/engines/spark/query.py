@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.spark.allowed_sql import check
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.metadata.commit_times import refusal
+from tailrace.lake.metadata.commit_times import explain_refusal
 from tailrace.lake.read.query_views import QueryError, first_line, reading, tables
 
 _TAKEN_AS_WRITTEN = {"spark.sql.variable.substitute": "false", "spark.sql.runSQLOnFiles": "false"}
@@ -36,7 +36,7 @@ def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = No
                 spark.sql(text).createOrReplaceTempView(name)
             return spark.sql(query).toArrow()
     except PySparkException as error:
-        raise QueryError(refusal(str(error)) or first_line(str(error))) from None
+        raise QueryError(explain_refusal(str(error)) or first_line(str(error))) from None
 
 
 @contextmanager

@@ -25,8 +25,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tailrace.engines.spark.class_archive import archive_of
-from tailrace.lake.catalog.backends import Sqlite, endpoint, kind, storage
-from tailrace.lake.catalog.backends import jars as lake_jars
+from tailrace.lake.catalog.backends import Sqlite, catalog_kind, endpoint, storage_properties
+from tailrace.lake.catalog.backends import jar_groups as lake_jars
 from tailrace.settings import Settings
 from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_home, require_java
 from tailrace.toolchain.process_folder import process_folder
@@ -55,7 +55,7 @@ def when_needed(starting: Starting) -> Callable[[], SparkSession]:
 def catalog_conf(settings: Settings) -> dict[str, str]:
     """Return the configuration, under its name, of the catalog that the settings name: the tables that `Lake` has."""
     prefix = f"spark.sql.catalog.{settings.catalog}"
-    properties = kind(settings).spark | storage(settings)[1]
+    properties = catalog_kind(settings).spark | storage_properties(settings)[1]
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{name}": value for name, value in properties.items()},
@@ -210,7 +210,7 @@ def cancellable(spark: SparkSession, what: str) -> Callable[[], None]:
 
 
 def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequence[str]) -> SparkSession:
-    made = kind(settings)
+    made = catalog_kind(settings)
     if isinstance(made, Sqlite):
         made.file.parent.mkdir(parents=True, exist_ok=True)
     if SparkContext._active_spark_context is not None:  # the one public way to ask starts a context where there is none

@@ -99,7 +99,7 @@ class SparkSide:
         few = stepped.most is not None and stepped.most < MANY
         if few and (rows := arrow_of(stepped.rows)) is not None:
             # Written here, which is quicker than to plan Spark's writing, and makes fewer files.
-            branch.hold(FileChange(tuple(self.lake.written(self.ledger, rows))), properties)
+            branch.hold(FileChange(tuple(self.lake.write_files(self.ledger, rows))), properties)
             return EpochCounts.of_groups(counted(rows), stepped.state.open())
         pane, taken, late = F.col("kind") == PANE, F.col("retraction"), F.col("kind") == LATE
         said = F.col(UNANSWERED).isNotNull() if UNANSWERED in stepped.rows.columns else F.lit(False)

@@ -1,1 +1,1 @@
-"""What is special to files that land in folders: the files that cannot be read, those passed over, and changes."""
+"""Handle the special cases of files in landing folders: unreadable files, skipped files, and changes."""

@@ -1,17 +1,18 @@
-"""Find what a landing folder has that a stream does not read: files that were changed since, moved, or hidden (X6).
+"""Find the files of a landing folder that a stream misses or reads twice: changed, moved and hidden files (X6).
 
-A file is known by its name and read once. So lines that are appended to it later are never read, and a file that is
-moved within the folder counts again. Spark's checkpoint has the time of each file as it was listed; the folder's own
-listing has the time now.
+A stream knows a file by its name and reads it once. So it never reads lines that are appended later, and it counts a
+file that is moved within the folder again. Spark's checkpoint has the time of each file when it was first listed; the
+folder's own listing has the current time.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 from pyarrow import fs
 
@@ -23,7 +24,7 @@ _S3 = r"s3[an]?://"
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a folder that a stream may read, with their times in milliseconds; and how many are hidden."""
+    """The readable files of a folder with their modification times in milliseconds, and the number of hidden files."""
 
     times: Mapping[str, int]
     hidden: int = 0
@@ -31,19 +32,19 @@ class Listing:
 
 @dataclass(frozen=True)
 class FolderChanges:
-    """The files that were changed since they were read, and those that were moved, as `(before, now)`."""
+    """The files that were changed since they were read, and the files that were moved, as `(before, now)`."""
 
     changed: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
 
 
 def can_list(folder: str) -> bool:
-    """Tell whether a folder can be listed without Spark: it is on this machine, or in S3."""
+    """Tell whether a folder can be listed without Spark: on this machine, or in S3."""
     return re.match(f"{_HERE}|{_S3}", folder) is not None
 
 
-def listed(folder: str) -> Listing:
-    """List the files of a folder by their plain names (`plain_name`). Raises `OSError` where that is not possible."""
+def list_files(folder: str) -> Listing:
+    """List the files of a folder by their plain names (`plain_name`). Raises `OSError` if the listing fails."""
     times, hidden = dict[str, int](), 0
     local = re.match(_HERE, folder) is not None
     for name, passed, written in _here(folder) if local else _in_s3(folder):
@@ -55,7 +56,7 @@ def listed(folder: str) -> Listing:
 
 
 def _here(folder: str) -> Iterator[tuple[str, bool, int]]:
-    """List a local folder: each file's name, whether it is hidden, and when it was written; no links."""
+    """List a local folder without links: each file's name, whether it is hidden, and its modification time."""
     left = [(os.path.abspath(file_system(folder)[1]), False)]
     while left:
         place, below = left.pop()
@@ -79,7 +80,7 @@ def _in_s3(folder: str) -> Iterator[tuple[str, bool, int]]:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether Spark passes over a file or a folder of this name.
+    """Tell whether Spark skips a file or a folder of this name.
 
     >>> [is_hidden(name) for name in ("a.json", "_a.json", "_day=1", ".a", "a._COPYING_", "a\\udcff.json", "_metadata")]
     [False, True, False, True, True, True, False]
@@ -93,15 +94,15 @@ def is_hidden(name: str) -> bool:
     return not (name.startswith("_") and "=" in name) or name.endswith("._COPYING_")
 
 
-def changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderChanges:
-    """Compare the files that were read, in the order of reading, with those that are there, both with their times.
+def find_changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderChanges:
+    """Compare the files that were read, in the order of reading, with the files in the folder; both have their times.
 
-    A time of 0 is not known. A file was moved where one that was read is gone, and just one with the very same time is
-    there, of the same base name or with a time that is no whole second.
+    A time of 0 is unknown. A file counts as moved if it is gone and exactly one new file has the same time; it must
+    also have the same base name, or a time that is not a whole second.
 
-    >>> changes({"/a": 1001, "/b": 1002, "/c": 0}, {"/a": 1001, "/b": 1500, "/c": 7, "/d": 1002})
+    >>> find_changes({"/a": 1001, "/b": 1002, "/c": 0}, {"/a": 1001, "/b": 1500, "/c": 7, "/d": 1002})
     FolderChanges(changed=('/b',), moved=())
-    >>> changes({"/a": 1001, "/old": 1002}, {"/a": 1001, "/new": 1002})
+    >>> find_changes({"/a": 1001, "/old": 1002}, {"/a": 1001, "/new": 1002})
     FolderChanges(changed=(), moved=(('/old', '/new'),))
     """
     changed = tuple(sorted(name for name, at in there.items() if read.get(name, 0) not in (0, at)))
@@ -126,9 +127,25 @@ def changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderChanges:
 
 
 def plain_name(path: str) -> str:
-    """Return a file's name as a listing has it, by Spark's name for it, in which nothing is percent-encoded.
+    """Turn Spark's name of a file, without percent-encoding, into the name that a listing has.
 
     >>> plain_name("file:/drop/a b.json"), plain_name("s3a://bucket/a")
     ('/drop/a b.json', 's3a://bucket/a')
     """
     return re.sub(r"^file:/+", "/", path)
+
+
+def without_links(folder: str, files: Sequence[str]) -> list[str]:
+    """Leave out the files that are reached through a symbolic link below the folder, so that each file is read once.
+
+    The folder itself may be a link."""
+    if not re.match(_HERE, folder):
+        return list(files)
+    root = os.path.abspath(file_system(folder)[1])
+
+    @cache
+    def linked(path: str) -> bool:
+        below = os.path.commonpath((root, path)) == root != path
+        return below and (os.path.islink(path) or linked(os.path.dirname(path)))
+
+    return [file for file in files if not linked(file_system(file)[1])]

@@ -1,8 +1,8 @@
-"""Find which of an epoch's files cannot be read, so that they are rejected as a whole and all others go on (X7).
+"""Find the unreadable files of an epoch, so that each is rejected as a whole and all other files are read (X7).
 
-Nothing is looked at before reading fails: Spark then names a file. Whether the file is at fault is asked of the file
-alone. Where its bytes come and Spark reads no records out of them, twice, it is; where its bytes do not come, what
-holds the files is at fault, and the epoch fails.
+Nothing is examined before reading fails and Spark names a file. Then the file is read alone. If its bytes can be read,
+but Spark twice finds no records in them, the file is at fault and is rejected. If its bytes cannot be read, the store
+or the network is at fault, and the epoch fails.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tailrace.model.logs.log import Log
 
 _AT_ONCE = 4
 _LONGEST = 300
-"""The letters of a reason that are kept."""
+"""The maximum length of a reason."""
 
 
 @dataclass(frozen=True)
 class ReadFailure:
-    """A file that Spark could not read, by the name that it says, and the reason."""
+    """A file that Spark could not read, by the name in Spark's error, and the reason."""
 
     file: str
     reason: str
@@ -39,13 +39,13 @@ class ReadFailure:
 
 
 def read_failure(error: BaseException) -> ReadFailure | None:
-    """Find the file that Spark says it could not read behind an error; None where the error is another one."""
+    """Find the file that, according to an error of Spark's, could not be read; None for any other error."""
     causes = list(_causes(error))
     for place, thrown in enumerate(causes):
         if named := _NAMED.search(str(thrown.toString())):
             below = causes[place + 1 :]
             said = [str(one.getMessage() or one.getClass().getSimpleName()).split("\n", 1)[0] for one in below]
-            # An exception often begins with the words of its cause, or is no more than them.
+            # An exception's message often repeats the message of its cause.
             told = [text for at, text in enumerate(said) if not any(text.endswith(later) for later in said[at + 1 :])]
             reason = ": ".join(told)[:_LONGEST] or "no reason is given"
             environment = any(_ENVIRONMENT.search(str(one.getClass().getName())) for one in below)
@@ -56,9 +56,10 @@ def read_failure(error: BaseException) -> ReadFailure | None:
 def unreadable_files(
     spark: SparkSession, source: Files, log: Log, files: Sequence[str], error: BaseException, *, all_of_them: bool
 ) -> dict[str, str]:
-    """Find the files of an epoch that cannot be read, each with the reason; none where the error is of no file.
+    """Find the unreadable files of an epoch, each with the reason; empty if the error is not about a file.
 
-    Looks at the file that the error names, or at `all_of_them`. Raises `SourceError` where a file's bytes do not come.
+    Only the file that the error names is examined, or `all_of_them`. Raises `SourceError` if the bytes of a file cannot
+    be read.
     """
     failure = read_failure(error)
     if failure is None:
@@ -70,7 +71,7 @@ def unreadable_files(
 
 
 def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | None:
-    """Say why a file by itself cannot be read; None where it can, or where the file is not at fault."""
+    """Say why a file is unreadable when read alone; None if it is readable, or not at fault."""
     if gone := raw_fault(file):
         return gone
     try:
@@ -79,18 +80,18 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
         failure = read_failure(error)
         if failure is None or failure.environment:
             return None
-        # What could not be read may be gone by now, or the store with it.
+        # Meanwhile the file may be gone, or the store may fail.
         return raw_fault(file) or f"the file cannot be read as {source.format}: {failure.reason}"
     return None
 
 
 def _computed(frame: DataFrame) -> None:
-    """Compute every row and column of a frame, and keep nothing."""
+    """Compute every row and column of a frame, and discard them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def _causes(error: BaseException) -> Iterator[Any]:
-    """List the Java exceptions behind an error, each before its cause."""
+    """List the Java exceptions of an error, each before its cause."""
     seen: BaseException | None = error
     while seen is not None:
         thrown = seen.java_exception if isinstance(seen, Py4JJavaError) else getattr(seen, "_origin", None)
@@ -101,7 +102,7 @@ def _causes(error: BaseException) -> Iterator[Any]:
 
 
 def _shortened(name: str) -> str:
-    """Write a file's name with one slash after its scheme, where a machine's own file may have three."""
+    """Write a local file's name with one slash after its scheme instead of three."""
     return re.sub(r"^file:/+", "file:/", name)
 
 
@@ -113,4 +114,4 @@ _ENVIRONMENT = re.compile(
     r"^java\.net\.|^javax\.net\.|^java\.nio\.file\.|^java\.io\.InterruptedIO|aws|amazon|AccessDenied|AccessControl|"
     r"OutOfMemory|ClosedByInterrupt"
 )
-"""The classes of errors of the network, of a store, or of a machine."""
+"""Matches the classes of errors that the network, a store or the machine causes."""

@@ -1,11 +1,11 @@
-"""Read the bodies of Avro records that one schema wrote, by fastavro, all of them in one call.
+"""Read the bodies of Avro records that one schema wrote, all of them in one call of fastavro.
 
-They are put into one Avro array, each with a mark behind it that no body has, and fastavro reads the array: nothing in
-Python runs for each record. An array of n records has n marks, so where the last of them is read each body was read to
-its end and no further. Where one was not, or cannot be read at all, they are halved until it is found.
+The bodies are joined into one Avro array, with a random mark after each body, and fastavro reads the array. So no
+Python code runs for each record. If all marks come back at their places, each body was read exactly to its end. If not,
+or if reading fails, the bodies are halved until the faulty one is found.
 
-Values are read as they are stored, and turned into columns by Arrow: what stands for an instant, a day or a decimal is
-a number or bytes until then.
+Values are read as Avro stores them, and Arrow turns them into columns: until then an instant, a day or a decimal is a
+number or bytes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import pyarrow.compute as pc
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import Kind, Misfits, batches, halved
+from tailrace.ingest.framed.column_values import Kind, Misfits, in_batches, read_in_halves
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
 
 _MARK = os.urandom(16)
-"""Marks the end of each body: random bytes, which no message can have."""
+"""The mark after each body: random bytes, which no message can contain by intent."""
 
 
 class AvroSchema:
-    """A schema of Avro, and the reader of what it wrote. `fields` are its record's, with what they are."""
+    """A schema of Avro, and the reader of the records that it wrote. `fields` has the types of the record's fields."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
         """Raises `UnreadableSchemaError` where no record of the schema can be read."""
@@ -55,7 +55,7 @@ class AvroSchema:
             mark = {"type": "fixed", "name": "tailrace_mark", "size": len(_MARK)}
             framed = {"type": "record", "name": "tailrace_framed", "fields": [
                 {"name": "body", "type": kind["name"]}, {"name": "mark", "type": mark}]}  # fmt: skip
-            # A record around the array, as fastavro keeps the names of a record's schema alone.
+            # The array is inside a record because fastavro resolves names only in the schemas of records.
             items = {"name": "all", "type": {"type": "array", "items": framed}}
             batch = {"type": "record", "name": "tailrace_batch", "fields": [items]}
             self._batch = fastavro.parse_schema(batch, named_schemas=stored)
@@ -64,11 +64,11 @@ class AvroSchema:
             raise UnreadableSchemaError(f"the schema cannot be parsed: {type(error).__name__} {error}") from None
 
     def kinds(self) -> dict[str, Kind | str]:
-        """Find what each field holds; text for people where no column can have it."""
+        """Return the kind of each field; a text for people if no column can hold its values."""
         return {name: _kind(_resolved(type, self._names), self._names) for name, type in self.fields.items()}
 
     def inner(self, name: str) -> dict[str, Kind | str]:
-        """Find what the fields of a field hold that is a record, or null."""
+        """Return the kinds of the fields of a field that is a record, or null."""
         found = _resolved(self.fields.get(name), self._names)
         some = [_resolved(one, self._names) for one in found] if isinstance(found, list) else [found]
         records = [one for one in some if isinstance(one, dict) and one.get("type") == "record"]
@@ -77,7 +77,7 @@ class AvroSchema:
         return {f["name"]: _kind(_resolved(f["type"], self._names), self._names) for f in records[0]["fields"]}
 
     def read(self, bodies: pa.Array, raw: pa.StructType) -> tuple[pa.StructArray, Misfits]:
-        """Read fields of bodies as they are stored; say which bodies are no records, where they are null."""
+        """Read fields of bodies as Avro stores them; a body that is not a record is a misfit, and null."""
         parts, misfits = [pa.array([], raw)], Misfits()
 
         def misfit(place: int, body: bytes, error: Exception) -> pa.Array:
@@ -85,12 +85,12 @@ class AvroSchema:
             return pa.nulls(1, raw)
 
         with no_search_for_cycles():
-            for start, some in batches(bodies):
-                parts += halved(some, start, partial(self._together, raw=raw), _NO_RECORD, misfit)
+            for start, some in in_batches(bodies):
+                parts += read_in_halves(some, start, partial(self._together, raw=raw), _NO_RECORD, misfit)
         return pa.concat_arrays(parts), misfits
 
     def _together(self, bodies: pa.Array, raw: pa.StructType) -> pa.Array:
-        """Read all bodies in one call. Raises one of `_NO_RECORD` where one of them is no record."""
+        """Read all bodies in one call. Raises one of `_NO_RECORD` if a body is not a record."""
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(bodies)], pa.int64()), bodies.cast(pa.large_binary()))
         joined = pc.binary_join(whole, pa.scalar(_MARK, pa.large_binary()))[0].as_buffer().to_pybytes()
         array = io.BytesIO(b"".join((_number(len(bodies)), joined, _MARK, b"\0")))
@@ -101,7 +101,7 @@ class AvroSchema:
         return read.field("body")
 
     def _reason(self, body: bytes, raw: pa.StructType) -> str:
-        """Say why a body is no record."""
+        """Say why a body is not a record."""
         stream = io.BytesIO(body)
         try:
             row: Any = fastavro.schemaless_reader(stream, self._record, None)
@@ -112,11 +112,11 @@ class AvroSchema:
             return "they end before it does"
         except _NO_RECORD as error:
             return str(error) or type(error).__name__
-        raise AssertionError("a body that is read by itself is read with others")
+        raise AssertionError("a body that can be read alone can be read with others")
 
 
 class AvroBodies:
-    """The reader of records that a schema wrote, as a log declares them."""
+    """Reads the records that a schema wrote into a log's columns."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
         """Raises `UnreadableSchemaError` where no record of the schema can be read."""
@@ -125,7 +125,7 @@ class AvroBodies:
         self._raw = pa.struct(list(self._columns.raw.items()))
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Read bodies to the log's columns; say which are no records, where the columns are null."""
+        """Read bodies into the log's columns; a body that is not a record is a misfit, and its columns are null."""
         values, misfits = self._schema.read(bodies, self._raw)
         flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
         made, unlike = self._columns.columns(flat, len(bodies))
@@ -133,18 +133,18 @@ class AvroBodies:
 
 
 _NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, pa.ArrowException)
-"""Lists the errors that fastavro and Arrow raise for bytes that are no record of a schema."""
+"""The errors that fastavro and Arrow raise for bytes that are not a record of the schema."""
 
 
 def _number(number: int) -> bytes:
-    """Write a number as Avro does."""
+    """Encode a number as Avro does."""
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, {"type": "long"}, number)
     return stream.getvalue()
 
 
 def _stored(schema: Any) -> Any:
-    """Leave out of a schema what its values stand for."""
+    """Remove the logical types from a schema, so that values are read as they are stored."""
     if isinstance(schema, dict):
         return {
             name: _stored(value) if name in ("type", "items", "values", "fields") else value
@@ -155,7 +155,7 @@ def _stored(schema: Any) -> Any:
 
 
 def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
-    """Find what a name stands for; schemas of other types are returned as they are."""
+    """Replace a name by the schema that it refers to; return any other schema unchanged."""
     while True:
         if isinstance(schema, str) and schema in names:
             schema = names[schema]
@@ -166,7 +166,7 @@ def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _parts(schema: Any) -> Iterator[Any]:
-    """Yield the schemas that a schema is made of."""
+    """Yield the schemas of a schema's parts."""
     if isinstance(schema, list):
         yield from schema
     elif isinstance(schema, dict):
@@ -175,10 +175,10 @@ def _parts(schema: Any) -> Iterator[Any]:
 
 
 def _refuse_endless(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...], done: set[str]) -> None:
-    """Refuse a schema by which a few bytes may be a record without end.
+    """Refuse a schema for which a few bytes may encode an endless record.
 
-    One that contains itself takes the stack as deep as the bytes say, and fastavro's is the process's; an array of
-    items that have no bytes takes as long as its number says.
+    A schema that contains itself lets the bytes decide the depth of the stack, and fastavro uses the process's stack.
+    An array whose items have no bytes lets the bytes decide the number of items.
     """
     schema = _resolved(schema, names)
     if isinstance(schema, dict) and schema.get("type") in ("record", "error"):
@@ -195,17 +195,17 @@ def _refuse_endless(schema: Any, names: Mapping[str, Any], inside: tuple[str, ..
 
 
 def _empty(schema: Any, names: Mapping[str, Any]) -> bool:
-    """Tell whether a value of a schema has no bytes."""
+    """Tell whether the values of a schema have no bytes."""
     schema = _resolved(schema, names)
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if kind in ("record", "error"):
-        # One that contains itself is refused where it does.
+        # A schema that contains itself is refused elsewhere.
         return all(_resolved(part, names) != schema and _empty(part, names) for part in _parts(schema))
     return kind == "null" or (kind == "fixed" and schema["size"] == 0)
 
 
 def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
-    """Find what a field holds; text for people where no column can have it."""
+    """Return the kind of a field; a text for people if no column can hold its values."""
     if isinstance(schema, list):
         some = [one for one in (_resolved(one, names) for one in schema) if one not in ("null", {"type": "null"})]
         if len(some) > 1:
@@ -224,7 +224,7 @@ def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
         return kinds.UUID if schema["size"] == 16 else f"fixed({schema['size']})"
     if logical in _LOGICAL:
         stored, found = _LOGICAL[logical]
-        # A type for which the logical one is not made has none, says Avro.
+        # By Avro's rules, a logical type on the wrong stored type is ignored.
         return found if type == stored else _STORED.get(str(type), str(type))
     return _STORED.get(str(type), str(type))
 
@@ -240,7 +240,7 @@ _OF_DEBEZIUM: dict[Any, Kind] = {
     "io.debezium.time.Time": kinds.TIME_MILLIS,
     "io.debezium.time.MicroTime": kinds.TIME_MICROS,
 }
-"""Maps a name that Debezium gives a field's type to what the field holds. An instant without a zone is UTC."""
+"""The kinds of Debezium's named types. An instant without a zone is in UTC."""
 
 _STORED = {
     "null": kinds.NULL, "boolean": kinds.BOOLEAN, "int": kinds.INT, "long": kinds.LONG, "float": kinds.FLOAT,

@@ -1,9 +1,9 @@
-"""Read Debezium's change records to rows of a table: those that are added, and those that are taken back.
+"""Read Debezium's change records as rows of a table: added rows and retracted rows.
 
-A message has the row before the change and after it, what was done (`op`), and when. In JSON it stands by itself or
-under `payload`, beside a schema that is not looked at; in Avro its schema is in the registry. An update becomes two
-rows at one place in the topic. A message that does not say what the row was before cannot be taken back, and is
-rejected as a whole, as is one whose rows do not both fit.
+A message has the row before and after the change, the operation (`op`), and the time. In JSON the change is the message
+itself, or is under `payload` beside a schema that is ignored; in Avro the schema is in the registry. An update becomes
+two rows at one place in the topic. A message is rejected as a whole if one of its rows does not fit, or if it needs the
+row before the change and lacks it, because that row could not be retracted.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import pyarrow.json as pj
 
 from tailrace.ingest.framed import column_values as kinds
 from tailrace.ingest.framed.avro_bodies import AvroSchema
-from tailrace.ingest.framed.column_values import INSTANTS, Kind, Misfits, batches, halved
+from tailrace.ingest.framed.column_values import INSTANTS, Kind, Misfits, in_batches, read_in_halves
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
-from tailrace.ingest.judging.value_terms import WHOLE
+from tailrace.ingest.judging import WHOLE
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.base.values import number
 from tailrace.model.logs.json_limits import DEPTH, DIGITS, beyond
@@ -36,9 +36,9 @@ SIDES = ("before", "after")
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """The rows of messages before and after their changes: the columns, and which messages have them.
+    """The rows of messages before and after their changes: their columns, and masks of the messages that have them.
 
-    `misfits` are the messages that are rejected.
+    `misfits` has the rejected messages.
     """
 
     columns: Mapping[str, Mapping[str, pa.Array]]
@@ -47,20 +47,20 @@ class ChangedRows:
 
 
 class ChangeReader(Protocol):
-    """The reader of messages of one format."""
+    """Reads the messages of one format."""
 
     def read(self, bodies: pa.Array) -> ChangedRows:
         """Read messages."""
 
 
 class JsonChanges:
-    """The reader of messages in JSON."""
+    """Reads messages in JSON."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         table = {name: type for name, type in log.columns.items() if name != log.event_time}
         self._kinds = {name: _json_kind(type, log) for name, type in table.items()}
-        # A column by another name is read of that where its own is not there.
+        # A column may have former names, which count if its own name is missing.
         raw = {name: kind.raw for column, kind in self._kinds.items() for name in log.names_of(column)}
         row = pa.struct(list(raw.items()))
         change = _change(row)
@@ -75,8 +75,8 @@ class JsonChanges:
             misfits[place] = f"not one change record: {_said(error)}"
             return pa.nulls(1, message)
 
-        for start, some in batches(bodies):
-            parts += halved(some, start, self._together, (pa.ArrowInvalid,), misfit)
+        for start, some in in_batches(bodies):
+            parts += read_in_halves(some, start, self._together, (pa.ArrowInvalid,), misfit)
         read = pa.concat_arrays(parts)
         misfits |= _beyond(bodies)
         inner = read.field("payload")
@@ -90,10 +90,10 @@ class JsonChanges:
         return _changed(self.log, change, rows, columns, misfits)
 
     def _lost(self, column: str, side: str, values: pa.Array, bodies: pa.Array, misfits: Misfits) -> Misfits:
-        """Find the numbers that no double is, though Arrow reads the nearest to them.
+        """Find the numbers that have no double of their own, for which Arrow reads the nearest double.
 
-        Such a message has a number of many digits, or an exponent of three; only a message with one is read anew, for
-        the number may be another column's, or the row's on the other side of the change.
+        A number without a double has many digits, or an exponent of three digits. Only messages with such a number are
+        parsed again, because the number may belong to another column, or to the other side of the change.
         """
         size = pc.abs(values)
         tiny = pc.and_(pc.equal(size, 0), _matching(bodies, r"[0-9.][eE]-0*[1-9][0-9]{2}|\.0{200}"))
@@ -107,7 +107,7 @@ class JsonChanges:
         }
 
     def _is_double(self, column: str, side: str, body: bytes) -> bool:
-        """Tell whether the number that a message has for a column is the double that is nearest to it."""
+        """Tell whether a message's number for a column has a double without losing digits."""
         change = json.loads(body, parse_float=Decimal)
         row = (change.get("payload") or change)[side]
         given = next(row[name] for name in self.log.names_of(column) if row.get(name) is not None)
@@ -120,13 +120,13 @@ class JsonChanges:
         return {column: pc.coalesce(*(_of(row, name) for name in self.log.names_of(column))) for column in self._kinds}
 
     def _together(self, bodies: pa.Array) -> pa.Array:
-        """Read messages in one call: each is a value in a line, beside its number.
+        """Read messages in one call: each message becomes a line with the message and its number.
 
-        Raises `ArrowInvalid` where one is not one object. A message may break its line's object open and begin others:
-        then there are more objects than messages, for there is one at least to each line.
+        Raises `ArrowInvalid` if a message is not exactly one object. A message may close its line's object and open
+        others. Then there are more objects than messages, because each line has at least one.
         """
-        # A line's end may stand between the parts of a message. Inside of a text no control character may, so that one
-        # is refused as it would be with the end itself.
+        # Line ends are allowed between the parts of a message, so they become tabs. Inside a text neither is allowed,
+        # so a text with a line end is still refused.
         texts = pc.replace_substring(bodies.cast(pa.string()), "\n", "\t")
         numbers = pa.array(range(len(bodies)), pa.int64())
         ends = pc.binary_join_element_wise(', "number": ', numbers.cast(pa.string()), "}", "")
@@ -143,10 +143,10 @@ class JsonChanges:
 
 
 class AvroChanges:
-    """The reader of messages that a schema of Avro wrote."""
+    """Reads messages that a schema of Avro wrote."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
-        """Raises `UnreadableSchemaError` where the schema is no change record's, or not of the log's table."""
+        """Raises `UnreadableSchemaError` if the schema is not of change records, or not of the log's table."""
         self.log, self._schema = log, AvroSchema(schema)
         for name in ("op", "source"):
             if name not in self._schema.fields:
@@ -168,7 +168,7 @@ def _matching(bodies: pa.Array, pattern: str) -> pa.Array:
 
 
 def _beyond(bodies: pa.Array) -> Misfits:
-    """Find the messages that go beyond a limit of JSON, which Arrow has not: few are looked at, and none as a rule."""
+    """Find the messages beyond the limits of JSON, which Arrow does not check; only suspicious messages are parsed."""
     brackets = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
     long = pc.greater(pc.binary_length(bodies), DIGITS)
     suspect = pc.or_(pc.greater(brackets, DEPTH), pc.and_(long, _matching(bodies, f"[0-9]{{{DIGITS}}}")))
@@ -180,7 +180,7 @@ def _beyond(bodies: pa.Array) -> Misfits:
 
 
 def _change(row: pa.StructType) -> pa.StructType:
-    """Make the type of what is read of a change record."""
+    """Return the type of a change record."""
     source = pa.struct([("ts_ms", pa.int64()), ("ts_us", pa.int64())])
     fields = {"op": pa.string(), "before": row, "after": row, "source": source, "ts_ms": pa.int64()}
     return pa.struct(list(fields.items()))
@@ -205,7 +205,7 @@ def _changed(
             for place in np.flatnonzero((ops == op) & ~there[side]):
                 reason = f"the change {op!r} does not say what the row was before: {_FULL}"
                 wrong.setdefault(int(place), reason if side == "before" else f"the change {op!r} has no row after it")
-        # What a change has besides, such as the key of a row before it was created, is none of it.
+        # A row that the operation does not use is ignored, such as the key before a row was created.
         for side in set(SIDES) - set(needs):
             there[side] &= ops != op
     made = {}
@@ -217,7 +217,7 @@ def _changed(
 
 
 def _times(change: Mapping[str, pa.Array]) -> pa.Array:
-    """Find when changes were made in the database; where it does not say, when they were read."""
+    """Find the times at which the database made the changes, or else at which Debezium read them."""
     micros, millis = _of(change["source"], "ts_us"), _of(change["source"], "ts_ms")
     first = pc.coalesce(micros, pc.multiply(millis, 1000), pc.multiply(change["ts_ms"], 1000))
     return first.cast(pa.timestamp("us", "UTC"))
@@ -230,12 +230,12 @@ def _no_change(op: object) -> str:
 
 
 def _of(struct: pa.StructArray, name: str) -> pa.Array:
-    """Read a field of structs; null where the struct is null."""
+    """Read a field of structs; null if the struct is null."""
     return pc.struct_field(struct, name)
 
 
 def _json_kind(type: str, log: Log) -> Kind:
-    """Find what JSON has for a column."""
+    """Return the kind of a column's values in JSON."""
     parts = decimal_parts(type)
     if parts is not None:
         return Kind("number", pa.decimal128(*parts))
@@ -247,7 +247,7 @@ def _json_kind(type: str, log: Log) -> Kind:
 
 
 def _said(error: Exception) -> str:
-    """Shorten an error of Arrow's to what it says of the message."""
+    """Shorten an error of Arrow's to the part about the message."""
     return str(error).removeprefix("JSON parse error: ").split(" in row ", 1)[0].replace("/message/", "")[:200]
 
 
@@ -255,6 +255,6 @@ _JSON = {
     "string": kinds.STRING, "boolean": kinds.BOOLEAN, "int": kinds.INT, "bigint": kinds.LONG, "double": kinds.DOUBLE,
 }  # fmt: skip
 _NEEDS: Mapping[str, tuple[str, ...]] = {"c": ("after",), "r": ("after",), "u": SIDES, "d": ("before",)}
-"""The rows that a change has to have, by what was done: create, read, update and delete."""
+"""The rows that a change must have, by operation: create, read, update and delete."""
 
 _FULL = "set REPLICA IDENTITY FULL for the table (in MySQL binlog_row_image=FULL), and build the log anew"

@@ -1,8 +1,7 @@
-"""Turn the values of a schema's fields into those of a log's columns: whole, or not at all.
+"""Turn the values of a schema's fields into values of a log's columns without any loss.
 
-What a field holds is its *kind*: a type as Avro or Protobuf have it, with what it stands for. Where a column holds some
-of a field's values and not others, each value is looked at: a `long` is taken for a `double` as long as no digit is
-lost.
+A field's *kind* is its type in Avro or Protobuf together with its meaning. If a column can hold some values of a kind
+but not others, each value is checked: a `long` becomes a `double` only if no digit is lost.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from tailrace.ingest.plain_json import CLOCK, ZONE
 from tailrace.model.base.types import decimal_parts
 
 Misfits: TypeAlias = dict[int, str]
-"""The reasons for which records do not fit, by their places in a batch."""
+"""The reasons why records do not fit, by the records' places in a batch."""
 
 T = TypeVar("T")
 
 TOGETHER, LARGEST = 20_000, 1 << 20
-"""The number of records, and of their bytes, that are in memory as Python's objects at once; one record at least.
+"""The maximum number of records, and of their bytes, that are Python objects at once (but at least one record).
 
-Few bytes, as each may be taken for an item of a list, which takes a hundred times the room.
+The bytes are few, because each byte may become an item of a list, which takes a hundred times the memory.
 """
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Says what a field holds, by a name for people, the Arrow type of its raw values, and a decimal's digits.
+    """The kind of a field's values: a name for people, the Arrow type of the raw values, and a decimal's digits.
 
-    `spells` says that its text may be that of a decimal, as of a format that has none of its own.
+    `spells` says that a text may be a decimal's, in a format that has no decimals.
     """
 
     name: str
@@ -75,22 +74,22 @@ DATE_TEXT = Kind("text of a date", pa.string())
 INSTANTS: Mapping[str, Kind] = {
     "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
 }  # fmt: skip
-"""Maps the unit that a log names (`instants=`) to the kind that its whole numbers are then read as."""
+"""The kinds of a log's whole numbers, by the unit that the log declares for instants (`instants=`)."""
 
 
-def instants(kind: Kind, unit: str | None) -> Kind:
-    """Take whole numbers for the instants that a log says they are."""
+def as_instants(kind: Kind, unit: str | None) -> Kind:
+    """Return the kind of a column of instants: whole numbers are instants in the log's unit."""
     whole = kind in (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
     return INSTANTS[unit] if whole and unit is not None else kind
 
 
 def decimal_kind(precision: int, scale: int) -> Kind:
-    """Make the kind of decimals whose digits are bytes, as Avro has them."""
+    """Make the kind of decimals whose digits are bytes, as in Avro."""
     return Kind("decimal", pa.binary(), (precision, scale))
 
 
-def holds(kind: Kind, declared: str) -> bool:
-    """Tell whether a column of a declared type may have the values of a field."""
+def can_hold(kind: Kind, declared: str) -> bool:
+    """Tell whether a column of a declared type can hold values of a field's kind."""
     if kind == NULL or kind.name in _HELD_BY.get(declared, ()):
         return True
     parts = decimal_parts(declared)
@@ -111,20 +110,20 @@ _HELD_BY = {
     "date": ("date", "text of a date"),
     "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
 }
-"""The kinds of field that a column of a type may have. An instant without its unit, or its zone, is none."""
+"""The kinds that a column of each type can hold. An instant without a unit or a zone is not among them."""
 
 _DIGITS = {"int": 10, "long": 19, "uint32": 10, "uint64": 20}
-"""The digits that whole numbers have at most."""
+"""The maximum digits of whole numbers."""
 
 
-def behind(values: pa.Array, start: int) -> pa.Array:
-    """Cut the first bytes off each of some values."""
-    # Without an end Arrow 26 computes one that is too large, and fails with short values.
+def without_head(values: pa.Array, start: int) -> pa.Array:
+    """Cut off the first `start` bytes of each value."""
+    # Without an explicit end, Arrow 26 computes a wrong one and fails for short values.
     return pc.binary_slice(values, start, 2**31 - 1)
 
 
-def batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Yield values in batches whose records may be in memory as Python's objects, each with its first one's number."""
+def in_batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Yield values in batches that are small enough to become Python objects, each with its first value's number."""
     ends = np.cumsum(pc.binary_length(values).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(values):
@@ -135,14 +134,14 @@ def batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
         start = end
 
 
-def halved(
+def read_in_halves(
     values: pa.Array, start: int, read: Callable[[pa.Array], T], errors: tuple[type[Exception], ...],
     misfit: Callable[[int, Any, Exception], T],
 ) -> list[T]:  # fmt: skip
-    """Read values, the first of which is number `start`, in one call, or in halves where one of them cannot be read.
+    """Read values in one call; if one of them cannot be read, read them in halves until it is found.
 
-    `read` raises one of `errors` where a value cannot be read. For one that is alone, `misfit` makes the part, of its
-    number, the value, and the error.
+    `read` raises one of `errors` for an unreadable value. For a single unreadable value, `misfit` makes the result from
+    its number (the first value is number `start`), the value and the error.
     """
     try:
         return [read(values)]
@@ -151,11 +150,14 @@ def halved(
             return [misfit(start, values[0].as_py(), error)]
     half = len(values) // 2
     first, second = values.slice(0, half), values.slice(half)
-    return [*halved(first, start, read, errors, misfit), *halved(second, start + half, read, errors, misfit)]
+    return [
+        *read_in_halves(first, start, read, errors, misfit),
+        *read_in_halves(second, start + half, read, errors, misfit),
+    ]
 
 
 def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
-    """Turn a field's raw values into a column's, which are of `type`; say which do not fit, where null is given."""
+    """Turn a field's raw values into a column of `type`, and return the misfits, which are null."""
     if kind == NULL:
         return pa.nulls(len(values), type), {}
     misfits = Misfits()
@@ -164,7 +166,9 @@ def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, 
         misfits[place] = str(value)
         return pa.nulls(1, type)
 
-    parts = halved(values, 0, partial(_converter(kind), kind=kind, type=type), (pa.ArrowInvalid, ValueError), misfit)
+    parts = read_in_halves(
+        values, 0, partial(_converter(kind), kind=kind, type=type), (pa.ArrowInvalid, ValueError), misfit
+    )
     said = {place: f"{name} = {text[:100]} is not a {declared}" for place, text in misfits.items()}
     return pa.concat_arrays([pa.array([], type), *parts]), said
 
@@ -177,7 +181,7 @@ def _converter(kind: Kind) -> Callable[..., pa.Array]:
 
 def _cast(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(type) and pa.types.is_integer(kind.raw):
-        # Arrow wants room for every value of the type of whole numbers, though there may be none so large.
+        # Arrow requires a decimal with room for every value of the integer type, even if no value is that large.
         return values.cast(pa.decimal128(20, 0) if kind is UNSIGNED_LONG else pa.decimal128(19, 0)).cast(type)
     return values.cast(type)
 
@@ -187,7 +191,7 @@ def _micros(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _from_nanos(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    # Cut to microseconds, towards the past as everywhere; Arrow's own division goes towards zero.
+    # Cut to microseconds towards the past, as everywhere; Arrow's division would cut towards zero.
     whole = values.fill_null(0).to_numpy(zero_copy_only=False) // 1000
     return pa.array(whole, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False)).cast(type)
 
@@ -211,7 +215,7 @@ def _uuids(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    """Turn digits, whole numbers of big-endian bytes in two's complement, into decimals of 128 bits."""
+    """Turn whole numbers, in big-endian two's complement, into decimals of 128 bits."""
     assert kind.parts is not None
     precision, scale = kind.parts
     filled = values.fill_null(b"\0")
@@ -228,7 +232,7 @@ def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
         wide[rows, 16 - length :] = digits
     little = np.ascontiguousarray(wide[:, ::-1])
     made = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), [None, pa.py_buffer(little.tobytes())])
-    # More digits than the schema says are no value of it, even where the column has room for them.
+    # A value with more digits than the schema allows is refused, even if the column has room for it.
     made.validate(full=True)
     made.cast(pa.decimal128(precision, scale))
     return pc.if_else(values.is_valid(), made, pa.scalar(None, made.type)).cast(type)
@@ -255,7 +259,7 @@ def _dates_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _require(values: pa.Array, pattern: str) -> None:
-    """Raise `ValueError` where a text is not of a pattern."""
+    """Raise `ValueError` if a text does not match a pattern."""
     if not pc.all(pc.match_substring_regex(values, pattern), min_count=0).as_py():
         raise ValueError(pattern)
 

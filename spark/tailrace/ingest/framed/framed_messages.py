@@ -1,11 +1,10 @@
-"""Read a topic's messages in Confluent's wire format: a zero byte, the schema's id, and the bytes that it wrote.
+"""Read a topic's messages in Confluent's wire format: a zero byte, the schema's id, and the encoded record.
 
-It is done where both engines have a micro-batch before them: over Arrow tables, in this process for DuckDB and in
-Spark's Python workers for Spark, by the same code. Only this process asks the registry, so a cluster's workers need no
-way there and no secret.
+The same code reads Arrow tables for both engines: in this process for DuckDB, and in Spark's Python workers for Spark.
+Only this process asks the registry, so a cluster's workers need no access to it and no secret.
 
-A message of which no schema is known, or that is not as its schema says, is rejected with its bytes and the reason, as
-a line of JSON is that cannot be read (`ingest.parsing`).
+A message with an unknown schema, or one that does not match its schema, is rejected with its bytes and the reason, like
+an unreadable line of JSON (`ingest.parsing`).
 """
 
 from __future__ import annotations
@@ -27,26 +26,33 @@ from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.ingest.blank_lines import BlankLines
 from tailrace.ingest.framed.avro_bodies import AvroBodies, AvroSchema
 from tailrace.ingest.framed.change_records import SIDES, AvroChanges, ChangedRows, JsonChanges
-from tailrace.ingest.framed.column_values import Misfits, behind
-from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compiled, message_fields
+from tailrace.ingest.framed.column_values import Misfits, without_head
+from tailrace.ingest.framed.protobuf_bodies import ProtobufBodies, compile_schema, message_fields
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import KEPT, RegisteredSchema, SchemaRegistry
 from tailrace.ingest.parsing import own_batch, raw_messages
-from tailrace.ingest.plain_columns import ends_of_time, fitting, most_ahead, outside, schema_of, too_far
+from tailrace.ingest.plain_columns import (
+    ends_of_time,
+    fit_mask,
+    maximum_ahead,
+    outside_bounds,
+    schema_of,
+    too_far_ahead,
+)
 from tailrace.ingest.plain_json import LINES
 from tailrace.model.base.time import BEYOND, instant
 from tailrace.model.logs.log import SIGN, Log, too_large
 from tailrace.sql.terms import quoted
 
 HEAD = 5
-"""The bytes before a message's body: a zero, and the schema's id in four bytes, the highest first."""
+"""The number of bytes before a message's body: a zero, and the schema's id in four bytes, big-endian."""
 
 
 @dataclass(frozen=True)
 class ReadableSchema:
-    """A schema as it is sent to where records are read: Avro's as the registry has it, Protobuf's compiled.
+    """A schema in the form in which workers get it: Avro's as in the registry, Protobuf's compiled.
 
-    `unreadable` says why no record of it can be read.
+    `unreadable` says why the schema's records cannot be read.
     """
 
     registered: RegisteredSchema
@@ -55,11 +61,11 @@ class ReadableSchema:
 
 
 Schemas: TypeAlias = Mapping[int, ReadableSchema]
-"""The schemas of a micro-batch by their ids; of one that is not there the registry does not know."""
+"""The schemas of a micro-batch by their ids, without the ids that the registry does not know."""
 
 
 class FramedMessages:
-    """The reader of a topic's messages for a log whose `messages` are Avro or Protobuf."""
+    """Reads a topic's messages for a log of changes, or whose `messages` are Avro or Protobuf."""
 
     def __init__(self, log: Log, registry: SchemaRegistry | None) -> None:
         self.log, self.registry = log, registry
@@ -67,15 +73,15 @@ class FramedMessages:
         self._looked_at, self._fields = set[int](), list[Sequence[str]]()
 
     def new_fields(self) -> list[Sequence[str]]:
-        """Return the names of the fields of each schema that has come since this was last asked."""
+        """Return the names of the fields of each schema that is new since the last call."""
         found, self._fields = self._fields, []
         return found
 
     def rows(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> pa.Table:
         """Read a micro-batch's records into this process, with the columns of `read_messages`.
 
-        Of changes, a message without a value, which only lets a topic forget a row, is none: `blank` counts it. Raises
-        `RegistryError` where the registry does not say what the schemas are.
+        Among changes, a message without a value only lets a compacted topic forget a row: it is not a record, and
+        `blank` counts it. Raises `RegistryError` if the registry does not return the schemas.
         """
         lines = raw_messages(spark, batch)
         if self.log.signed:
@@ -87,7 +93,7 @@ class FramedMessages:
         return framed_records(self.log, self._schemas(sorted(ids)), lines)
 
     def frame(self, spark: SparkSession, batch: DataFrame, blank: BlankLines) -> DataFrame:
-        """Read a micro-batch's records by Spark, with the columns of `read_messages`; raises as `rows` does."""
+        """Read a micro-batch's records by Spark, with the columns of `read_messages`; raises the same as `rows`."""
         messages = own_batch(spark, batch)
         lines = messages.selectExpr("value AS _bytes", *LINES.names[1:])
         if self.log.signed:
@@ -95,7 +101,7 @@ class FramedMessages:
         return lines.mapInArrow(over_batches(_reading(self.log, self._found(messages))), self._schema)
 
     def nothing(self, spark: SparkSession) -> DataFrame:
-        """Make the frame of no record."""
+        """Make a frame without records."""
         return empty_frame(spark, self._schema)
 
     @property
@@ -105,7 +111,7 @@ class FramedMessages:
         return ", ".join([*columns, *([f"{SIGN} int"] if self.log.signed else []), place])
 
     def _found(self, messages: DataFrame) -> Schemas:
-        """Find the schemas of the messages of a frame."""
+        """Find the schemas of a frame's messages."""
         if self.registry is None:
             return {}
         framed = f"OCTET_LENGTH(value) >= {HEAD} AND SUBSTRING(value, 1, 1) = X'00'"
@@ -123,11 +129,11 @@ class FramedMessages:
 
 
 def _fields(log: Log, schema: ReadableSchema) -> list[Sequence[str]]:
-    """List the names of the fields of a schema's records; none where no record of it can be read."""
+    """List the names of the fields of a schema's records; empty if they cannot be read."""
     if schema.unreadable:
         return []
     if schema.descriptors:
-        # Of the types in a schema, those that have nothing of the log are not its messages.
+        # A type that has no column of the log is not a type of its messages.
         return [names for names in message_fields(schema.descriptors) if set(names) & set(log.columns)]
     with suppress(UnreadableSchemaError):
         avro = AvroSchema(schema.registered)
@@ -140,7 +146,7 @@ def _compiled(schema: RegisteredSchema, messages: str) -> ReadableSchema:
     if schema.kind != messages.upper():
         return replace(made, unreadable=f"it is of kind {schema.kind}, and the log's messages are {messages}")
     try:
-        return replace(made, descriptors=compiled(schema)) if messages == "protobuf" else made
+        return replace(made, descriptors=compile_schema(schema)) if messages == "protobuf" else made
     except UnreadableSchemaError as error:
         return replace(made, unreadable=str(error))
 
@@ -157,8 +163,8 @@ def _reading(log: Log, schemas: Schemas) -> Callable[[Iterable[pa.RecordBatch]],
 
 
 def framed_records(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
-    """Read messages (`plain_json.LINES`) to the log's columns, those that do not fit with the error and their bytes."""
-    # A chunk has no more bytes than Arrow counts in 32 bits, so there may be several.
+    """Read messages (`plain_json.LINES`) into the log's columns; misfits have their error and bytes."""
+    # There may be several chunks, because Arrow counts a chunk's bytes in 32 bits.
     chunks = [pa.Table.from_batches([one]) for one in lines.combine_chunks().to_batches()]
     return pa.concat_tables([schema_of(log).empty_table(), *(_of_chunk(log, schemas, one) for one in chunks)])
 
@@ -182,7 +188,7 @@ def _read(log: Log, schemas: Schemas, lines: pa.Table) -> pa.Table:
 
 
 def _ids(values: pa.Array) -> pa.Array:
-    """Read the ids of the schemas that wrote messages; null of one that does not begin as it has to."""
+    """Read the ids of messages' schemas; null for a message without the head of the wire format."""
     head = pc.binary_slice(values, 0, HEAD)
     framed = pc.fill_null(pc.and_(pc.equal(pc.binary_length(head), HEAD), pc.starts_with(head, b"\0")), False)
     heads = pc.if_else(framed, head, pa.scalar(bytes(HEAD), pa.binary()))
@@ -195,10 +201,10 @@ def _of_schema(log: Log, id: int, schema: ReadableSchema | None, lines: pa.Table
     """Read the messages that one schema wrote."""
     reader = "the registry does not know it" if schema is None else _reader(_Hashed(log), schema)
     if isinstance(reader, AvroChanges):
-        read = reader.read(behind(_one_chunk(lines["_bytes"]), HEAD))
+        read = reader.read(without_head(_one_chunk(lines["_bytes"]), HEAD))
         said = {place: f"schema {id}: {reason}" for place, reason in read.misfits.items()}
         return _changed(log, replace(read, misfits=said), lines)
-    bodies = behind(_one_chunk(lines["_bytes"]), HEAD)
+    bodies = without_head(_one_chunk(lines["_bytes"]), HEAD)
     if isinstance(reader, str):
         columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(bodies))
         misfits = dict.fromkeys(range(len(bodies)), reader)
@@ -208,7 +214,7 @@ def _of_schema(log: Log, id: int, schema: ReadableSchema | None, lines: pa.Table
 
 
 def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
-    """Make the rows of change records: those taken back, those added, and the messages that are rejected."""
+    """Make the rows of change records: retracted rows, added rows, and rejected messages."""
     misfits, sides = dict(changed.misfits), list[tuple[pa.Table, pa.Array]]()
     for side, sign in zip(SIDES, (-1, 1), strict=True):
         there = changed.there[side].copy()
@@ -222,13 +228,13 @@ def _changed(log: Log, changed: ChangedRows, lines: pa.Table) -> pa.Table:
     wrong = pa.array(sorted(misfits), pa.int64())
     nothing, _ = SchemaColumns(log, {}, {}).columns({}, len(wrong))
     rejected = _judged(log, nothing, lines.take(wrong), {n: misfits[place.as_py()] for n, place in enumerate(wrong)})
-    # A message is taken as a whole or not at all.
+    # A message is accepted or rejected as a whole.
     rows = [table.filter(pc.invert(pc.is_in(places, wrong))) for table, places in sides]
     return pa.concat_tables([*rows, rejected])
 
 
 def _rejected(log: Log, lines: pa.Table, reason: str) -> pa.Table:
-    """Reject messages by what can be said without reading them."""
+    """Reject messages for one reason, without reading them."""
     columns, misfits = SchemaColumns(log, {}, {}).columns({}, len(lines))
     for place, value in enumerate(lines["_bytes"].to_pylist()):
         misfits[place] = "there is no value" if value is None else reason
@@ -238,7 +244,7 @@ def _rejected(log: Log, lines: pa.Table, reason: str) -> pa.Table:
 def _judged(
     log: Log, columns: Mapping[str, pa.Array], lines: pa.Table, misfits: Misfits, sign: int | None = None
 ) -> pa.Table:
-    """Make the rows of records, with the error and the bytes of those that do not fit."""
+    """Make the rows of records; misfits have their error and bytes."""
     schema, rows = schema_of(log), len(lines)
     places = {name: lines[name] for name in ("_source", "_offset", "_arrival")}
     if log.arrival_time is not None:
@@ -246,7 +252,7 @@ def _judged(
     nothing = {name: pa.nulls(rows, schema.field(name).type) for name in ("_error", "_raw")}
     made = {**columns, **places, **nothing, SIGN: pa.repeat(pa.scalar(sign, pa.int32()), rows)}
     table = pa.table([made[name] for name in schema.names], schema=schema)
-    fits = fitting(log, table)
+    fits = fit_mask(log, table)
     if not misfits and pc.all(fits, min_count=0).as_py():
         return table
     lacking = [place for place in np.flatnonzero(~fits.to_numpy()) if place not in misfits]
@@ -259,18 +265,18 @@ def _judged(
 
 
 def _lack(log: Log, table: pa.Table, place: int) -> str:
-    """Say why a record does not fit whose values are all of their types."""
+    """Say why a record does not fit though all its values have their types."""
     first, last = instant(log.earliest), instant(log.latest)
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
         at = None if column is None else table[column][place].cast(pa.int64()).as_py()
         if column is not None and at is None:
             return f"the {role} {column} is missing"
         if at is not None and not first <= at < last:
-            return f"the {role} {column} = {_shown(at)}{outside(log)}"
+            return f"the {role} {column} = {_shown(at)}{outside_bounds(log)}"
     at, arrived = (table[name][place].cast(pa.int64()).as_py() for name in (log.event_time, "_arrival"))
-    bound = most_ahead(log)
+    bound = maximum_ahead(log)
     if bound is not None and arrived is not None and at - arrived > bound:
-        return f"the event time {log.event_time} = {_shown(at)}{too_far(bound)}{_shown(arrived)}"
+        return f"the event time {log.event_time} = {_shown(at)}{too_far_ahead(bound)}{_shown(arrived)}"
     for column, reason in log.never_missing.items():
         if not table[column][place].is_valid:
             return reason
@@ -283,7 +289,7 @@ def _lack(log: Log, table: pa.Table, place: int) -> str:
 
 
 def _shown(micros: int) -> str:
-    """Show an instant as Spark does; one beyond Python's calendar as its number.
+    """Show an instant as Spark does; an instant beyond Python's calendar as a number.
 
     >>> _shown(253370764800000000), _shown(-500000), _shown(10**18)
     ('9999-01-01 00:00:00', '1969-12-31 23:59:59.5', '1000000000000000000 µs since 1970')
@@ -298,7 +304,7 @@ def _shown(micros: int) -> str:
 
 @dataclass(frozen=True)
 class _Hashed:
-    """A log as the key of a cache."""
+    """A log as a key of a cache."""
 
     log: Log
 
@@ -308,7 +314,7 @@ class _Hashed:
 
 @lru_cache(maxsize=KEPT)
 def _reader(hashed: _Hashed, schema: ReadableSchema) -> AvroBodies | AvroChanges | ProtobufBodies | str:
-    """Return the reader of what a schema wrote, or why there is none."""
+    """Return the reader of a schema's records, or the reason that there is none."""
     if schema.unreadable:
         return schema.unreadable
     try:

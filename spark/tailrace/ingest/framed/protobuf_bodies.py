@@ -1,9 +1,9 @@
 """Read the bodies of Protobuf messages that one schema wrote, by Google's own library.
 
 A body begins with the place of its message type in the schema's file, as Confluent's serializers write it: the number
-of indexes and each of them, as zigzag varints; a single zero stands for the first type. `protoc` compiles the schema
-once, in the process that asks the registry, so that a registry need only have its text. Fields are read by calls that
-go through all messages in C; where one of these is none, they are halved until it is found.
+of indexes, then the indexes, as zigzag varints; a single zero means the first type. The process that asks the registry
+compiles the schema once with `protoc`, so the registry need only have its text. Fields are read by calls that loop over
+all messages in C. If a body is not a message, the bodies are halved until it is found.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tailrace.engines.python.garbage import no_search_for_cycles
 from tailrace.ingest.framed import column_values as kinds
-from tailrace.ingest.framed.column_values import Kind, Misfits, batches, behind, halved
+from tailrace.ingest.framed.column_values import Kind, Misfits, in_batches, read_in_halves, without_head
 from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchemaError
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
 from tailrace.toolchain.process_folder import process_folder
 
 SHAPES = 16
-"""The number of message types, each as written, that are told apart among a batch's bodies at once."""
+"""The maximum number of different type prefixes in a batch that are read in bulk; the rest is read one by one."""
 
 
-def compiled(schema: RegisteredSchema) -> bytes:
-    """Compile a schema to the set of its files' descriptors, its own last.
+def compile_schema(schema: RegisteredSchema) -> bytes:
+    """Compile a schema into the set of its files' descriptors, its own file last.
 
-    Raises `UnreadableSchemaError` with what `protoc` says.
+    Raises `UnreadableSchemaError` with the output of `protoc`.
     """
     with tempfile.TemporaryDirectory(dir=process_folder()) as name:
         folder = Path(name)
@@ -62,7 +62,7 @@ def compiled(schema: RegisteredSchema) -> bytes:
 
 
 def message_fields(descriptors: bytes) -> list[list[str]]:
-    """List the names of the fields of each type that a compiled schema has itself, the types within types included."""
+    """List the names of the fields of each type in a compiled schema's own file, nested types included."""
     types = list(descriptor_pb2.FileDescriptorSet.FromString(descriptors).file[-1].message_type)
     for type in types:
         types += type.nested_type
@@ -70,7 +70,7 @@ def message_fields(descriptors: bytes) -> list[list[str]]:
 
 
 class ProtobufBodies:
-    """The reader of the messages of a compiled schema, of whichever type, as a log declares them."""
+    """Reads the messages of a compiled schema, of any of its types, into a log's columns."""
 
     def __init__(self, log: Log, descriptors: bytes) -> None:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
@@ -81,7 +81,7 @@ class ProtobufBodies:
         self._types = dict[tuple[int, ...], _MessageType | str]()
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Read bodies to the log's columns; say which are no messages, where the columns are null."""
+        """Read bodies into the log's columns; a body that is not a message is a misfit, and its columns are null."""
         parts, misfits = list[tuple[pa.Array, dict[str, pa.Array]]](), Misfits()
         nowhere = SchemaColumns(self._log, {}, {})
         for path, places, rest in self._by_type(bodies, misfits):
@@ -94,7 +94,7 @@ class ProtobufBodies:
             parts.append((places, columns))
         if len(parts) == 1 and len(parts[0][0]) == len(bodies):
             return parts[0][1], misfits
-        # In the order of the bodies: of one of no type, which no part has, there are nulls.
+        # Restore the order of the bodies. A body without a type is in no part, so its columns are null.
         places = pa.concat_arrays([pa.array([], pa.int64()), *(places for places, _ in parts)])
         order = pc.index_in(pa.array(range(len(bodies)), pa.int64()), value_set=places)
         made, _ = nowhere.columns({}, 0)
@@ -103,7 +103,7 @@ class ProtobufBodies:
         return made, misfits
 
     def _by_type(self, bodies: pa.Array, misfits: Misfits) -> Iterable[tuple[tuple[int, ...], pa.Array, pa.Array]]:
-        """Part the bodies by the type that they name: the indexes, the bodies' places, and what follows the indexes."""
+        """Divide the bodies by type; yield the indexes, the bodies' places, and the bodies without the indexes."""
         places = pa.array(range(len(bodies)), pa.int64())
         for _ in range(SHAPES):
             if not len(bodies):
@@ -114,7 +114,7 @@ class ProtobufBodies:
                 bodies, places = bodies.slice(1), places.slice(1)
                 continue
             alike = pc.equal(pc.binary_slice(bodies, 0, len(prefix)), pa.scalar(prefix, pa.binary()))
-            yield path, places.filter(alike), behind(bodies.filter(alike), len(prefix))
+            yield path, places.filter(alike), without_head(bodies.filter(alike), len(prefix))
             others = pc.invert(alike)
             bodies, places = bodies.filter(others), places.filter(others)
         for place, body in zip(places.to_pylist(), bodies.to_pylist(), strict=True):
@@ -144,7 +144,7 @@ class ProtobufBodies:
 
 
 class _MessageType:
-    """The reader of the messages of one type."""
+    """Reads the messages of one type."""
 
     def __init__(self, log: Log, pool: DescriptorPool, name: str) -> None:
         descriptor = pool.FindMessageTypeByName(name)
@@ -165,32 +165,32 @@ class _MessageType:
             return {name: pa.nulls(1, field.kind.raw) for name, field in self._fields.items()}
 
         with no_search_for_cycles():
-            for start, some in batches(bodies):
-                parts += halved(some, start, self._values, _NO_MESSAGE, misfit)
+            for start, some in in_batches(bodies):
+                parts += read_in_halves(some, start, self._values, _NO_MESSAGE, misfit)
         values = {name: pa.concat_arrays([pa.array([], kind.raw), *(one[name] for one in parts)])
                   for name, kind in self._kinds.items()}  # fmt: skip
         made, unlike = self._columns.columns(values, len(bodies))
         return made, {**unlike, **misfits}
 
     def _values(self, bodies: pa.Array) -> dict[str, pa.Array]:
-        """Read the fields of bodies. Raises one of `_NO_MESSAGE` where one of them is no message."""
+        """Read the fields of bodies. Raises one of `_NO_MESSAGE` if a body is not a message."""
         messages = list(map(self._class.FromString, bodies.to_pylist()))
         return {name: field.values(messages) for name, field in self._fields.items()}
 
 
 _NO_MESSAGE = (DecodeError, ValueError, OverflowError, pa.ArrowException)
-"""Lists the errors that protobuf and Arrow raise for bytes that are no message of a type."""
+"""The errors that protobuf and Arrow raise for bytes that are not a message of the type."""
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field, whose values are read of many messages at once."""
+    """A field, whose values are read from many messages at once."""
 
     field: FieldDescriptor
     kind: Kind
 
     def values(self, messages: list[Any]) -> pa.Array:
-        """Read the raw values; null where the message does not have the field, and the schema has no default for it."""
+        """Read the raw values; null if a message lacks the field and the schema has no default for it."""
         name = self.field.name
         wrapped = self.field.message_type
         if wrapped is not None and wrapped.full_name == _TIMESTAMP:
@@ -198,7 +198,7 @@ class _Field:
             nanos = pa.array(list(map(attrgetter(f"{name}.nanos"), messages)), pa.int64())
             if not pc.all(pc.and_(pc.greater_equal(nanos, 0), pc.less(nanos, 10**9)), min_count=0).as_py():
                 raise ValueError(f"the nanoseconds of {name} are not below a second")
-            # Cut to microseconds; a second's parts count forward from it, before 1970 as well.
+            # Cut to microseconds. Nanoseconds count forward from their second, before 1970 as well.
             found = pc.add_checked(pc.multiply_checked(seconds, 10**6), pc.divide(nanos, 1000))
         else:
             read = list(map(attrgetter(name if wrapped is None else f"{name}.value"), messages))
@@ -217,7 +217,7 @@ class _Field:
         return {number: value.name for number, value in self.field.enum_type.values_by_number.items()}
 
     def _named(self, numbers: list[int]) -> list[str]:
-        """Name an enum's values. Raises `ValueError` for a number that the schema does not name."""
+        """Return the names of an enum's values. Raises `ValueError` for a number that the schema does not name."""
         try:
             return list(map(self._names.__getitem__, numbers))
         except KeyError as error:
@@ -225,7 +225,7 @@ class _Field:
 
 
 def _kind(field: FieldDescriptor) -> Kind | str:
-    """Find what a field holds; text for people where no column can have it."""
+    """Return the kind of a field; a text for people if no column can hold its values."""
     if field.is_repeated:
         return "a list or a map"
     if field.message_type is None:
@@ -243,7 +243,7 @@ def _kind(field: FieldDescriptor) -> Kind | str:
 
 
 def _path(body: bytes) -> tuple[bytes, tuple[int, ...] | None]:
-    """Read the indexes of a message type at the start of a body: their bytes, and the indexes; None where they are not.
+    """Read the indexes of a message type at the start of a body; return their bytes and the indexes, None if invalid.
 
     >>> _path(bytes([0, 8, 1])), _path(bytes([4, 2, 0, 8])), _path(bytes([128]))
     ((b'\\x00', (0,)), (b'\\x04\\x02\\x00', (1, 0)), (b'', None))
@@ -261,7 +261,7 @@ def _path(body: bytes) -> tuple[bytes, tuple[int, ...] | None]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int | None, int]:
-    """Read a zigzag varint; return it and where it ends, None where there is none."""
+    """Read a zigzag varint at a place; return the number, None if invalid, and the place after it."""
     number = 0
     for place, byte in enumerate(body[at : at + 5]):
         number |= (byte & 127) << 7 * place
@@ -271,7 +271,7 @@ def _varint(body: bytes, at: int) -> tuple[int | None, int]:
 
 
 _DEEPEST = 100
-"""The depth to which message types may be nested in one another here."""
+"""The maximum nesting of message types."""
 
 _NO_INDEXES = "the bytes do not begin with the place of a message type"
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -288,6 +288,6 @@ _KINDS: Mapping[int, Kind] = {
     FieldDescriptor.TYPE_STRING: kinds.TEXT,
     FieldDescriptor.TYPE_BYTES: kinds.BYTES,
     FieldDescriptor.TYPE_ENUM: kinds.STRING,
-    # A group, which no schema of today has.
+    # A group, which today's schemas no longer have.
     FieldDescriptor.TYPE_GROUP: kinds.NULL,
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Match the fields of a registered schema with a log's columns: by name, else by one of the column's former names.
+"""Match the fields of a registered schema with a log's columns, by the column's name or one of its former names.
 
-A column that the schema lacks is null, as it is where a line of JSON lacks it. What the schema cannot give at all is
-found before any record is read, all of it at once.
+A column that the schema lacks is null, as it is if a line of JSON lacks it. All mismatches are found together, before
+any record is read.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tailrace.ingest.framed.column_values import Kind, Misfits, as_declared, holds, instants
+from tailrace.ingest.framed.column_values import Kind, Misfits, as_declared, as_instants, can_hold
 from tailrace.ingest.plain_columns import schema_of
 from tailrace.model.logs.log import Log
 
 
 class UnreadableSchemaError(Exception):
-    """No record of a schema can be read; the message says why."""
+    """A schema has no readable records; the message says why."""
 
 
 @dataclass(frozen=True)
 class SchemaColumns:
-    """The fields of a schema that a log's columns are read of: the field of each column, and what it holds."""
+    """The field from which each column of a log is read, and the field's kind."""
 
     log: Log
     fields: Mapping[str, str]
@@ -30,10 +30,10 @@ class SchemaColumns:
 
     @classmethod
     def of(cls, log: Log, there: Mapping[str, Kind | str]) -> SchemaColumns:
-        """Match the fields that are `there`: of each what it holds, or as text what no column can have.
+        """Match the fields that are `there`, each with its kind, or with a text if no column can hold its values.
 
-        Of a table's changes, the event time is no column. Raises `UnreadableSchemaError` with everything that the log
-        declares otherwise.
+        In a log of a table's changes, the event time is not read from a field. Raises `UnreadableSchemaError` with all
+        mismatches.
         """
         fields, kinds, wrong = dict[str, str](), dict[str, Kind](), list[str]()
         for column, type in log.columns.items():
@@ -46,9 +46,9 @@ class SchemaColumns:
                 continue
             kind = there[name]
             if type == "timestamp" and isinstance(kind, Kind):
-                kind = instants(kind, log.instants)
+                kind = as_instants(kind, log.instants)
             fields[column] = name
-            if isinstance(kind, str) or not holds(kind, type):
+            if isinstance(kind, str) or not can_hold(kind, type):
                 wrong.append(f"field {name!r} is {kind}, column {column!r} is declared as {type}")
             else:
                 kinds[column] = kind
@@ -66,7 +66,7 @@ class SchemaColumns:
         return {self.fields[column]: kind.raw for column, kind in self.kinds.items()}
 
     def columns(self, values: Mapping[str, pa.Array], rows: int) -> tuple[dict[str, pa.Array], Misfits]:
-        """Turn the raw values of fields, by the fields' names, into columns; say which records do not fit."""
+        """Turn the raw values of fields (by name) into columns, and return the misfits."""
         schema, made, misfits = schema_of(self.log), dict[str, pa.Array](), Misfits()
         for column, type in self.log.columns.items():
             to = schema.field(column).type

@@ -1,8 +1,7 @@
-"""Ask a schema registry for the schemas that messages name, by Confluent's interface, which others have as well.
+"""Ask a schema registry for the schemas of messages, by Confluent's interface, which other registries offer as well.
 
-A schema never changes under its id, so each is asked for once and kept. That a registry does not know an id is an
-answer, and the record is rejected for it; that it does not answer is an error, which loses nothing: the epoch is read
-again once it does.
+A schema never changes under its id, so each is requested once and kept. If the registry does not know an id, the record
+is rejected. If the registry does not answer, the epoch fails without loss, and is read again later.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from tailrace.ingest.sources import SourceError
 from tailrace.settings import Settings
 
 KEPT = 1000
-"""The number of schemas that are kept."""
+"""The maximum number of schemas that are kept."""
 
 CONNECT, ANSWER = 5, 20
-"""Seconds within which a connection has to be made, and within which a request has to be answered."""
+"""The maximum seconds for a connection, and for the answer to a request."""
 
 ATTEMPTS = 4
-"""The number of times that a registry is asked before it counts as one that does not answer."""
+"""The number of attempts before a registry counts as not answering."""
 
 _UNKNOWN_SCHEMA = 40403
 _AGAIN = (429, 500, 502, 503, 504)
 
 
 class RegistryError(SourceError):
-    """The schema registry does not do what it is asked: `found` says what it does, and `mend` how to mend it."""
+    """The schema registry fails: `found` says how, and `mend` names the remedy."""
 
     def __init__(self, found: str, mend: str) -> None:
         self.found, self.mend = found, mend
@@ -42,15 +41,14 @@ class RegistryError(SourceError):
 
 
 class _AwayError(Exception):
-    """A try at the registry without an answer."""
+    """An attempt at the registry got no answer."""
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema as the registry has it: its kind (`AVRO`, `PROTOBUF`, `JSON`) and its text.
+    """A schema from the registry: its kind (`AVRO`, `PROTOBUF`, `JSON`) and its text.
 
-    `references` are the schemas that it needs, by the names by which it refers to them, each after those it needs
-    itself.
+    `references` has the names and texts of the schemas to which it refers, each after its own references.
     """
 
     id: int
@@ -63,21 +61,21 @@ class SchemaRegistry:
     """A client of the registry that the settings name."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises `RegistryError` where the settings name none."""
+        """Raises `RegistryError` if the settings name no registry."""
         if settings.schema_registry_uri is None:
             raise RegistryError("no schema registry is set", "set TAILRACE_SCHEMA_REGISTRY_URI to its address")
         self.uri = settings.schema_registry_uri.rstrip("/")
         self._session = Session()
         self._session.headers["Accept"] = "application/vnd.schemaregistry.v1+json, application/json"
-        # Given even where there is none: otherwise `requests` takes what a file of the user's, `.netrc`, says.
+        # Always set, even without a credential: otherwise `requests` would use the user's `.netrc`.
         self._session.auth = _auth(settings)
         self._by = "TAILRACE_SCHEMA_REGISTRY_" + ("TOKEN" if settings.schema_registry_token else "CREDENTIAL")
         self._kept = LRUCache[int, RegisteredSchema](KEPT)
 
     def schemas(self, ids: Iterable[int]) -> dict[int, RegisteredSchema]:
-        """Find the schemas of ids; one that the registry does not know is left out.
+        """Return the schemas of ids, without the ids that the registry does not know.
 
-        Raises `RegistryError` where the registry does not answer, refuses who asks, or is none.
+        Raises `RegistryError` if the registry does not answer, refuses the request, or is not a registry.
         """
         found = dict[int, RegisteredSchema]()
         for id in ids:
@@ -87,7 +85,7 @@ class SchemaRegistry:
         return found
 
     def subjects(self) -> list[str]:
-        """List the subjects, to know that the registry is there and lets us read. Raises as `schemas` does."""
+        """List the subjects, to check that the registry answers and allows reading. Raises the same as `schemas`."""
         answer = self._get("subjects")
         if not isinstance(answer, list):
             raise self._none(f"answers {str(answer)[:100]!r} when asked for its subjects")
@@ -101,7 +99,7 @@ class SchemaRegistry:
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             raise self._none(f"answers {str(answer)[:100]!r} when asked for schema {id}")
         references = dict(self._referred(answer, {}))
-        # A kind that is not told is Avro, as registries have had that alone.
+        # Without a kind the schema is Avro's, once the only kind that registries had.
         return RegisteredSchema(id, answer.get("schemaType") or "AVRO", answer["schema"], tuple(references.items()))
 
     def _referred(self, answer: Any, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -117,7 +115,7 @@ class SchemaRegistry:
             yield name, referred["schema"]
 
     def _get(self, path: str) -> Any:
-        """Return the answer to a request; None where the registry does not know the schema."""
+        """Return the answer to a request; None if the registry does not know the schema."""
         try:
             for attempt in stamina.retry_context(
                 on=_AwayError, attempts=ATTEMPTS, timeout=60.0, wait_initial=0.1, wait_max=2.0, wait_jitter=0.1

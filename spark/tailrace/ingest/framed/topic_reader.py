@@ -1,4 +1,4 @@
-"""Find the reader of a topic's messages, where they name schemas in a registry."""
+"""Choose the reader of a topic whose messages are changes, or have their schemas in a registry."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def framed_reader(log: Log, source: Source, settings: Settings) -> FramedMessages | None:
-    """Return the reader of a topic of changes, or whose messages name schemas in a registry; None for other sources.
+    """Return the reader of a topic of changes or of messages with registered schemas; None for other sources.
 
-    Raises `SourceError` where the settings name no registry, a package is missing, or changes come of no topic.
+    Raises `SourceError` if the settings name no registry, a package is missing, or a log of changes reads no topic.
     """
     if not isinstance(source, Kafka):
         if log.signed:
-            raise SourceError(f"the changes of {log.name} come of a topic: read them with --kafka")
+            raise SourceError(f"the changes of {log.name} come from a topic: read them with --kafka")
         return None
     if log.messages == "json" and not log.signed:
         return None
     try:
-        # Here, as whoever reads no such topic need not have what it takes.
+        # Imported here because the packages are needed for such topics only.
         from tailrace.ingest.framed.framed_messages import FramedMessages
         from tailrace.ingest.framed.schema_registry import SchemaRegistry
     except ImportError as error:

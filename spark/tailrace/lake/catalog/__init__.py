@@ -1,1 +1,1 @@
-"""Reach the catalog: its tables, conditional commits, and notices of them."""
+"""Access the catalog: its tables, conditional commits, and notices about them."""

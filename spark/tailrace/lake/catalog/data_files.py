@@ -1,6 +1,6 @@
-"""Write rows as Parquet files that a table does not list yet, with the statistics that a commit states of them.
+"""Write rows to Parquet files that a table does not list yet, with the statistics that a commit needs.
 
-pyiceberg's own way turns a null list of structs into an empty one, so the rows go to its file writer directly.
+pyiceberg's own function turns a null list of structs into an empty list, so rows go to its file writer directly.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ from tailrace.lake.digests.summed_output import SummedOutput
 from tailrace.lake.schema.layouts import SPANS
 
 ROWS_A_GROUP = 122_880
-"""The rows of a row group, which a reader skips by its statistics, and a core reads: as many as DuckDB's own have."""
+"""The rows of a row group, which readers skip by statistics, and one core reads as a whole; DuckDB's default."""
 
 
 WRITING = {"write.parquet.dict-size-bytes": str(128 * 1024), "write.parquet.row-group-limit": str(ROWS_A_GROUP)}
-"""The rows of a row group, and the largest dictionary of a column, in bytes: one that grows past it was for nothing.
+"""The writer's defaults: the rows of a row group, and the maximum size of a column's dictionary, in bytes.
 
-A table's own properties override them. For instants and amounts, which seldom repeat, dictionaries of 2 MB took a third
-of the time of writing, and the files were larger.
+A table's own properties override them. A dictionary that grows beyond its maximum is wasted work: for instants and
+amounts, which seldom repeat, dictionaries of 2 MB took a third of the writing time and made the files larger.
 """
 
 
 MOST_FILES = 500
 """The maximum number of partitions that rows are split over at once, which is as many files: more than a year of days.
 
-Rows that lie in more are written under a former partitioning of the table that has no spans of time, a few files in
-all, and maintenance moves them into their partitions.
+Rows of more partitions are written to a few files under an earlier partitioning of the table without spans of time, and
+maintenance moves them into their partitions later.
 """
 
 
-def written_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterator[DataFile]:
-    """Write rows with the table's own columns, one file for each partition that has rows; yield the files.
+def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterator[DataFile]:
+    """Write rows that have the table's columns, one file for each partition with rows; yield the files.
 
-    Rows that lie in more than `most` partitions, by default `MOST_FILES`, are written without spans of time.
+    Rows of more than `most` partitions (by default `MOST_FILES`) are written without spans of time.
     """
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
         for file in _dataframe_to_data_files(table.metadata, rows, table.io):
-            # A commit lists the file under this partitioning (`lake.catalog.transactions`), whatever the table's is.
+            # The commit lists the file under this partitioning (`lake.catalog.transactions`), not under the table's.
             file.spec_id = spec.spec_id
             yield file
         return
-    parts = partitions(spec, schema, rows)
+    parts = split_by_partition(spec, schema, rows)
     if len(parts) > (MOST_FILES if most is None else most) and (wider := _without_spans(table)) is not None:
-        spec, parts = wider, partitions(wider, schema, rows)
+        spec, parts = wider, split_by_partition(wider, schema, rows)
     for values, part in parts:
         yield _file(table, part, spec, values)
 
 
 def _without_spans(table: Table) -> PartitionSpec | None:
-    """Find a partitioning that the table has or had and that is today's without spans of time."""
+    """Find a partitioning in the table's history that equals the current one without its spans of time."""
 
     def terms(spec: PartitionSpec) -> set[tuple[int, str]]:
         return {(field.source_id, str(field.transform)) for field in spec.fields if str(field.transform) not in SPANS}
@@ -76,7 +76,7 @@ def _without_spans(table: Table) -> PartitionSpec | None:
     return next((spec for spec in table.specs().values() if terms(spec) == own and len(spec.fields) == len(own)), None)
 
 
-def partitions(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[tuple[tuple[Any, ...], pa.Table]]:
+def split_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[tuple[tuple[Any, ...], pa.Table]]:
     """Split rows by partition; return the values of each partition's fields with its rows."""
     if spec.is_unpartitioned():
         return [((), rows)]
@@ -90,7 +90,7 @@ def partitions(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[tupl
         order = pc.sort_indices(values, sort_keys=[(name, "ascending") for name in values.column_names])
         rows, values = rows.take(order), values.take(order)
         starts = _starts(values.combine_chunks().columns)
-    # Rows that lie together are only sliced.
+    # Adjacent rows of one partition are sliced, without a copy.
     ends = [*starts[1:].to_pylist(), rows.num_rows]
     firsts = map(tuple, (one.values() for one in values.take(starts).to_pylist()))
     return [
@@ -114,7 +114,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _is(values: pa.Table, one: Mapping[str, Any]) -> pa.ChunkedArray:
-    """Tell of each row whether it has the values of a partition."""
+    """Tell which rows have the values of a partition."""
     columns = [(values[name], value) for name, value in one.items()]
     same = [
         pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
@@ -124,7 +124,7 @@ def _is(values: pa.Table, one: Mapping[str, Any]) -> pa.ChunkedArray:
 
 
 def _values(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.ChunkedArray:
-    """Compute a partition field's value of each row."""
+    """Compute the value of a partition field for each row."""
     source, column = schema.find_field(field.source_id), rows[schema.find_column_name(field.source_id)]
     if isinstance(field.transform, IdentityTransform):
         return column
@@ -134,12 +134,12 @@ def _values(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.Chunked
 
 
 def _spans(span: str, instants: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Number the spans of time since 1970 that instants lie in, as Iceberg does."""
+    """Return the number of each instant's span of time since 1970, as Iceberg counts them."""
     if span in ("year", "month"):
         years = pc.subtract(pc.year(instants), 1970)
         return years if span == "year" else pc.add(pc.multiply(years, 12), pc.subtract(pc.month(instants), 1))
     micros, length = instants.cast(pa.int64()), _MICROSECONDS[span]
-    # Division cuts towards zero, and an instant before 1970 belongs to the span before.
+    # Division cuts towards zero, but an instant before 1970 belongs to the earlier span.
     floored = pc.if_else(pc.less(micros, 0), pc.subtract(micros, length - 1), micros)
     return pc.divide(floored, length)
 
@@ -168,7 +168,7 @@ def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[An
         key_metadata=None,
         **writer.result().to_serialized_dict(),
     )
-    # A commit lists the file under this partitioning (`lake.catalog.transactions`), whatever the table's is by then.
+    # The commit lists the file under this partitioning (`lake.catalog.transactions`), even if the table's has changed.
     file.spec_id = spec.spec_id
     keep_checksum(file, output.checksum)
     return file

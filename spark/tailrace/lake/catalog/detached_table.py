@@ -1,4 +1,4 @@
-"""A table as a process needs it that only writes files beside it: an executor's Python, which has no catalog."""
+"""Describe a table for a process without a catalog, such as an executor's Python, that only writes files for it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HISTORY: Mapping[str, Any] = {
     "statistics": [],
     "partition_statistics": [],
 }
-"""Replaces the parts of a table's metadata that list its commits, so that they list none."""
+"""Empty values for the parts of a table's metadata that list its commits."""
 
 
 @dataclass(frozen=True)
 class DetachedTable:
-    """A table without its history. `metadata` is JSON, `io` are the properties of its files' store."""
+    """A table without its history. `metadata` is JSON; `io` has the properties of the files' store."""
 
     metadata: str
     location: str
@@ -37,32 +37,32 @@ class DetachedTable:
 
     @classmethod
     def of(cls, table: Table) -> DetachedTable:
-        """Describe a table as it stands now."""
+        """Describe a table's current state."""
         metadata = table.metadata.model_copy(update=dict(_HISTORY))
         return cls(metadata.model_dump_json(), table.location(), dict(table.io.properties))
 
-    def opened(self) -> Table:
+    def open(self) -> Table:
         """Open the table, to write files."""
         io = load_file_io(dict(self.io), self.location)
         return Table(("detached",), TableMetadataUtil.parse_raw(self.metadata), "", io, NoopCatalog("detached"))
 
-    def written(self, batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[DataFile]:
-        """Write batches with the table's own columns as files, about so many rows at a time; yield the files."""
-        # Imported here, as it brings pandas along, which the driver seldom needs.
-        from tailrace.lake.catalog.data_files import written_files
+    def write(self, batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[DataFile]:
+        """Write batches that have the table's columns to files of about `rows` rows each; yield the files."""
+        # Imported here because it imports pandas, which the driver seldom needs.
+        from tailrace.lake.catalog.data_files import write_files
 
-        table = self.opened()
-        for some in together((pa.Table.from_batches([one]) for one in batches), rows, lambda one: one.num_rows):
-            yield from written_files(table, some)
+        table = self.open()
+        for some in merge_tables((pa.Table.from_batches([one]) for one in batches), rows, lambda one: one.num_rows):
+            yield from write_files(table, some)
 
 
-def together(tables: Iterator[pa.Table], enough: int, size: Callable[[pa.Table], int]) -> Iterator[pa.Table]:
-    """Put tables together to such of about a size, by whatever `size` measures."""
+def merge_tables(tables: Iterator[pa.Table], enough: int, size: Callable[[pa.Table], int]) -> Iterator[pa.Table]:
+    """Merge tables into larger ones, each with a total `size` of at least `enough`."""
     return map(pa.concat_tables, batched_by_size(tables, enough, size))
 
 
 def batched_by_size(items: Iterable[T], enough: int, size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Put items together until they are enough by their sizes.
+    """Group items into lists, each with a total `size` of at least `enough` (except the last list).
 
     >>> list(batched_by_size(["a", "bb", "c", "d"], 3, len))
     [['a', 'bb'], ['c', 'd']]

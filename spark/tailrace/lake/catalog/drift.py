@@ -1,4 +1,4 @@
-"""Differences between the live tables and their contracts and definition, read from the catalog without a JVM."""
+"""Compare live tables with their contracts and definitions, from the catalog, without a JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.model.definition.pipeline import UNANSWERED
 
 @dataclass(frozen=True)
 class Drift:
-    """A contract's table in a namespace: whether it exists, and the changes that would bring it to the contract."""
+    """The state of a contract's table: whether it exists, and the changes that would make it match the contract."""
 
     namespace: str
     contract: Contract
@@ -35,37 +35,37 @@ class Drift:
 
 
 def drift(lake: Lake, contract: Contract) -> Drift:
-    """Compare a contract's live table with the contract. Raises `LakeError` where the catalog cannot be opened."""
+    """Compare a contract's live table with the contract. Raises `LakeError` if the catalog cannot be opened."""
     made = lake.has(contract.table)
     differences = changes(contract, lake.table(contract.table)) if made else ()
     return Drift(lake.settings.namespace, contract, made, tuple(differences))
 
 
-def kept_by(lake: Lake, definition: Definition) -> list[Contract]:
+def accumulator_contracts(lake: Lake, definition: Definition) -> list[Contract]:
     """Return the contracts of the tables that are there and have columns for the contents of accumulators."""
     own = tables_of(definition)
     return [] if own.answers is None else [one for one in (own.ledger, own.answers) if lake.has(one.table)]
 
 
-def lacking(contract: Contract, table: Table) -> list[ContractChange]:
-    """List the columns for what accumulators hold that a table lacks, as it was made by an earlier version."""
+def missing_columns(contract: Contract, table: Table) -> list[ContractChange]:
+    """List the accumulator columns that a table lacks because an earlier version created it."""
     added = (one for one in changes(contract, table) if one.kind is Kind.ADD and one.effect is Effect.SAFE)
     return [one for one in added if one.path[0] == UNANSWERED or (len(one.path) > 1 and one.path[0] in _HELD)]
 
 
 _HELD = ("fired", "pending", "predecessors", "answer")
-"""The columns of a ledger that have a field for each part of an accumulator, or for each result."""
+"""The columns of a ledger with one field for each part of an accumulator, or for each result."""
 
 
 def check_definition(lake: Lake, definition: Definition) -> None:
     """Raise an error where a definition's tables are of another meaning, or of a former shape.
 
-    It is `OtherDefinitionError` of the one, and of the other `FormerShapeError`: they lack columns that accumulators
-    need (`lake.change.widening`). Who reads no accumulator checks the meaning alone (`check_meaning`).
+    Another meaning raises `OtherDefinitionError`; missing columns for accumulators raise `FormerShapeError`
+    (`lake.change.migration`). A caller that reads no accumulators checks only the meaning (`check_meaning`).
     """
     check_meaning(lake, definition)
-    for contract in kept_by(lake, definition):
-        if missing := lacking(contract, lake.table(contract.table)):
+    for contract in accumulator_contracts(lake, definition):
+        if missing := missing_columns(contract, lake.table(contract.table)):
             raise FormerShapeError(
                 f"{contract.table} has no column {', '.join(one.name for one in missing)}: it was made by an earlier "
                 "version, and nothing reads it rightly without; run `tailrace tables apply`, or start its stream"
@@ -73,7 +73,7 @@ def check_definition(lake: Lake, definition: Definition) -> None:
 
 
 def check_meaning(lake: Lake, definition: Definition) -> None:
-    """Raise `OtherDefinitionError` where the definition's ledger was made by a definition with another meaning.
+    """Raise `OtherDefinitionError` if a definition with another meaning wrote the definition's ledger.
 
     The meaning of a later stage includes the meanings of the stages before it.
     """

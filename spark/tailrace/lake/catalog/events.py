@@ -1,7 +1,7 @@
-"""Notices of what happens to the tables, told as it happens: publications, runs, and the answers' progress.
+"""Define the notices about events in the tables: publications, runs, and the progress of answers.
 
-A lake tells its one listener (`Lake.tell`), on the thread that did the work. A notice is a few words about a commit,
-never its rows, and nothing depends on whether anyone listens.
+A lake passes each notice to its single listener (`Lake.tell`), on the thread that did the work. A notice describes a
+commit and never has its rows, and nothing depends on whether anyone listens.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Outcome(Enum):
 
     PUBLISHED = "published"
     MOVED = "moved"
-    """The table had moved: nothing was published; the writer builds on the new snapshot and tries again (rule X1)."""
+    """The table had changed, so nothing was published; the writer tries again on the new snapshot (rule X1)."""
     FENCED = "fenced"
-    """Another writer had taken the lease: the publication is not tried again (rule X1)."""
+    """Another writer had taken the lease, so the publication is not tried again (rule X1)."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """A try to move a table's main branch to a writer's commit.
+    """An attempt to move a table's main branch to a writer's commit.
 
     `writer` is the kind of writer: a stream, a backfill, a follower (`follow`) or a claimant of a registry (`claim`).
     """
@@ -39,16 +39,16 @@ class Publication:
 
 
 @dataclass(frozen=True)
-class Followed:
-    """The answers of a pipeline now stand for this epoch of its ledger."""
+class AnswersAdvanced:
+    """The answers of a pipeline have caught up with this epoch of its ledger."""
 
     pipeline: str
     epoch: int
 
 
 @dataclass(frozen=True)
-class Compacted:
-    """A stream wrote small files of a table together: so many of them, into so many."""
+class FilesCompacted:
+    """A stream merged `files` small files of a table into `into` files."""
 
     table: str
     files: int
@@ -56,24 +56,24 @@ class Compacted:
 
 
 @dataclass(frozen=True)
-class NotCompacted:
-    """A stream could not write small files of a table together, and goes on without; `why` is for people."""
+class CompactionFailed:
+    """A stream could not merge small files of a table, and goes on without; `why` is for people."""
 
     table: str
     why: str
 
 
 @dataclass(frozen=True)
-class Noted:
-    """A row of a pipeline's table of runs: a run began, or ended."""
+class RunRecorded:
+    """A run began or ended, and is in the pipeline's table of runs."""
 
     pipeline: str
     run: Run
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A stream stopped folding a definition, since another process folds it or a definition that it reads.
+class DefinitionDropped:
+    """A stream stopped folding a definition, because another process folds it, or a definition that it reads.
 
     `left` is the number of definitions that the stream still folds.
     """
@@ -84,8 +84,8 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class WentOver:
-    """A stream folds a definition on another engine from here on, until it is restarted; `why` is for people."""
+class EngineSwitched:
+    """A stream switched to another engine for a definition, until it is restarted; `why` is for people."""
 
     definition: str
     engine: str
@@ -93,8 +93,8 @@ class WentOver:
 
 
 @dataclass(frozen=True)
-class Poisoned:
-    """A stream set records aside with which an epoch of a definition could not be folded; `why` is the first error."""
+class RecordsSetAside:
+    """A stream set records aside that made the fold of an epoch fail; `why` is the first error."""
 
     definition: str
     epoch: int
@@ -104,7 +104,7 @@ class Poisoned:
 
 @dataclass(frozen=True)
 class SourceLost:
-    """A stream of several logs goes on without the source of one, which it failed to read; `why` is for people."""
+    """A stream of several logs goes on without the source of one log, which it failed to read; `why` is for people."""
 
     log: str
     why: str
@@ -112,25 +112,24 @@ class SourceLost:
 
 @dataclass(frozen=True)
 class SourceBack:
-    """A source that a stream had gone on without is read again, from where its log says."""
+    """A stream reads a lost source again, from the position in its log."""
 
     log: str
 
 
 UNREAD = ("changed", "moved", "hidden")
-"""The kinds of files in a landing folder that a stream does not read as they are now.
+"""The kinds of files in a landing folder that a stream misses or reads twice.
 
-A file was changed after it was read, and is not read again; or it was moved after it was read, and is read twice; or
-its name hides it.
+A changed file is not read again after its change; a moved file is read twice; a hidden file is never read.
 """
 
 
 @dataclass(frozen=True)
-class FolderLooked:
-    """A stream looked through the landing folder of a log, and found files that it does not read as they are now.
+class FolderChecked:
+    """A stream checked the landing folder of a log, and found files that it misses or reads twice.
 
-    `changed` are files that were changed since they were read, and `moved` those that have another name, as
-    `(before, now)`; each is told once. `counts` are of all that are there now, by their kinds (`UNREAD`), but zeros.
+    `changed` has the files that were changed since they were read; `moved` has the renamed files, as `(before, now)`;
+    each file is reported once. `counts` has the current number of files of each kind (`UNREAD`), without zeros.
     """
 
     log: str
@@ -141,7 +140,7 @@ class FolderLooked:
 
 @dataclass(frozen=True)
 class NearName:
-    """Records of a log have a field that is dropped, and lack a column of nearly the same name."""
+    """Records of a log have a field that is dropped, and lack a column with nearly the same name."""
 
     log: str
     field: str
@@ -149,7 +148,7 @@ class NearName:
 
 
 def unread_files(counts: Mapping[str, int], before: str = ", ") -> str:
-    """Write how many files of a landing folder are not read as they are now, after `before`; nothing without any.
+    """Write the counts of a landing folder's unread files, after `before`; an empty text if there are none.
 
     >>> unread_files({"changed": 2, "hidden": 1}), unread_files({})
     (', files of the landing folder: 2 changed, 1 hidden', '')
@@ -159,10 +158,10 @@ def unread_files(counts: Mapping[str, int], before: str = ", ") -> str:
 
 
 Notice: TypeAlias = (
-    "Publication | Followed | Compacted | NotCompacted | Noted | Dropped | WentOver | Poisoned | SourceLost "
-    "| SourceBack | FolderLooked | NearName"
+    "Publication | AnswersAdvanced | FilesCompacted | CompactionFailed | RunRecorded | DefinitionDropped "
+    "| EngineSwitched | RecordsSetAside | SourceLost | SourceBack | FolderChecked | NearName"
 )
 
 
-def untold(notice: Notice) -> None:
-    """Ignore a notice: nobody listens."""
+def ignore_notice(notice: Notice) -> None:
+    """Ignore a notice, for a lake without a listener."""

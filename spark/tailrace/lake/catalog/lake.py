@@ -1,4 +1,4 @@
-"""The lake: the catalog's tables as pyiceberg sees them, without a JVM. Spark sees the same tables."""
+"""Read and change the lake's tables by pyiceberg, without a JVM. Spark sees the same tables."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from tailrace.lake.catalog.backends import kind, opened
-from tailrace.lake.catalog.events import Notice, untold
+from tailrace.lake.catalog.backends import catalog_kind, open_catalog
+from tailrace.lake.catalog.events import Notice, ignore_notice
 from tailrace.lake.catalog.sqlite import UnreadError
 from tailrace.lake.catalog.table_protocol import MAIN, MAINTAINED, Commit, FileChange, Head
 from tailrace.lake.catalog.transactions import (
     Addition,
     Exchange,
     added_files,
-    committing,
-    made_by,
+    committed_snapshot,
+    open_transaction,
     ref_update,
-    unmoved,
+    unchanged_refs,
 )
 from tailrace.lake.schema.column_names import conformed
 from tailrace.lake.schema.contract_diff import stated
@@ -51,10 +51,10 @@ from tailrace.settings import Settings
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties_of"]
 
 MANY = 16
-"""The number of files from which on those of a small table are merged."""
+"""The number of files at which the files of a small table are merged."""
 
 PREFIX = "tailrace."
-"""The prefix of the names of our snapshot properties."""
+"""The prefix of our snapshot properties' names."""
 
 _TRIES = 20
 """The maximum number of tries of a metadata commit, such as a branch's move, that other commits get in the way of."""
@@ -62,37 +62,39 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Lake:
-    """The tables of one namespace of the catalog. `tell` hears of changes; with `looks` no namespace is made."""
+    """The tables of one namespace of the catalog.
+
+    `tell` receives notices of changes. With `looks`, the lake is only read, and no namespace is created."""
 
     settings: Settings
-    tell: Callable[[Notice], None] = field(default=untold, compare=False, repr=False)
+    tell: Callable[[Notice], None] = field(default=ignore_notice, compare=False, repr=False)
     looks: bool = field(default=False, compare=False, repr=False)
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The opened catalog; its namespace is made where there is none yet, unless the lake is only looked at."""
-        there = kind(self.settings)
+        """The opened catalog. Its namespace is created if it is missing, unless the lake is only read."""
+        there = catalog_kind(self.settings)
         try:
-            catalog = opened(self.settings, makes=not self.looks)
+            catalog = open_catalog(self.settings, makes=not self.looks)
             if not self.looks and not catalog.namespace_exists(self.settings.namespace):
                 catalog.create_namespace_if_not_exists(self.settings.namespace)
         except LakeError:
             raise
         except Exception as error:
             raise LakeError(
-                f"the catalog {there.named} cannot be opened ({str(error).strip()}): check that it is one of Iceberg "
+                f"the catalog {there.label} cannot be opened ({str(error).strip()}): check that it is one of Iceberg "
                 "and that it may be used, or set TAILRACE_CATALOG_URI (for SQLite, TAILRACE_WAREHOUSE) to another"
             ) from error
         return catalog
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog exists, as far as that can be told without opening it; looking makes no file."""
-        return kind(self.settings).there
+        """Whether the catalog exists, without opening or creating it; True if only a service could tell."""
+        return catalog_kind(self.settings).exists
 
     @property
     def tables(self) -> list[str]:
-        """The names of the namespace's tables, sorted; none where there is no lake yet."""
+        """The sorted names of the namespace's tables; empty if there is no lake yet."""
         if not self.exists:
             return []
         return sorted(name for _, name in self.catalog.list_tables(self.settings.namespace))
@@ -103,17 +105,18 @@ class Lake:
         return f"`{self.settings.catalog}`.`{self.settings.namespace}`.`{table}`{suffix}"
 
     def identifier(self, table: str) -> str:
-        """Return the table's name as Spark's readers and calls take it: without quotes, since it is not SQL."""
+        """Return the table's name for Spark's readers and procedures, which take it without quotes."""
         return f"{self.settings.catalog}.{self.settings.namespace}.{table}"
 
     def has(self, table: str) -> bool:
-        """Tell whether there is such a table."""
+        """Tell whether the table exists."""
         return self.exists and self.catalog.table_exists((self.settings.namespace, table))
 
     def find(self, table: str) -> Table | None:
-        """Load a table as it stands now; None where there is none. Asks the catalog once, `has` with `table` twice.
+        """Load a table's current state; None if it does not exist.
 
-        Raises `DamagedError` where its metadata is missing or cannot be read.
+        This asks the catalog once, where `has` and `table` together ask twice. Raises `DamagedError` if its metadata is
+        missing or unreadable.
         """
         try:
             return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
@@ -123,7 +126,7 @@ class Lake:
             raise DamagedError(f"the metadata of table {table}", error.file, error.found) from error
 
     def table(self, table: str) -> Table:
-        """Load a table as it stands now. Raises `LakeError` where there is none."""
+        """Load a table's current state. Raises `LakeError` if it does not exist."""
         if (found := self.find(table)) is not None:
             return found
         where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
@@ -137,10 +140,10 @@ class Lake:
         )
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> Table:
-        """Return a table, making it by its contract where there is none; its first snapshot then has these properties.
+        """Return a contract's table; create it if it is missing, with these properties in its first snapshot.
 
-        The table and its empty first snapshot are one commit: there is always a snapshot to branch from and to assert,
-        and nobody sees a table that does not say yet whose it is.
+        The table and its empty first snapshot are one commit. So there is always a snapshot to branch from and to
+        assert, and nobody sees a table without its owner's properties.
         """
         if self.has(contract.table):
             return self.table(contract.table)
@@ -151,13 +154,13 @@ class Lake:
             making = self.catalog.create_table_transaction(
                 (self.settings.namespace, contract.table),
                 schema,
-                location=kind(self.settings).location(contract.table),
+                location=catalog_kind(self.settings).location(contract.table),
                 partition_spec=partition_spec(first_layout, schema),
                 sort_order=sort_order(contract, schema),
                 properties={**stated(contract), "format-version": str(contract.format_version)},
             )
             if contract != first_layout:
-                # Rows that lie in very many spans are written under the first (`lake.catalog.data_files`).
+                # Rows of very many spans are written under the first partitioning (`lake.catalog.data_files`).
                 with making.update_spec() as spec:
                     for one in (one for one in map(term, contract.partition_by) if is_span(one)):
                         spec.add_field(one.column, one.transform, one.name)
@@ -170,15 +173,15 @@ class Lake:
         return self.table(contract.table)
 
     def drop(self, table: str) -> None:
-        """Remove a table with its files."""
+        """Remove a table and its files."""
         name, place = (self.settings.namespace, table), self.table(table).location()
         (self.catalog.purge_table if self.settings.on_s3 else self.catalog.drop_table)(name)
         if not self.settings.on_s3:
-            # With its folder, which purging would leave, and complain of each file that expired before.
+            # Purging would leave the folder, and warn about each file that has expired already.
             shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
 
     def head(self, table: str, branch: str = MAIN) -> Head:
-        """Return the head of a branch as it stands now."""
+        """Return the current head of a branch."""
         return head_of(self.table(table), branch)
 
     def refs(self, table: str) -> Mapping[str, int]:
@@ -186,15 +189,15 @@ class Lake:
         return {name: ref.snapshot_id for name, ref in self.table(table).metadata.refs.items()}
 
     def commits(self, table: str) -> list[Commit]:
-        """List the commits of main that are kept, the latest first; a foreign commit has no properties."""
+        """List the retained commits of main, the latest first; a foreign commit has no properties."""
         loaded = self.table(table)
         return [Commit(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to a snapshot if it still stands at `expected` (None: if there is no such branch).
+        """Move a branch to a snapshot if it is still at `expected` (None: if the branch does not exist).
 
-        Raises `MovedError` if it stands elsewhere. A commit to another branch in between does no harm: the move is
-        tried again. Nor does a lost reply: the move succeeded if the branch has the snapshot by then.
+        Raises `MovedError` if it is elsewhere. If another branch is committed to meanwhile, the move is tried again. If
+        the reply is lost, the move counts as successful if the branch has the snapshot by then.
         """
         update = ref_update(branch, to, "branch")
         for _ in range(_TRIES):
@@ -210,7 +213,7 @@ class Lake:
             except CommitFailedException:
                 continue
             except Exception:
-                # The move may have landed all the same, and others may have committed on top of it by now.
+                # The move may have succeeded nevertheless, and others may have committed on top of it.
                 after = self.table(table)
                 if all(one.snapshot_id != to for one in lineage(after, ref_of(after, branch))):
                     raise
@@ -218,19 +221,19 @@ class Lake:
         raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
 
     def name(self, table: str, tag: str, snapshot: int) -> None:
-        """Tag a snapshot, which keeps it from expiry. Raises `LakeError` where it has expired."""
+        """Tag a snapshot, which keeps it from expiring. Raises `LakeError` if it has expired already."""
         update = ref_update(tag, snapshot, "tag")
         self._change(table, lambda loaded: _named(loaded, snapshot, update))
 
     def unname(self, table: str, names: Collection[str]) -> None:
-        """Remove branches and tags; names that are not there are skipped."""
+        """Remove branches and tags; missing names are skipped."""
         self._change(
             table,
             lambda loaded: tuple(RemoveSnapshotRefUpdate(ref_name=one) for one in names if ref_of(loaded, one)),
         )
 
     def forget(self, table: str, snapshots: Collection[int]) -> None:
-        """Remove from the table's metadata those of the snapshots that no branch or tag names; their files stay."""
+        """Remove snapshots that no branch or tag names from the table's metadata; their files stay."""
 
         def removed(loaded: Table) -> tuple[TableUpdate, ...]:
             named = {ref.snapshot_id for ref in loaded.metadata.refs.values()}
@@ -238,7 +241,7 @@ class Lake:
             ids = sorted((there & {*snapshots}) - named)
             return (RemoveSnapshotsUpdate(snapshot_ids=ids),) if ids else ()
 
-        self._change(table, removed, unmoved)
+        self._change(table, removed, unchanged_refs)
 
     def _change(
         self,
@@ -246,7 +249,7 @@ class Lake:
         updates: Callable[[Table], tuple[TableUpdate, ...]],
         asserted: Callable[[Table], tuple[TableRequirement, ...]] = lambda loaded: (),
     ) -> None:
-        """Commit changes of the metadata that do not depend on what others commit meanwhile; try again after them."""
+        """Commit changes of the metadata that do not depend on other commits; try again if others interfere."""
         for _ in range(_TRIES):
             loaded = self.table(table)
             made = updates(loaded)
@@ -256,47 +259,47 @@ class Lake:
                 self.catalog.commit_table(loaded, asserted(loaded), made)
                 return
             except (CommitFailedException, ValueError):
-                # `ValueError` comes where another has made the same change meanwhile.
+                # pyiceberg raises `ValueError` if another writer has made the same change meanwhile.
                 continue
         raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit an empty snapshot with these properties, if main still stands at `expected`; return its id.
+        """Commit an empty snapshot with these properties, if main is still at `expected`; return its id.
 
-        Raises `MovedError` if main stands elsewhere.
+        Raises `MovedError` if main is elsewhere.
         """
         return self.enter(table, (), properties, expected)
 
-    def written(self, table: str, rows: pa.Table) -> list[DataFile]:
-        """Write rows as files beside a table, which does not list them yet.
+    def write_files(self, table: str, rows: pa.Table) -> list[DataFile]:
+        """Write rows to files that the table does not list yet.
 
-        Columns under former names are written under the table's current ones; columns that are not given are null.
-        Raises `LakeError` for a column that the table has no more.
+        Columns with former names are written under their current names; missing columns are null. Raises `LakeError`
+        for a column that the table no longer has.
         """
         # Imported here because it imports pandas, and most commands never write.
-        from tailrace.lake.catalog.data_files import written_files
+        from tailrace.lake.catalog.data_files import write_files
 
         if not rows.num_rows:
             return []
         loaded = self.table(table)
-        return list(written_files(loaded, conformed(loaded, rows)))
+        return list(write_files(loaded, conformed(loaded, rows)))
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit written files and these properties to main if it still stands at `expected`; return the snapshot.
+        """Commit written files and these properties to main if it is still at `expected`; return the snapshot.
 
-        Raises `MovedError` if it stands elsewhere. A lost reply is no failure where main has the commit.
+        Raises `MovedError` if main is elsewhere. A lost reply is not a failure if main has the commit.
         """
         loaded = self._expected(table, expected)
         own = {PREFIX + name: value for name, value in properties.items()}
         made: list[int] = []
         try:
-            with committing(loaded) as transaction:
+            with open_transaction(loaded) as transaction:
                 with (Exchange if change.removed else Addition).of(transaction, own, MAIN) as producer:
                     for file in change.added:
                         producer.append_data_file(file)
                     for file in change.removed:
                         producer.delete_data_file(file)
-                made.append(made_by(transaction))
+                made.append(committed_snapshot(transaction))
         except Exception:
             after = self.table(table)
             if not any(one.snapshot_id in made for one in lineage(after, ref_of(after, MAIN))):
@@ -304,48 +307,48 @@ class Lake:
         return made[0]
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit to main, unchanged, the files that snapshot `staged` added to another branch; return the snapshot.
+        """Commit the files that snapshot `staged` added to another branch to main, unchanged; return the new snapshot.
 
-        Raises `MovedError` where main stands elsewhere, and `LakeError` where snapshot `staged` is gone.
+        Raises `MovedError` if main is not at `expected`, and `LakeError` if snapshot `staged` is gone.
         """
         loaded = self._expected(table, expected)
         return self._added(loaded, list(added_files(loaded, staged)), properties)
 
     def gather(self, table: str) -> None:
-        """Merge the files of a small table where there are `MANY`; leave them where another commits meanwhile."""
+        """Merge the files of a small table if it has `MANY`; do nothing if another writer commits meanwhile."""
         loaded = self.table(table)
         snapshot, head = loaded.current_snapshot(), head_of(loaded)
         summary = None if snapshot is None else snapshot.summary
         if summary is None or int(summary.additional_properties.get("total-data-files", 0)) < MANY:
             return
         old = tuple(task.file for task in loaded.scan().plan_files())
-        files = self.written(table, loaded.scan().to_arrow())
+        files = self.write_files(table, loaded.scan().to_arrow())
         with suppress(MovedError):
             self.change(table, FileChange(tuple(files), old), {**head.properties, MAINTAINED: "true"}, head.snapshot)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Read all rows of a small table; return the snapshot that they are of, and the rows."""
+        """Read all rows of a small table; return the snapshot and the rows."""
         loaded = self.table(table)
         return head_of(loaded).snapshot, loaded.scan().to_arrow().to_pylist()
 
     def enter(
         self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
-        """Append rows to main if it still stands at `expected`; return the snapshot's id. Columns left out are null.
+        """Append rows to main if it is still at `expected`; return the snapshot's id. Missing columns are null.
 
-        Raises `MovedError` if main stands elsewhere.
+        Raises `MovedError` if main is elsewhere.
         """
         loaded = self._expected(table, expected)
         entered = pa.Table.from_pylist([dict(row) for row in rows], schema=loaded.schema().as_arrow())
-        return self._added(loaded, self.written(table, entered), properties)
+        return self._added(loaded, self.write_files(table, entered), properties)
 
     def _added(self, loaded: Table, files: Iterable[DataFile], properties: Mapping[str, str]) -> int:
-        with committing(loaded) as transaction:
+        with open_transaction(loaded) as transaction:
             own = {PREFIX + name: value for name, value in properties.items()}
             with Addition.of(transaction, own, MAIN) as append:
                 for file in files:
                     append.append_data_file(file)
-            return made_by(transaction)
+            return committed_snapshot(transaction)
 
     def _expected(self, table: str, expected: int | None) -> Table:
         loaded = self.table(table)
@@ -355,12 +358,12 @@ class Lake:
 
 
 def no_rows(schema: Schema) -> pa.Table:
-    """Return an Arrow table of these columns without rows, which a commit of properties alone appends."""
+    """Return an empty Arrow table with these columns, for a commit that has only properties."""
     return schema.as_arrow().empty_table()
 
 
 def ref_of(table: Table, name: str) -> int | None:
-    """Return the snapshot that a branch or tag of a loaded table names; None where there is no such name."""
+    """Return the snapshot of a loaded table's branch or tag; None if the name does not exist."""
     ref = table.metadata.refs.get(name)
     return ref.snapshot_id if ref else None
 
@@ -387,7 +390,7 @@ def head_of(table: Table, branch: str = MAIN) -> Head:
 
 
 def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
-    """List a snapshot and its ancestors, the latest first, as far as they are kept."""
+    """List a snapshot and its retained ancestors, the latest first."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     found = []
     while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
@@ -397,6 +400,6 @@ def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
-    """Return our properties of a snapshot, without their prefix."""
+    """Return our properties of a snapshot, without the prefix."""
     summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
     return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}

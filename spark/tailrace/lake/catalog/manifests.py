@@ -1,8 +1,8 @@
-"""Have pyiceberg remember its readers of Avro schemas, which it works out anew for each manifest.
+"""Make pyiceberg cache its readers of Avro schemas, which it otherwise resolves again for each manifest.
 
-A table that a stream writes has a manifest an epoch, all of one schema; parsing that schema, and resolving it with the
-schema that manifests are read by, took six sevenths of the time of planning such a table's files. Readers keep nothing
-of what they read, so one reader serves all files and threads.
+A stream's table has one manifest for each epoch, all with the same schema. Parsing this schema and resolving it with
+the reader's schema took six sevenths of the time for planning such a table's files. Readers have no state, so one
+reader serves all files and threads.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MOST = 64
 
 
 def remember_readers() -> None:
-    """Have this process parse and resolve each schema of manifests only once; a second call does nothing."""
-    # Our replacements do not fit the types of pyiceberg's functions, hence `Any`.
+    """Make this process parse and resolve each schema of manifests only once; a second call does nothing."""
+    # `Any`, because our replacements do not match the types of pyiceberg's functions.
     own: Any = avro
     if own.AvroFileHeader.get_schema is _schema:
         return
@@ -36,7 +36,7 @@ _parsed_anew = avro.AvroFileHeader.get_schema
 
 def _schema(header: avro.AvroFileHeader) -> Schema:
     text = header.meta.get("avro.schema")
-    # pyiceberg refuses a file without a schema, as before.
+    # pyiceberg's own function refuses a file without a schema.
     return _parsed_anew(header) if text is None else _parsed(text)
 
 
@@ -46,7 +46,7 @@ def _parsed(text: str) -> Schema:
 
 
 def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of schemas and types so that it runs only once for the very same objects."""
+    """Wrap a function of schemas and types so that it runs only once for the same objects."""
 
     @lru_cache(MOST)
     def remembered(schemas: tuple[_Same, ...], types: tuple[tuple[tuple[int, Any], ...], ...]) -> Any:
@@ -61,9 +61,9 @@ def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Same:
-    """A schema that equals only itself: comparing two schemas by their contents would take as long as resolving them.
+    """A schema that equals only itself, because comparing schemas by content would take as long as resolving them.
 
-    The schema is held, so that no other object gets its place in memory, and so its `id`.
+    Holding the schema keeps its `id` from being reused by another object.
     """
 
     def __init__(self, value: Any) -> None:

@@ -1,6 +1,6 @@
-"""Ask a catalog by Iceberg's REST interface, within limits of time; its errors say which setting mends them.
+"""Access a catalog by Iceberg's REST interface with timeouts, and with errors that name the setting to correct.
 
-pyiceberg waits for an answer for as long as it takes, and its errors are those of the connection or of the server.
+pyiceberg itself waits for an answer without a limit, and passes on the errors of the connection or the server.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from requests.exceptions import ConnectTimeout, ReadTimeout, SSLError
 from tailrace.lake.schema.lake_errors import CatalogError, UnansweredError
 
 CONNECT = 10
-"""Seconds within which a connection to a catalog has to be made."""
+"""The maximum seconds for a connection to a catalog."""
 
 ANSWER = 60
-"""Seconds within which a catalog has to answer a request."""
+"""The maximum seconds for a catalog's answer to a request."""
 
 _AWAY = (502, 503, 504)
-"""The statuses by which a server, or one before it, says that it cannot answer now."""
+"""The statuses by which a server, or a proxy before it, says that it cannot answer now."""
 
 _OVERTAKEN = re.compile(r"sequence number|unknown snapshot")
-"""The words by which a server refuses a commit since another came first, though with status 400."""
+"""The words of a server that refuses an overtaken commit with status 400."""
 
 
 class RefusedError(CatalogError, UnauthorizedError):
-    """The catalog refuses the token. pyiceberg gets another token, where a client may, and asks once more."""
+    """The catalog refuses the token. If there is a client, pyiceberg requests another token and tries once more."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """The way into a catalog: its address, that of its tokens, and the setting that says who asks, if one does."""
+    """The access to a catalog: its address, the address of its tokens, and the setting with the identity, if any."""
 
     uri: str
     token_uri: str | None
@@ -45,7 +45,7 @@ class Access:
 
     @property
     def refused(self) -> RefusedError:
-        """The error of a token that the catalog refuses, or of none."""
+        """The error for a refused or missing token."""
         match self.by:
             case None:
                 return RefusedError(
@@ -64,21 +64,21 @@ class Access:
 
 
 class RestClient(RestCatalog):
-    """pyiceberg's catalog behind the REST interface, by an `Access`."""
+    """pyiceberg's catalog for the REST interface, with timeouts and clear errors."""
 
     def __init__(self, name: str, access: Access, **properties: Any) -> None:
-        """Open the catalog. Raises `CatalogError` where it does not answer, or refuses who asks."""
+        """Open the catalog. Raises `CatalogError` if it does not answer, or refuses the client."""
         self._access = access
         super().__init__(name, **properties)
 
     def _config_headers(self, session: Session) -> None:
         super()._config_headers(session)
-        # This is called before the session first asks for anything, and nothing else is.
+        # This method is the only one that is called before the session's first request.
         for scheme in ("http://", "https://"):
             session.mount(scheme, _Limited(self._access))
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
-        """Commit to a table. Raises `CommitFailedException` where another commit has overtaken this one."""
+        """Commit to a table. Raises `CommitFailedException` if another commit has overtaken this one."""
         try:
             done: CommitTableResponse = super().commit_table(table, requirements, updates)
             return done
@@ -89,7 +89,7 @@ class RestClient(RestCatalog):
 
 
 class _Limited(HTTPAdapter):
-    """The connections of a session, limited in time."""
+    """The connections of a session, with timeouts."""
 
     def __init__(self, access: Access) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _Limited(HTTPAdapter):
 
 
 def _why(error: RequestException) -> str:
-    """Say in a few words why there was no answer; the library's own message repeats the whole request."""
+    """Say briefly why there was no answer; the library's own message repeats the whole request."""
     match error:
         case ConnectTimeout():
             return f"no connection within {CONNECT} s"
@@ -134,12 +134,12 @@ def _why(error: RequestException) -> str:
 
 
 def _code(answer: Response) -> str:
-    """Return the error code of OAuth2 in an answer, or its status; nothing else of it, which may repeat the client."""
+    """Return the OAuth2 error code of an answer, or its status, but nothing else, which may repeat the secret."""
     found = re.search(r'"error"\s*:\s*"([a-z_]{1,40})"', answer.text)
     return found[1] if found else str(answer.status_code)
 
 
 def _message(answer: Response) -> str:
-    """Return what a catalog says of an error, or its status."""
+    """Return a catalog's error message, or the status of its answer."""
     found = re.search(r'"message"\s*:\s*"([^"]{1,400})"', answer.text)
     return found[1] if found else str(answer.status_code)

@@ -1,4 +1,4 @@
-"""A run over a range of event time, as its latest row in the table of runs has it."""
+"""Define a run over a range of event time, as in its latest row in the table of runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Run:
-    """A run as its latest row has it. `first` to `last` is a half-open range of window timestamps, in microseconds.
+    """A run over the half-open range of window timestamps from `first` to `last`, in microseconds.
 
-    `inputs` says which runs of the definitions that it reads it has seen (`commit.run_inputs`).
+    `inputs` says which runs of its input definitions the run has seen (`commit.run_inputs`).
     """
 
     run: str
@@ -30,7 +30,7 @@ class Run:
     at: datetime | None = None
 
     def overlaps(self, first: int, last: int) -> bool:
-        """Tell whether the run computed any of this range."""
+        """Tell whether the run computed any part of this range."""
         return self.first < last and first < self.last
 
     def covers(self, first: int, last: int) -> bool:

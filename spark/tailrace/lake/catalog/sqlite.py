@@ -1,7 +1,7 @@
-"""A catalog in an SQLite file: look-ups are plain queries, and pyiceberg's own catalog makes every change.
+"""Answer look-ups in a catalog's SQLite file by plain queries; pyiceberg's own catalog makes every change.
 
-Finding a table's metadata takes one row of the file. pyiceberg's catalog reads the row through SQLAlchemy, which takes
-a quarter of a second to import: a fifth of the time of a command that looks at a lake and ends.
+Finding a table's metadata takes one row of the file. pyiceberg's catalog reads the row through SQLAlchemy, whose import
+takes a quarter of a second: a fifth of a short command's time.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from pyiceberg.table.metadata import TableMetadata
 _NAMED = "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
 
 _TABLES = f"{_NAMED} AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
-"""Selects the tables of a namespace, without its views, as pyiceberg's own catalog tells them apart."""
+"""Selects the tables of a namespace, without its views, by the same condition as pyiceberg's own catalog."""
 
 _KEPT = 16
-"""The number of files of metadata that are kept as they were read."""
+"""The number of metadata files that are cached."""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
 
 
 class UnreadError(Exception):
-    """A file of metadata that the catalog names is missing or damaged: `file` is its address, `found` says how."""
+    """A metadata file in the catalog is missing or damaged: `file` is its address, `found` says how."""
 
     def __init__(self, file: str, found: str) -> None:
         self.file, self.found = file, found
         super().__init__(f"{file} {found}")
 
 
-class LookedUp:
-    """A catalog of one file that answers look-ups itself, and opens pyiceberg's catalog by `whole` for all else.
+class SqliteLookups:
+    """A catalog in one file that answers look-ups itself, and opens pyiceberg's catalog by `whole` for all else.
 
-    pyiceberg's catalog also answers look-ups of a file that has no catalog yet, or an older one.
+    pyiceberg's catalog also answers look-ups if the file has no catalog yet, or an older version.
     """
 
     def __init__(
         self, name: str, file: Path, busy: int, properties: Mapping[str, str], whole: Callable[[], Any]
     ) -> None:
-        """Open nothing yet. `busy` is the number of seconds that a look-up waits for another process's commit."""
+        """Prepare without opening anything. `busy` is how many seconds a look-up waits for another process's commit."""
         self.name, self.properties = name, dict(properties)
         self._file, self._busy, self._open = file, busy, whole
-        # A file of metadata is never written again: one commit looks at the same several times.
+        # A metadata file never changes, and one commit reads the same file several times.
         self._metadata = lru_cache(_KEPT)(self._read_metadata)
 
     @cached_property
@@ -60,17 +60,17 @@ class LookedUp:
         return self._open()
 
     def __getattr__(self, name: str) -> Any:
-        # While a copy of this object is being made, it cannot open the catalog yet.
+        # While this object is being copied, `_open` does not exist yet.
         if name.startswith("__") or "_open" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.whole, name)
 
     def supports_server_side_planning(self) -> bool:
-        """Return False: only this process plans which files are read."""
+        """Return False, because only this process plans which files are read."""
         return False
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
-        """Load a table as it stands now. Raises `NoSuchTableError` where there is none."""
+        """Load a table's current state. Raises `NoSuchTableError` if it does not exist."""
         space, name = _parted(identifier)
         rows = self._rows(_TABLE.format(what="metadata_location"), space, name)
         if rows is None:
@@ -89,7 +89,7 @@ class LookedUp:
         return bool(self.whole.table_exists(identifier) if rows is None else rows)
 
     def view_exists(self, identifier: str | tuple[str, ...]) -> bool:
-        """Tell whether there is such a view."""
+        """Tell whether the view exists."""
         text = f"{_NAMED} AND iceberg_type = 'VIEW' AND table_name = ?".format(what="1")
         return bool(self._rows(text, *_parted(identifier)))
 
@@ -101,7 +101,7 @@ class LookedUp:
         return [(*namespace.split("."), name) for (name,) in rows]
 
     def namespace_exists(self, namespace: str) -> bool:
-        """Tell whether there is such a namespace."""
+        """Tell whether the namespace exists."""
         text = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ? LIMIT 1"
         return bool(self._rows(text, namespace) or self.whole.namespace_exists(namespace))
 
@@ -111,19 +111,19 @@ class LookedUp:
         except FileNotFoundError as error:
             raise UnreadError(at, "is missing") from error
         except (ValueError, ValidationError) as error:
-            # Damaged JSON, text that is no UTF-8, or fields that metadata has to have.
+            # The file has damaged JSON, text that is not UTF-8, or lacks required fields.
             line = next(iter(str(error).splitlines()), "")
             raise UnreadError(at, f"is damaged: {type(error).__name__}: {line}") from error
 
     def _rows(self, text: str, *values: str) -> list[tuple[Any, ...]] | None:
-        """Return the rows of a query of this catalog; None where the file cannot answer it."""
+        """Return the rows of a query of this catalog; None if the file cannot answer it."""
         if not self._file.is_file():
             return None
         try:
             with closing(sqlite3.connect(self._file, timeout=self._busy)) as connection:
                 return connection.execute(text, (self.name, *values)).fetchall()
         except sqlite3.Error:
-            # pyiceberg's own catalog mends what is wrong with the file, or reports it.
+            # pyiceberg's own catalog repairs the file, or reports the error.
             return None
 
 
@@ -133,7 +133,7 @@ def _parted(identifier: str | tuple[str, ...]) -> tuple[str, str]:
     return ".".join(space), name
 
 
-def changing(catalog: Catalog) -> Catalog:
-    """Return the catalog that makes the changes: the given one or, of a `LookedUp`, pyiceberg's own behind it."""
-    whole: Catalog = catalog.whole if isinstance(catalog, LookedUp) else catalog
+def changing_catalog(catalog: Catalog) -> Catalog:
+    """Return the catalog that makes changes: pyiceberg's own behind a `SqliteLookups`, or else the given catalog."""
+    whole: Catalog = catalog.whole if isinstance(catalog, SqliteLookups) else catalog
     return whole

@@ -1,7 +1,7 @@
-"""A lake that stands still: each of its tables is loaded once, and files are planned by statistics that are kept.
+"""Show a lake in a fixed state: each table is loaded once, and files are planned by cached manifests.
 
-A page reads the same tables for each of its parts, and the next page the same manifests but for those of the epochs
-since. A manifest never changes once it is written, so that what it says may be kept for as long as there is room.
+All parts of a page read the same tables, and the next page reads the same manifests and a few new ones. A manifest
+never changes, so its entries are cached as long as there is room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.lake.catalog.lake import Lake
 
 
 class KeptManifests:
-    """The entries of the manifests that were read last, of at most so many data files; all threads share them."""
+    """A cache of the entries of recently read manifests, for a maximum of `files` data files; threads share it."""
 
     def __init__(self, files: int) -> None:
         self.files = files
@@ -31,11 +31,11 @@ class KeptManifests:
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """Return the number of data files whose statistics are kept."""
+        """Return the number of data files in the cache."""
         return self._held
 
     def of(self, manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-        """Return a manifest's entries of files that are there; a reader changes nothing in them."""
+        """Return a manifest's entries of existing files; callers must not change them."""
         with self._lock:
             if (found := self._found.get(manifest.manifest_path)) is not None:
                 self._found.move_to_end(manifest.manifest_path)
@@ -52,9 +52,9 @@ class KeptManifests:
 
 @dataclass(frozen=True)
 class StillLake(Lake):
-    """A lake as it stood when each of its tables was first asked for; it is for reading, and for a short while.
+    """A read-only, short-lived lake in which each table stays as it was when it was first loaded.
 
-    `of` is the lake that it was made of, and `kept` outlives it.
+    `of` is the underlying lake; the cache `kept` outlives this object.
     """
 
     of: Lake | None = None
@@ -63,18 +63,18 @@ class StillLake(Lake):
     _rows: dict[str, tuple[int | None, list[dict[str, Any]]]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def made(cls, lake: Lake, kept: KeptManifests) -> StillLake:
-        """Make a still lake of a lake, whose catalog it shares."""
+    def freeze(cls, lake: Lake, kept: KeptManifests) -> StillLake:
+        """Make a still lake that shares the catalog of a lake."""
         return cls(lake.settings, lake.tell, lake.looks, lake, kept)
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The catalog of the lake that it was made of."""
+        """The catalog of the underlying lake."""
         assert self.of is not None
         return self.of.catalog
 
     def find(self, table: str) -> Table | None:
-        """Load a table, at most once; None where there is none."""
+        """Load a table, at most once; None if it does not exist."""
         if table not in self._loaded:
             found = super().find(table)
             self._loaded[table] = None if found is None or self.kept is None else _KeptTable(found, self.kept)
@@ -92,7 +92,7 @@ class StillLake(Lake):
 
 
 class _KeptTable(Table):
-    """A table whose files are planned by manifests that are kept."""
+    """A table whose files are planned by cached manifests."""
 
     def __init__(self, table: Table, kept: KeptManifests) -> None:
         super().__init__(
@@ -110,7 +110,7 @@ class _KeptScan(DataScan):
         self._kept = kept
 
     def plan_files(self) -> Iterable[FileScanTask]:
-        """Plan the files that have rows for the scan."""
+        """Plan the files that may have rows for the scan."""
         snapshot = self.snapshot()
         if snapshot is None or (self.catalog is not None and self.catalog.supports_server_side_planning()):
             return super().plan_files()
@@ -120,7 +120,7 @@ class _KeptScan(DataScan):
 
 
 class _KeptManifest:
-    """A manifest as the planner asks it, whose entries are those that are kept."""
+    """A manifest whose entries come from the cache."""
 
     def __init__(self, kept: KeptManifests, manifest: ManifestFile) -> None:
         self._kept, self._manifest = kept, manifest
@@ -129,6 +129,6 @@ class _KeptManifest:
         return getattr(self._manifest, name)
 
     def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
-        """Return the entries of files that are there."""
+        """Return the entries of existing files."""
         assert discard_deleted
         return self._kept.of(self._manifest, io)

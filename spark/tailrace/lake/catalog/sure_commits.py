@@ -1,8 +1,8 @@
-"""Find out what became of a commit before it is reported: made, or refused, and as seldom as possible unknown.
+"""Determine whether a commit succeeded before it is reported; leave the outcome unknown as seldom as possible.
 
-Where the reply to a commit is lost, the commit may have been made, or may still be. A service's client may also have
-sent it again, and the second one is refused, since the first has overtaken it: pyiceberg would then delete the files of
-the commit as failed.
+If the reply to a commit is lost, the commit may have succeeded, or may still succeed. A service's client may also have
+sent the commit twice; then the second request is refused because the first has overtaken it, and pyiceberg would delete
+the files of the successful commit as if it had failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId
 
-from tailrace.lake.metadata.commit_times import in_order, never_earlier
+from tailrace.lake.metadata.commit_times import order_commit_times, raise_times
 from tailrace.lake.schema.lake_errors import CatalogError, UnansweredError
 
 if TYPE_CHECKING:
@@ -32,42 +32,42 @@ if TYPE_CHECKING:
 UNKNOWN = (
     UnansweredError, CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError,
 )  # fmt: skip
-"""The errors after which a commit may have been made, or not, or is yet to be."""
+"""The errors that leave open whether a commit succeeded, failed, or may still succeed."""
 
 PATIENCE = 60.0
-"""Seconds for which a commit whose outcome is not known is found out about."""
+"""The maximum seconds for finding out the outcome of a commit."""
 
 _SOONEST, _LATEST = 0.1, 5.0
 
 
-def sure(catalog: Catalog) -> Catalog:
-    """Have a catalog find out what became of each commit before it reports that the commit failed.
+def make_commits_sure(catalog: Catalog) -> Catalog:
+    """Make a catalog determine the outcome of each commit before it reports a failure.
 
-    The times of all commits are in order, whatever this machine's clock says (`lake.metadata.commit_times`).
+    It also keeps the times of commits in order, even if this machine's clock is wrong (`lake.metadata.commit_times`).
     """
-    in_order(catalog)
+    order_commit_times(catalog)
 
     def commit(table: Table, requirements: Any, updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
-        return _Commit(catalog, table, requirements, never_earlier(table, updates)).made()
+        return _Commit(catalog, table, requirements, raise_times(table, updates)).made()
 
     catalog.commit_table = commit  # type: ignore[method-assign]
     return catalog
 
 
 class _Commit:
-    """A commit that is sent until it is known to be made or refused."""
+    """A commit that is sent until it is known to have succeeded or failed."""
 
     def __init__(self, catalog: Catalog, table: Table, requirements: Any, updates: tuple[TableUpdate, ...]) -> None:
         self.catalog, self.table, self.requirements, self.updates = catalog, table, requirements, updates
         self.snapshots = [one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate)]
 
     def made(self) -> CommitTableResponse:
-        """Make the commit once, and return what it made of the table.
+        """Make the commit exactly once, and return the table's new metadata.
 
-        A commit that adds a snapshot asserts where its branch stands, so it is made once however often it is sent.
-        Where it is not known whether one that adds none was made, `CommitFailedException` has the caller look.
+        A commit that adds a snapshot asserts the position of its branch, so it succeeds once however often it is sent.
+        For a commit without a snapshot and with an unknown outcome, `CommitFailedException` makes the caller look.
 
-        Raises `CatalogError` where the catalog does not answer for so long that the outcome stays unknown.
+        Raises `CatalogError` if the catalog does not answer for so long that the outcome stays unknown.
         """
         until, pause, unsure = time.monotonic() + PATIENCE, _SOONEST, False
         while True:
@@ -89,20 +89,20 @@ class _Commit:
             pause = min(2 * pause, _LATEST)
 
     def _sent(self, *, again: bool) -> CommitTableResponse:
-        """Send the commit; `again` is whether it may have been made already."""
+        """Send the commit; `again` says that it may have succeeded already."""
         if again and not self.snapshots:
             raise CommitFailedException("it is not known whether the commit was made")
         return type(self.catalog).commit_table(self.catalog, self.table, self.requirements, self.updates)
 
     def _looked(self, error: Exception) -> tuple[Table | None, Exception]:
-        """Look at the table after an error of the commit; return it, and the error that leaves the outcome unknown."""
+        """Load the table after an error of the commit; return it, and the error that leaves the outcome unknown."""
         try:
             return self._after(), error
         except UNKNOWN as silent:
             return None, silent
 
     def _after(self) -> Table | None:
-        """Load the table as it stands now; None where it is missing, as it is before the commit that makes it."""
+        """Load the table's current state; None if it is missing, as before the commit that creates it."""
         try:
             return self.catalog.load_table(self.table.name())
         except NoSuchTableError:
@@ -112,10 +112,10 @@ class _Commit:
         return bool(self.snapshots) and all(after.metadata.snapshot_by_id(one) is not None for one in self.snapshots)
 
     def _refused(self, error: Exception, after: Table | None) -> bool:
-        """Tell whether the commit is refused for good, and no earlier sending of it can be made any more.
+        """Tell whether the commit has failed for good, so that no earlier request for it can still succeed.
 
-        A server may refuse a sending because it is busy with another, which may be an earlier one of this commit. None
-        is made once a branch has moved from where the commit asserts it.
+        A server may refuse a request because it is busy with another one, which may be an earlier request of this
+        commit. No request succeeds once a branch has moved from the position that the commit asserts.
         """
         if isinstance(error, UNKNOWN):
             return False

@@ -1,6 +1,6 @@
-"""The operations that the commit protocol needs of a lake: branches move only from where they were seen (X1 and X2).
+"""Define the operations that the commit protocol needs: branches move only from an expected snapshot (X1, X2).
 
-`Lease`, `Branch`, `Runs`, `Following` and `Replacing` use these operations, and nothing else of a catalog.
+`Lease`, `Branch`, `Runs`, `Following` and `Replacing` use only these operations of a catalog.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from tailrace.lake.schema.contracts import Contract
 MAIN = "main"
 
 BACKFILLED = "backfilled"
-"""The property by which a backfill's commit names its run and the replaced range (`commit.range_replacement`)."""
+"""The property with which a backfill's commit names its run and the replaced range (`commit.range_replacement`)."""
 
 BEGINS = "begins"
-"""The property of a generation's first commit: the commits before it are of another generation (`generations`)."""
+"""The property of a generation's first commit; earlier commits belong to another generation (`generations`)."""
 
 MAINTAINED = "maintained"
-"""The property of a commit of maintenance, which repeats the last epoch's properties (`commit.epoch_properties`)."""
+"""The property of a maintenance commit, which repeats the last epoch's properties (`commit.epoch_properties`)."""
+
+STAMP = "ledger_snapshot"
+"""The property of an answers' commit with the ledger's snapshot that the answers have reached."""
 
 ACCEPTED_FOR = "accepted_for"
-"""The property of a commit that accepts foreign ones (`ACCEPTED`) which says why."""
+"""The property with the reason for accepting foreign commits (`ACCEPTED`)."""
 
 
-def repeated(properties: Mapping[str, str], *but: str) -> dict[str, str]:
-    """Select the properties that a commit beside the stream repeats of the commit before it.
+def repeated_properties(properties: Mapping[str, str], *but: str) -> dict[str, str]:
+    """Select the properties of a commit that a commit outside the stream repeats.
 
-    Left out are the properties that a commit says of itself alone, and those named in `but`.
+    Properties that describe only one commit are left out, and so are the properties in `but`.
 
-    >>> repeated({"epoch": "7", MAINTAINED: "true", "lender": "3"}, "lender")
+    >>> repeated_properties({"epoch": "7", MAINTAINED: "true", "lender": "3"}, "lender")
     {'epoch': '7'}
     """
     own = (BACKFILLED, BEGINS, MAINTAINED, ACCEPTED, ACCEPTED_FOR, *but)
@@ -42,10 +45,10 @@ def repeated(properties: Mapping[str, str], *but: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a branch of a table: its snapshot, and the properties of the last of our commits up to it.
+    """The head of a table's branch: its snapshot, and the properties of our last commit up to it.
 
-    `properties` holds our snapshot properties without their prefix; foreign commits, such as compactions, are skipped
-    for them. `records` is how many rows the snapshot holds, deleted ones included; None where it does not say.
+    `properties` has our snapshot properties without their prefix; foreign commits, such as compactions, are skipped.
+    `records` is the number of rows in the snapshot, deleted rows included; None if unknown.
     """
 
     snapshot: int | None
@@ -53,21 +56,21 @@ class Head:
     records: int | None = None
 
     def number(self, name: str, default: int = -1) -> int:
-        """Return a property as a number; `default` where there is none."""
+        """Return a property as a number; `default` if it is missing."""
         return int(self.properties.get(name, default))
 
 
 class Commit(NamedTuple):
-    """A commit of a table: its snapshot, and its properties of ours; a foreign commit has none."""
+    """A commit of a table: its snapshot and our properties; a foreign commit has no properties."""
 
     snapshot: int
     properties: Mapping[str, str]
 
 
-def standing(commits: Sequence[Commit]) -> Head:
-    """Return the head of a branch with these commits, the latest first.
+def head_of_commits(commits: Sequence[Commit]) -> Head:
+    """Return the head of a branch from its commits, the latest first.
 
-    >>> standing([Commit(3, {}), Commit(2, {"epoch": "7"}), Commit(1, {"epoch": "6"})])
+    >>> head_of_commits([Commit(3, {}), Commit(2, {"epoch": "7"}), Commit(1, {"epoch": "6"})])
     Head(snapshot=3, properties={'epoch': '7'}, records=None)
     """
     if not commits:
@@ -77,7 +80,7 @@ def standing(commits: Sequence[Commit]) -> Head:
 
 @dataclass(frozen=True)
 class FileChange:
-    """Written files that wait to be added to a table, and the files of the table that they replace."""
+    """Written files to be added to a table, and the table's files that they replace."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...] = ()
@@ -86,37 +89,37 @@ class FileChange:
 class Tables(Protocol):
     """The tables of a lake. Every change is one atomic commit of one table.
 
-    A change that is given the snapshot it expects raises `MovedError` where the branch stands elsewhere. Nothing of the
-    change is there then, unless only its reply was lost: whoever tries again looks for it among the commits first.
+    A change with an expected snapshot raises `MovedError` if the branch is elsewhere. Then the change was not made,
+    unless only the reply was lost: before trying again, look for the change among the commits.
     """
 
     @property
     def tell(self) -> Callable[[Notice], None]:
-        """The listener that is told what happens to the tables."""
+        """The listener that receives notices about the tables."""
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
-        """Return an engine's name for a table, or for a branch of it."""
+        """Return an engine's name for a table or its branch."""
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> object:
-        """Make a table where there is none."""
+        """Create a table if it is missing."""
 
     def head(self, table: str, branch: str = MAIN) -> Head:
-        """Return the head of a branch as it stands now."""
+        """Return the current head of a branch."""
 
     def refs(self, table: str) -> Mapping[str, int]:
         """Return the snapshots of a table's branches and tags, by name."""
 
     def commits(self, table: str) -> Sequence[Commit]:
-        """List the commits of main that are kept, the latest first."""
+        """List the retained commits of main, the latest first."""
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to a snapshot if it stands at `expected` (None: if there is no such branch).
+        """Move a branch to a snapshot if it is at `expected` (None: if the branch does not exist).
 
-        Does nothing where the branch stands at the snapshot already.
+        Does nothing if the branch is at the snapshot already.
         """
 
     def unname(self, table: str, names: Collection[str]) -> None:
-        """Remove branches and tags; names that are not there are skipped."""
+        """Remove branches and tags; missing names are skipped."""
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit an empty snapshot with these properties to main; return its id."""
@@ -125,15 +128,15 @@ class Tables(Protocol):
         """Commit written files and these properties to main; return the new snapshot's id."""
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit to main the files that snapshot `staged` added to another branch; return the new snapshot's id."""
+        """Commit the files that snapshot `staged` added to another branch to main; return the new snapshot's id."""
 
     def gather(self, table: str) -> None:
-        """Merge the files of a small table where there are many; leave them where another commits meanwhile."""
+        """Merge the files of a small table if it has many; do nothing if another writer commits meanwhile."""
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Read all rows of a small table; return the snapshot that they are of, and the rows."""
+        """Read all rows of a small table; return the snapshot and the rows."""
 
     def enter(
         self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
-        """Append rows and these properties to main; return the snapshot's id. Columns that are not given are null."""
+        """Append rows and these properties to main; return the snapshot's id. Missing columns are null."""

@@ -1,4 +1,4 @@
-"""Commit to a table as it was loaded, by pyiceberg's transactions: conditionally, and without automatic retries."""
+"""Commit by pyiceberg's transactions only if the table is unchanged since it was loaded, without automatic retries."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from pyiceberg.table.update.snapshot import (
 )
 from pyiceberg.typedef import EMPTY_DICT
 
-from tailrace.lake.digests.commit_digest import made as made_digest
+from tailrace.lake.digests.commit_digest import digest_properties as made_digest
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
 
 class _Looking(Transaction):
-    """A transaction that builds its metadata once for each change: pyiceberg copies all of it at every access.
+    """A transaction that builds its metadata once for each change; pyiceberg copies all of it at every access.
 
-    A commit accesses it eight times, and for a table with hundreds of snapshots a copy takes longer than all the rest.
+    A commit accesses the metadata eight times, and with hundreds of snapshots a copy takes longer than all the rest.
     """
 
     _made: tuple[object, TableMetadata] | None = None
@@ -49,9 +49,9 @@ class _Looking(Transaction):
 
 
 @contextmanager
-def committing(loaded: Table) -> Iterator[Transaction]:
-    """Open a transaction on a table as it was loaded. Raises `MovedError` where something was committed since."""
-    # By default pyiceberg rebuilds an overtaken append on whatever the table holds by then.
+def open_transaction(loaded: Table) -> Iterator[Transaction]:
+    """Open a transaction on a loaded table. Raises `MovedError` if anything was committed since it was loaded."""
+    # By default, pyiceberg rebuilds an overtaken append on the table's latest state.
     once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
     loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
     try:
@@ -60,14 +60,14 @@ def committing(loaded: Table) -> Iterator[Transaction]:
     except CommitFailedException as error:
         raise MovedError(str(error)) from error
     except ValueError as error:
-        # By this error pyiceberg reports a commit to another branch of the table.
+        # pyiceberg reports a commit to another branch of the table by this error.
         if "sequence number" not in str(error):
             raise
         raise MovedError(str(error)) from error
 
 
 class _AsWritten(_SnapshotProducer[Any]):
-    """A commit that lists each file under the partitioning that it was written by; pyiceberg takes the table's own."""
+    """A commit that lists each file under its own partitioning; pyiceberg lists all files under the table's."""
 
     def _manifests(self) -> list[ManifestFile]:
         files, own = self._added_data_files, self._transaction.table_metadata.default_spec_id
@@ -112,11 +112,11 @@ class _AsWritten(_SnapshotProducer[Any]):
 
 
 class Addition(_AsWritten, _MergeAppendFiles):
-    """A commit that adds files, and merges the table's manifests where there are many, into some of a modest size."""
+    """A commit that adds files; if the table has many manifests, it merges them into manifests of a modest size."""
 
     @classmethod
     def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Addition:
-        """Make the commit to a branch with these properties."""
+        """Make a commit to a branch with these properties."""
         io = transaction._table.io
         made = cls(Operation.APPEND, transaction, io, snapshot_properties=dict(properties), branch=branch)
         made._target_size_bytes = _MANIFEST
@@ -124,15 +124,15 @@ class Addition(_AsWritten, _MergeAppendFiles):
 
 
 class Exchange(_AsWritten, _OverwriteFiles):
-    """A commit that replaces files by others, and keeps the table's manifests few.
+    """A commit that replaces files and keeps the number of manifests small.
 
-    pyiceberg's own such commit leaves three manifests behind, with those of removed files among them, and every scan
-    and every further commit reads them all.
+    pyiceberg's own commit leaves three manifests behind, including a manifest of removed files, and every scan and
+    every later commit reads them all.
     """
 
     @classmethod
     def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Exchange:
-        """Make the commit to a branch with these properties."""
+        """Make a commit to a branch with these properties."""
         io = transaction._table.io
         return cls(Operation.OVERWRITE, transaction, io, snapshot_properties=dict(properties), branch=branch)
 
@@ -147,16 +147,16 @@ class Exchange(_AsWritten, _OverwriteFiles):
 
 
 MANIFESTS = 8
-"""The number of manifests from which on an exchange merges them."""
+"""The number of manifests at which an exchange merges them."""
 
 _MANIFEST = 256 * 1024
-"""The target size of merged manifests, in bytes: some hundreds of files, however many the table has in all.
+"""The target size of merged manifests, in bytes: some hundreds of files.
 
-A manifest of that size is written once and then left alone, and readers of a span of time pass over it."""
+A manifest of this size is not rewritten again, and readers of another span of time skip it."""
 
 
-def unmoved(loaded: Table) -> tuple[TableRequirement, ...]:
-    """Return the requirements that no branch or tag of a loaded table has moved since, nor the table been made anew."""
+def unchanged_refs(loaded: Table) -> tuple[TableRequirement, ...]:
+    """Return the requirements that a loaded table is still the same, and that no branch or tag has moved."""
     refs = loaded.metadata.refs.items()
     return (
         AssertTableUUID(uuid=loaded.metadata.table_uuid),
@@ -165,7 +165,7 @@ def unmoved(loaded: Table) -> tuple[TableRequirement, ...]:
 
 
 def ref_update(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetSnapshotRefUpdate:
-    """Return the change that sets a branch or tag to a snapshot, to be kept as long as the table's own settings say."""
+    """Return the change that sets a branch or tag to a snapshot, with the table's own settings for retention."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=type,
@@ -176,14 +176,16 @@ def ref_update(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetS
     )
 
 
-def made_by(transaction: Transaction) -> int:
-    """Return the id of the snapshot that a transaction is about to commit; others may commit on top right after it."""
+def committed_snapshot(transaction: Transaction) -> int:
+    """Return the id of the snapshot that a transaction is about to commit.
+
+    It is read before the commit, because afterwards others may have committed on top."""
     (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
     return made
 
 
 def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:
-    """Yield the data files that a snapshot added, even if removed since. Raises `LakeError` where it is gone."""
+    """Yield the data files that a snapshot added, even if removed since. Raises `LakeError` if the snapshot is gone."""
     snapshot = loaded.metadata.snapshot_by_id(staged)
     if snapshot is None:
         raise LakeError(f"snapshot {staged} of {loaded.name()} is gone: run what wrote it again")

@@ -1,1 +1,1 @@
-"""Bring tables to another contract, generation or epoch, and say whom that hurts."""
+"""Change tables to another contract, generation or epoch, and say who is affected."""

@@ -1,12 +1,12 @@
-"""Make a table go over to another generation, which was built in a table beside it, in one commit of the table.
+"""Switch a table to another generation, which was built in a table beside it, in one commit.
 
-The new rows are written to the table beside, in a folder of the table itself and with the column ids that they will
-have in the table. Going over then moves no data: one commit gives the table the new columns and a snapshot of the
-written files, if nobody committed in between. Readers see all of the old generation or all of the new. The old snapshot
-keeps its columns and gets a tag; a rollback makes the tagged snapshot current again in the same way.
+The new rows are written to the table beside, but into a folder of the table itself, and with the column ids that they
+will have in the table. So the switch moves no data: one commit gives the table the new columns and a snapshot of the
+written files, if nobody committed meanwhile. Readers see either all of the old generation or all of the new. The old
+snapshot keeps its columns and gets a tag; a rollback makes the tagged snapshot current again in the same way.
 
-The ledger goes over first and says where the answers are to go; after a crash in between, the next process that calls
-`settle` brings them there.
+The ledger switches first and names the generation for the answers. After a crash in between, the next process that
+calls `settle` switches the answers.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties_of
-from tailrace.lake.catalog.table_protocol import BEGINS
-from tailrace.lake.catalog.transactions import ref_update, unmoved
+from tailrace.lake.catalog.table_protocol import BEGINS, STAMP
+from tailrace.lake.catalog.transactions import ref_update, unchanged_refs
 from tailrace.lake.commit.epoch_properties import ONWARD
-from tailrace.lake.commit.readers import STAMP
-from tailrace.lake.digests.commit_digest import digest_of, listed_files, proof
+from tailrace.lake.digests.commit_digest import digest_of, manifest_files, proof_properties
 from tailrace.lake.schema.contract_diff import COLUMNS, Kind, stated
 from tailrace.lake.schema.contract_files import agreed
 from tailrace.lake.schema.contracts import Contract, log_contract
@@ -56,36 +55,36 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Productions
 
 GENERATION = "tailrace.generation"
-"""The table property that says which generation a table holds: that of the run that built it."""
+"""The table property with the generation of a table: the generation of the run that built it."""
 
 MEANING = "tailrace.meaning"
-"""The table property that says what the definition meant, part by part (`model.definition.fingerprint`)."""
+"""The table property with the definition's meaning, part by part (`model.definition.fingerprint`)."""
 
 FROM = "tailrace.from"
-"""The ledger's table property that says where its generation came from: the name it was built under, or a tag."""
+"""The ledger's table property with the origin of its generation: the name under which it was built, or a tag."""
 
 TAG = "generation_"
-"""The prefix of the tags of generations that a table has left."""
+"""The prefix of the tags of former generations."""
 
 
 def generation_of(table: Table) -> int:
-    """Return the generation that a table holds; 1, that of the first stream, where the table does not say."""
+    """Return a table's generation; 1, the first stream's, if the table has no such property."""
     return int(table.properties.get(GENERATION, 1))
 
 
 def tag_of(generation: int) -> str:
-    """Return the tag of a generation that a table has left."""
+    """Return the tag of a former generation."""
     return f"{TAG}{generation}"
 
 
-def left(table: Table) -> list[int]:
-    """List the generations that a table has left and still keeps by a tag, in order."""
+def former_generations(table: Table) -> list[int]:
+    """List a table's former generations that it still keeps by tags, in order."""
     tags = [name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type == "tag"]
     return sorted(int(tag.removeprefix(TAG)) for tag in tags if tag.removeprefix(TAG).isdigit())
 
 
-def refused(lake: Lake, pipeline: Pipeline) -> str | None:
-    """Say why a definition cannot be applied to the tables that a lake holds of it; None where it can."""
+def refusal_reason(lake: Lake, pipeline: Pipeline) -> str | None:
+    """Say why a changed definition cannot be applied to its tables in a lake; None if it can."""
     table = ledger_name(pipeline.name)
     if not lake.has(table):
         return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
@@ -116,7 +115,7 @@ def refused(lake: Lake, pipeline: Pipeline) -> str | None:
 
 
 def name_beside(pipeline: str, generation: int) -> str:
-    """Name the tables in which a generation of a pipeline is built: no pipeline can have this name.
+    """Return the name under which a generation of a pipeline is built; no pipeline can have this name.
 
     >>> name_beside("rides", 3)
     'rides__g3'
@@ -124,15 +123,15 @@ def name_beside(pipeline: str, generation: int) -> str:
     return f"{pipeline}__g{generation}"
 
 
-def beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, str]) -> Table:
-    """Make an empty table by a contract, under another name, whose files the contract's own table can take over.
+def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, str]) -> Table:
+    """Create an empty table by a contract, under another name, whose files the contract's own table can take over.
 
-    The new table has the current partitioning and sort order of the contract's own. Raises `LakeError` where the
-    contract lacks a column that they, or a former partitioning, are by.
+    The new table has the partitioning and sort order of the contract's table. Raises `LakeError` if the contract lacks
+    a column of the sort order, or of a present or former partitioning.
     """
     contract, target = agreed(contract, lake.settings.contracts), lake.table(contract.table)
     live = target.metadata
-    schema = aligned(iceberg_schema(contract), target.schema(), live.last_column_id)
+    schema = align_ids(iceberg_schema(contract), target.schema(), live.last_column_id)
     spec, order = target.spec(), target.sort_order()
     taken = {field.source_id for one in target.specs().values() for field in one.fields}
     taken |= {field.source_id for field in order.fields}
@@ -142,7 +141,7 @@ def beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, s
             "does not have: give that one another name"
         )
     location = f"{target.location()}/{name}"
-    # Registered, since a table that the catalog makes has columns and partitionings numbered anew.
+    # The table is registered, because the catalog would number the columns of a new table itself.
     metadata = new_table_metadata(
         schema,
         PartitionSpec(),
@@ -168,15 +167,15 @@ def beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, s
 
 
 def _named_before(table: Table, column: int) -> str:
-    """Return the latest name of a column, given by its id; the id as text where no schema of the table has it."""
+    """Return the latest name of a column by its id; the id as text if no schema of the table has it."""
     names = [schema.find_column_name(column) for schema in reversed(table.schemas().values())]
     return next((name for name in names if name), str(column))
 
 
-def aligned(schema: Schema, before: Schema, highest: int) -> Schema:
-    """Give a schema's columns their ids in `before` where name and type are the same there, else new ids.
+def align_ids(schema: Schema, before: Schema, highest: int) -> Schema:
+    """Give a schema's columns the ids of the columns in `before` with the same name and type, or else new ids.
 
-    `highest` is the last id that was ever given out: an id never comes to mean another column.
+    `highest` is the last id ever used: no id is used again for another column.
     """
     ids = count(highest + 1)
     there = {field.name: field for field in before.fields}
@@ -206,9 +205,9 @@ def _renumbered(type: IcebergType, ids: Iterator[int]) -> IcebergType:
 
 @dataclass(frozen=True)
 class Contents:
-    """Contents for a table to hold: the manifests of a snapshot, its totals and columns.
+    """The contents of a snapshot: its manifests, totals and columns.
 
-    `sequence` is the sequence number of the last commit of the table that the contents are from.
+    `sequence` is the sequence number of the last commit of the snapshot's table.
     """
 
     manifests: tuple[ManifestFile, ...]
@@ -218,7 +217,7 @@ class Contents:
 
     @classmethod
     def of(cls, table: Table, snapshot: int | None = None) -> Contents:
-        """Take the contents of a snapshot, the current one where none is named; `LakeError` where it is not there."""
+        """Return the contents of a snapshot, by default the current one. Raises `LakeError` if it is gone."""
         at = table.current_snapshot() if snapshot is None else table.snapshot_by_id(snapshot)
         if at is None or at.summary is None:
             raise LakeError(f"{table.name()} has no snapshot {snapshot or ''}: it was expired, or never made")
@@ -235,12 +234,12 @@ def go_over(
     generation: int | str,
     parent: int | None = None,
 ) -> int:
-    """Make a loaded table hold other contents, if nothing was committed to any branch since; return the snapshot's id.
+    """Give a loaded table other contents, if nothing was committed to any branch since; return the new snapshot's id.
 
     The same commit sets the table's properties (`table_properties`) and the snapshot's (`properties`), and tags the
-    snapshot that was current: with the tag of its `generation`, or with `generation` itself where that is a text. The
-    new snapshot has no parent, since the commits before it are of another generation; with `parent` it goes on from
-    that snapshot.
+    present snapshot: with the tag of its `generation`, or with `generation` itself if it is a text. The new snapshot
+    has no parent, because the commits before it belong to another generation; with `parent` it continues from that
+    snapshot.
 
     Raises `MovedError` if something was committed.
     """
@@ -263,7 +262,7 @@ def go_over(
     if parent is None:
         names[PREFIX + BEGINS] = "true"
     since = None if parent is None else metadata.snapshot_by_id(parent)
-    own = proof(number, digest_of(listed_files(held.manifests, table.io)), since, names)
+    own = proof_properties(number, digest_of(manifest_files(held.manifests, table.io)), since, names)
     snapshot = Snapshot(
         snapshot_id=number,
         parent_snapshot_id=parent,
@@ -276,8 +275,8 @@ def go_over(
     if before is not None:
         updates.append(ref_update(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), ref_update(MAIN, number, "branch")]
-    # Every branch is asserted, not main alone: a commit to another branch takes a sequence number, too.
-    asserted = [*unmoved(table), AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
+    # Every branch is asserted, not only main, because a commit to another branch also takes a sequence number.
+    asserted = [*unchanged_refs(table), AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
     asserted += [AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id)]
     try:
         table.catalog.commit_table(table, tuple(asserted), tuple(updates))
@@ -288,9 +287,9 @@ def go_over(
 
 
 def settle(lake: Lake, pipeline: str) -> None:
-    """Bring a pipeline's table of answers, if there is one, to the generation that its ledger has gone over to.
+    """Switch a pipeline's answers, if there are any, to the generation of its ledger.
 
-    Does nothing where it is there already. Raises `LakeError` where the contents that it was to take are gone.
+    Does nothing if they have it already. Raises `LakeError` if the contents for the answers are gone.
     """
     while True:
         if not lake.has(pipeline):
@@ -304,7 +303,7 @@ def settle(lake: Lake, pipeline: str) -> None:
             there = answers.metadata.refs[place].snapshot_id
             held, properties = Contents.of(answers, there), dict(head_of(answers, place).properties)
         elif lake.has(place):
-            # The answers built beside followed their ledger to its end, which the first snapshot of this ledger holds.
+            # The answers beside have followed their ledger to its end, which is the first snapshot of this ledger.
             held, first = Contents.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
             properties = {STAMP: str(first.snapshot_id), "epoch": properties_of(first).get("epoch", "-1")}
         else:
@@ -315,25 +314,25 @@ def settle(lake: Lake, pipeline: str) -> None:
         try:
             go_over(answers, held, properties, {GENERATION: str(generation)}, generation_of(answers))
         except MovedError:
-            # A follower committed first, or another process that settles the answers.
+            # A follower, or another process that settles the answers, committed first.
             continue
 
 
-def scratch(lake: Lake, pipeline: str) -> list[int]:
-    """List the generations of a pipeline that have tables beside it."""
+def generations_beside(lake: Lake, pipeline: str) -> list[int]:
+    """List the generations of a pipeline that are being built in tables beside it."""
     tables = lake.catalog.list_tables(lake.settings.namespace)
     found = (re.fullmatch(rf"{re.escape(pipeline)}__g(\d+)(__ledger)?", name) for _, name in tables)
     return sorted({int(match[1]) for match in found if match})
 
 
 def sweep(lake: Lake, pipeline: str) -> None:
-    """Remove the tables beside a pipeline whose ledger and answers are settled; files that were taken over stay.
+    """Remove the tables beside a pipeline whose ledger and answers are settled; keep files that were taken over.
 
-    Nobody may be about to take the tables over: the caller holds the ledger's lease.
+    The caller holds the ledger's lease, so that nobody is about to take the tables over.
     """
     ledger = lake.table(ledger_name(pipeline))
-    for generation in scratch(lake, pipeline):
-        taken = generation == generation_of(ledger) or generation in left(ledger)
+    for generation in generations_beside(lake, pipeline):
+        taken = generation == generation_of(ledger) or generation in former_generations(ledger)
         for name in (f"{name_beside(pipeline, generation)}__ledger", name_beside(pipeline, generation)):
             if not lake.has(name):
                 continue
@@ -344,7 +343,7 @@ def sweep(lake: Lake, pipeline: str) -> None:
 
 
 def _forget(lake: Lake, name: str) -> None:
-    """Remove a table with its metadata files and manifest lists; the rows' files are another table's now."""
+    """Remove a table with its metadata files and manifest lists; its data files belong to another table now."""
     table = lake.table(name)
     place = table.metadata_location
     before = [entry.metadata_file for entry in table.metadata.metadata_log]

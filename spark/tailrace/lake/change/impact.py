@@ -1,4 +1,4 @@
-"""Find whom a change of a table's column hurts: the definitions and the dbt models that name the column."""
+"""Find the definitions and dbt models that a change of a table's column affects."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})
 
 
 @dataclass(frozen=True)
-class Hurt:
-    """Who names a changed column: definitions, by their meaning as the lake has it, and dbt models, by their text."""
+class AffectedReaders:
+    """The definitions (by their meaning in the lake) and dbt models (by their text) that name a changed column."""
 
     definitions: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
 
 
-def hurt(lake: Lake, table: str, change: ContractChange) -> Hurt:
-    """Find the definitions and dbt models that name the column that a change drops, renames, retypes or makes required.
+def affected_readers(lake: Lake, table: str, change: ContractChange) -> AffectedReaders:
+    """Find the definitions and dbt models that name a column that is dropped, renamed, retyped or made required.
 
-    Of other changes the result is empty.
+    Empty for other changes.
     """
     if change.kind not in _HURTING:
-        return Hurt()
+        return AffectedReaders()
     column = change.before if change.kind is Kind.RENAME else change.path[0]
-    return Hurt(tuple(_definitions(lake, table, column)), tuple(_models(lake, table, column)))
+    return AffectedReaders(tuple(_definitions(lake, table, column)), tuple(_models(lake, table, column)))
 
 
 def _definitions(lake: Lake, table: str, column: str) -> list[str]:
@@ -44,7 +44,7 @@ def _definitions(lake: Lake, table: str, column: str) -> list[str]:
 
 
 def _models(lake: Lake, table: str, column: str) -> list[str]:
-    """List the models of the dbt project beside the contracts whose text names both the table and the column."""
+    """List the dbt models (in the project beside the contracts) whose text names both the table and the column."""
     folder = lake.settings.contracts.parent / "dbt" / "models"
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (table, column)]
     files = sorted(folder.rglob("*.sql")) if folder.is_dir() else []

@@ -1,9 +1,9 @@
-"""Bring live tables to their contracts, while streams, backfills and readers go on.
+"""Change live tables to match their contracts, while streams, backfills and readers go on.
 
-All changes of a table are one commit of its metadata by pyiceberg, made on the table as it was loaded: where its
-columns or layout changed meanwhile, the changes are planned again. No snapshot is made and no branch moves, so a
-writer's lease, branch and staged commits stay as they are; its next rows have null in a column that it does not know.
-Whoever reads or writes by a column's former name finds the column by its number (`schema.column_names`).
+All changes of a table are one commit of its metadata, made on the table as it was loaded; if its columns or layout
+changed meanwhile, the changes are planned again. No snapshot is made and no branch moves, so a writer's lease, branch
+and staged commits stay valid; its next rows have null in columns that it does not know. Readers and writers that use a
+column's former name find the column by its id (`schema.column_names`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IcebergType, ListType, StructType
 
+from tailrace.lake.catalog.drift import accumulator_contracts, check_definition, missing_columns
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.transactions import committing
-from tailrace.lake.change.generations import scratch
-from tailrace.lake.change.registry import registry_contracts, shared
+from tailrace.lake.catalog.transactions import open_transaction
+from tailrace.lake.change.generations import generations_beside
+from tailrace.lake.change.registry import registry_contracts, registry_lake
 from tailrace.lake.schema.contract_diff import COLUMNS, ContractChange, Effect, Kind, changes, matched
 from tailrace.lake.schema.contract_files import agreed
 from tailrace.lake.schema.contracts import Contract
@@ -44,9 +45,9 @@ TRIES = 50
 
 @dataclass(frozen=True)
 class TablePlan:
-    """The changes to make to one table of `lake`. `made` says whether it exists; a stream makes a table that does not.
+    """The planned changes of one table of `lake`.
 
-    `withheld` says why the table's columns are left alone for now.
+    `made` says whether the table exists; if not, a stream will create it. `withheld` says why its columns stay for now.
     """
 
     lake: Lake
@@ -61,26 +62,26 @@ class TablePlan:
 
 
 def agreed_contracts(lake: Lake, definition: Definition) -> list[Contract]:
-    """Return the contracts of all tables of a definition and of what it reads, completed by the contracts' files.
+    """Return the contracts of all tables of a definition and its inputs, completed by the contract files.
 
-    Raises `ContractError` for a file that makes no sense.
+    Raises `ContractError` for an invalid file.
     """
     return [agreed(one, lake.settings.contracts) for one in all_contracts(definition, lake.has)]
 
 
 def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Contract]]:
-    """Pair the agreed contracts of a definition and of its registries each with the lake whose namespace has its table.
+    """Pair each agreed contract of a definition and its registries with the lake whose namespace has the table.
 
-    Raises `ContractError` for a file that makes no sense.
+    Raises `ContractError` for an invalid file.
     """
-    made = ((lake, all_contracts(definition, lake.has)), (shared(lake), registry_contracts(definition)))
+    made = ((lake, all_contracts(definition, lake.has)), (registry_lake(lake), registry_contracts(definition)))
     return [(place, agreed(one, lake.settings.contracts)) for place, of in made for one in of]
 
 
-def plan(lake: Lake, definition: Definition) -> list[TablePlan]:
-    """Plan the changes that bring the live tables of a definition and of what it reads to their contracts.
+def plan_changes(lake: Lake, definition: Definition) -> list[TablePlan]:
+    """Plan the changes of the live tables of a definition and its inputs to match their contracts.
 
-    Changes nothing.
+    Nothing is changed.
     """
     return [
         _planned(place, contract, place.table(contract.table), _withheld(lake, definition, contract))
@@ -99,9 +100,9 @@ def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> Tab
 
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
-    """Say why the columns of a ledger or of answers, which follow from the definition's meaning, are left alone.
+    """Say why the columns of a ledger or of answers, which follow from the definition's meaning, must stay for now.
 
-    Empty where they are not left alone, and for other tables.
+    Empty if they may change, and for other tables.
     """
     owner = next((one for one in chain(definition) if contract.table in (one.name, ledger_name(one.name))), None)
     if owner is None:
@@ -109,14 +110,14 @@ def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
     ledger = ledger_name(owner.name)
     if lake.has(ledger) and lake.head(ledger).properties.get("fingerprint") != owner.fingerprint:
         return "its columns are those of a definition with another meaning: see `tailrace plan`"
-    if scratch(lake, owner.name):
+    if generations_beside(lake, owner.name):
         return "a generation is being built beside it, with its columns: wait until `tailrace apply` has ended"
     return ""
 
 
 @dataclass(frozen=True)
-class Evolved:
-    """The changes that were made to a table of `lake`, those that were left, and why its columns were left alone."""
+class Evolution:
+    """The changes of a table of `lake` that were made, the changes that were left, and why its columns stayed."""
 
     lake: Lake
     table: str
@@ -125,10 +126,10 @@ class Evolved:
     withheld: str = ""
 
 
-def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> list[Evolved]:
-    """Bring the live tables to their contracts: make all safe changes, and the destructive ones if `destructive`.
+def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> list[Evolution]:
+    """Change the live tables to match their contracts: make all safe changes and, if `destructive`, destructive ones.
 
-    Raises `MovedError` where a table is committed to so often that no try got through.
+    Raises `MovedError` if a table is committed to so often that every attempt failed.
     """
     return [
         evolve_table(place, one, partial(_withheld, lake, definition, one), destructive=destructive)
@@ -139,8 +140,8 @@ def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> 
 
 def evolve_table(
     lake: Lake, contract: Contract, withheld: Callable[[], str] = lambda: "", *, destructive: bool = False
-) -> Evolved:
-    """Bring one live table to its contract, as `evolve` does; `withheld` says why its columns are left alone."""
+) -> Evolution:
+    """Change one live table to match its contract, as `evolve` does; `withheld` says why its columns must stay."""
     wanted = {Effect.SAFE, Effect.DESTRUCTIVE} if destructive else {Effect.SAFE}
     for _ in range(TRIES):
         # The table is loaded before planning, so that a change in between makes the commit fail.
@@ -152,14 +153,14 @@ def evolve_table(
         try:
             if doing:
                 commit(table, contract, doing)
-            return Evolved(lake, contract.table, tuple(doing), tuple(left), found.withheld)
+            return Evolution(lake, contract.table, tuple(doing), tuple(left), found.withheld)
         except MovedError:
             continue
     raise MovedError(f"{contract.table} is committed to so often that it could not be changed: try again")
 
 
 def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
-    """Tell whether a change is of a column that a change in `left` would have to add, rename or retype first."""
+    """Tell whether a change needs a column that a change in `left` would have to add, rename or retype first."""
     lacking = {one.path[0] for one in left if one.kind in (Kind.ADD, Kind.RENAME, Kind.RETYPE) and one.path}
     if change.kind is Kind.PARTITION:
         return term(change.path[0]).column in lacking
@@ -169,11 +170,11 @@ def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
 
 
 def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
-    """Make changes of a loaded table in one commit. Raises `MovedError` where its columns or layout changed since."""
+    """Make changes of a loaded table in one commit. Raises `MovedError` if its columns or layout have changed since."""
     kinds = {change.kind for change in doing}
-    with committing(table) as transaction:
+    with open_transaction(table) as transaction:
         if kinds & (COLUMNS | {Kind.DOCUMENT}):
-            # The old column of a retyped one is dropped first: the new column has the same name.
+            # The old column of a retyped one is dropped first, because the new column has the same name.
             if any(change.kind is Kind.RETYPE for change in doing):
                 with transaction.update_schema(allow_incompatible_changes=True) as update:
                     for change in doing:
@@ -198,9 +199,9 @@ def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) ->
 
 
 def _sorted(transaction: Transaction, contract: Contract) -> None:
-    """Set the sort order that a contract says.
+    """Set a contract's sort order.
 
-    pyiceberg's own builder is not used: it cannot go back to an order that the table had, nor to none.
+    pyiceberg's own builder cannot go back to a former order of the table, or to no order.
     """
     metadata = transaction.table_metadata
     order, there = sort_order(contract, metadata.schema()), metadata.sort_orders
@@ -222,7 +223,7 @@ def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequ
     ]
     gone = {change.path[0] for change in doing if change.kind in (Kind.DROP, Kind.RETYPE) and len(change.path) == 1}
     for change in doing:
-        # The path has the column's live name: a rename comes into force with the commit.
+        # The path has the column's live name, because a rename takes effect only with the commit.
         path = (live[change.path[0]].name, *change.path[1:]) if change.path and change.path[0] in live else change.path
         column = contract.columns.get(change.path[0]) if change.path else None
         match change.kind:
@@ -249,7 +250,7 @@ def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequ
 
 
 def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) -> None:
-    """Put the columns into the contract's order; columns that the contract does not have come last."""
+    """Put the columns into the contract's order, with columns outside the contract last."""
     wanted = [name for name in agreed if name in there]
     wanted += [name for name in there if name not in wanted]
     if wanted == list(there):
@@ -260,7 +261,7 @@ def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) 
 
 
 def _inside(contract: Contract, path: Sequence[str]) -> IcebergType:
-    """Find the type of a field below a contract's column."""
+    """Return the type of a field inside a contract's column."""
     type = iceberg_type(contract.columns[path[0]].shape)
     for name in path[1:]:
         if isinstance(type, ListType):
@@ -268,3 +269,30 @@ def _inside(contract: Contract, path: Sequence[str]) -> IcebergType:
         elif isinstance(type, StructType):
             type = next(field.field_type for field in type.fields if field.name == name)
     return type
+
+
+def widen(lake: Lake, definition: Definition) -> None:
+    """Add the accumulator columns that an earlier version's tables lack, and check the tables' meaning.
+
+    Existing columns stay and are still read: totals keep using them as long as they fit (rule X7). Raises
+    `OtherDefinitionError` if the tables belong to a definition with another meaning, which are left alone, and
+    `MovedError` if a table is committed to so often that every attempt failed.
+    """
+    for stage in chain(definition):
+        ledger = ledger_name(stage.name)
+        if lake.has(ledger) and lake.head(ledger).properties.get("fingerprint") == stage.fingerprint:
+            for contract in accumulator_contracts(lake, stage):
+                _widen(lake, contract)
+    check_definition(lake, definition)
+
+
+def _widen(lake: Lake, contract: Contract) -> None:
+    for _ in range(TRIES):
+        table = lake.table(contract.table)
+        if not (missing := missing_columns(contract, table)):
+            return None
+        try:
+            return commit(table, contract, missing)
+        except MovedError:
+            continue
+    raise MovedError(f"{contract.table} is committed to so often that it could not be changed: try again")

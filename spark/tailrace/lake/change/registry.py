@@ -1,7 +1,8 @@
-"""The registries of ids that computations of several regions share (`model.definition.once`; Photon's IdRegistry).
+"""Keep the registries of ids that computations of several regions share (`model.definition.once`; Photon's IdRegistry).
 
-A registry is a table in a namespace that all regions share. A claimant appends its claims on a branch of its own, and
-publishes them only if the table still stands where it looked claims up, so that no two claim the same id (rule X1).
+A registry is a table in a namespace that all regions share. A claimant appends its claims to its own branch, and
+publishes them only if the table is still at the snapshot in which it looked claims up. So no two claimants claim the
+same id (rule X1).
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from tailrace.model.definition.definition import Definition
 
 
 def registry_contracts(definition: Definition) -> list[Contract]:
-    """Declare the registries of a definition and of the definitions that it reads."""
+    """Declare the registries of a definition and its inputs."""
     return [one for stage in chain(definition) if (one := tables_of(stage).registry) is not None]
 
 
 class Registry:
-    """A registry in which one computation claims ids; `token` is that of the lease of the computation's ledger.
+    """A registry in which one computation claims ids; `token` is the token of the computation's ledger lease.
 
-    Only the writer with the latest token is to claim. A writer that was fenced off claims for the same claimant, which
-    takes nothing from anybody: the ledger says which of the claims have counted.
+    Only the writer with the latest token should claim. The claims of a fenced writer do no harm: they belong to the
+    same claimant, and the ledger decides which claims have counted.
     """
 
     def __init__(self, lake: Lake, computation: Computation, token: int) -> None:
         assert computation.once is not None
-        self.lake = shared(lake)
+        self.lake = registry_lake(lake)
         self.table = computation.once.registry
         self.claimant = claimant_of(lake, computation)
         self.lake.ensure(registry_contract(self.table))
@@ -47,21 +48,21 @@ class Registry:
         return re.sub(r"\W", "_", self.claimant)
 
     def _clear(self, token: int) -> None:
-        """Remove the branches of this claimant's writers that were fenced off: nothing goes on from them."""
+        """Remove the branches of this claimant's fenced writers, which nobody continues."""
         mine = re.compile(rf"claim_{self._name}_(\d+)")
         found = ((name, mine.fullmatch(name)) for name in self.lake.refs(self.table))
         self.lake.unname(self.table, [name for name, one in found if one and int(one[1]) < token])
 
     def properties(self, epoch: int) -> dict[str, str]:
-        """Return a commit's properties, which no other has: a claimant finds its commit where the reply was lost."""
+        """Return unique properties for a commit, by which the claimant finds its commit if the reply is lost."""
         return {"claimant": self.claimant, "epoch": str(epoch), "claim": uuid.uuid4().hex}
 
     def start(self) -> int | None:
-        """Start the branch at main's snapshot and return it: claims are looked up there and published on top of it."""
+        """Start the branch at main's snapshot and return it; claims are looked up there and published on top."""
         return self.branch.start().snapshot
 
     def publish(self) -> None:
-        """Publish the claims on the branch. Raises `MovedError` where somebody else has claimed meanwhile."""
+        """Publish the branch's claims. Raises `MovedError` if another claimant has published meanwhile."""
         self.branch.publish()
         self._trimming.after_commit()
 
@@ -71,10 +72,10 @@ class Registry:
 
 
 def claimant_of(lake: Lake, computation: Computation) -> str:
-    """Name the claimant: a computation of a namespace."""
+    """Return the name of a claimant: its namespace and its computation."""
     return f"{lake.settings.namespace}.{computation.name}"
 
 
-def shared(lake: Lake) -> Lake:
-    """Return the lake that is the registries' namespace in the same catalog."""
+def registry_lake(lake: Lake) -> Lake:
+    """Return the lake of the registries: their namespace in the same catalog."""
     return Lake(lake.settings.model_copy(update={"namespace": lake.settings.registry}), lake.tell)

@@ -1,9 +1,9 @@
-"""Take tables back to an epoch: every epoch is a consistent cut over all (asynchronous snapshots, sections 3 and 4).
+"""Restore tables to an epoch, which is a consistent cut over all of them (asynchronous snapshots, sections 3 and 4).
 
-An epoch is one commit of the log and one of each ledger that reads it, published in that order, so the snapshots that
-were current at the end of one epoch belong together: they hold the state and all records on their way between two
-stages. Each table goes back in one commit of metadata alone; its contents until then keep a tag. The next stream folds
-the epochs after it again from the log, or reads them again from the source where the log goes back, too.
+An epoch is one commit of the log and one of each ledger that reads it, published in this order. So the snapshots that
+were current at the end of one epoch belong together: they have the state and all records between two stages. Each table
+is restored in one commit of metadata only; its former contents keep a tag. The next stream folds the later epochs again
+from the log or, if the log is restored, too, reads them again from the source.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.table_protocol import Commit, repeated, standing
+from tailrace.lake.catalog.table_protocol import STAMP, Commit, head_of_commits, repeated_properties
 from tailrace.lake.change.generations import FROM, GENERATION, Contents, go_over, settle
-from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrowed
-from tailrace.lake.commit.range_replacement import Replaced
-from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.lease import HOLDING, TOKEN, Lease, borrow_lease
+from tailrace.lake.commit.range_replacement import ReplacedRange
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.owned_tables import tables_of
@@ -30,16 +29,16 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 
 TAG = "restored_"
-"""The prefix of the tags of the snapshots that tables went back from, and of the answers to go back to."""
+"""The prefix of the tags of tables' snapshots before a restore, and of answers to be restored."""
 
 
 class RestoreError(LakeError):
-    """An epoch that cannot be gone back to; nothing was changed."""
+    """A table cannot be restored to the epoch; nothing was changed."""
 
 
 @dataclass(frozen=True)
-class Restored:
-    """A table that went back from epoch `before` to `epoch`; `tag` names the snapshot that it went back from."""
+class Restoration:
+    """A table that was restored from epoch `before` to `epoch`; `tag` names its snapshot before the restore."""
 
     table: str
     before: int
@@ -49,9 +48,9 @@ class Restored:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A table's commits up to the end of an epoch, the latest first, and the `undone` ones after it.
+    """A table's commits up to the end of an epoch, the latest first, and the `undone` commits after it.
 
-    `before` is the epoch that the table stands at now.
+    `before` is the table's present epoch.
     """
 
     table: str
@@ -61,7 +60,7 @@ class _Cut:
 
     @property
     def properties(self) -> dict[str, str]:
-        return {k: v for k, v in standing(self.commits).properties.items() if k not in HOLDING}
+        return {k: v for k, v in head_of_commits(self.commits).properties.items() if k not in HOLDING}
 
     @property
     def epoch(self) -> int:
@@ -70,12 +69,12 @@ class _Cut:
 
 def restore(
     lake: Lake, definitions: Sequence[Definition], epoch: int, *, log: bool = False, reason: str | None = None
-) -> list[Restored]:
-    """Take definitions, with all their stages, back to the end of an epoch; the log and its source, too, if `log`.
+) -> list[Restoration]:
+    """Restore definitions with all their stages to the end of an epoch; if `log`, also the log and its source.
 
-    Streams of the definitions are fenced off: they drop the definitions, or stop where the log goes back. A table that
-    has not come to the epoch yet is left alone. A restore that died on the way is completed by another call. Raises
-    `RestoreError` where a table does not keep the epoch any more.
+    Streams of the definitions are fenced off: they drop the definitions, or stop if the log is restored. A table that
+    has not reached the epoch is left alone. If a restore dies, another call completes it. Raises `RestoreError` if a
+    table no longer keeps the epoch.
     """
     stages = list({stage.name: stage for one in definitions for stage in chain(one)}.values())
     for stage in stages:
@@ -86,9 +85,9 @@ def restore(
     logs = [table for source in sources for table in (source, rejected_name(source))]
     for table in (*logs, *(ledger_name(stage.name) for stage in stages)):
         _cut(lake, table, epoch)
-    done: list[Restored] = []
+    done: list[Restoration] = []
     with ExitStack() as leases:
-        # The log goes back first: from then on no new epoch is published that a stage could fold.
+        # The log is restored first, so that no new epoch is published that a stage could fold.
         for table in logs:
             lease = Lease.take(lake, table)
             leases.callback(lease.close)
@@ -96,14 +95,14 @@ def restore(
         held = []
         for stage in stages:
             run = f"restore_{epoch}_{uuid.uuid4().hex[:8]}"
-            held.append((stage, leases.enter_context(borrowed(lake, ledger_name(stage.name), run))))
-        # The last stage goes back first, so that no stage is ever ahead of the one that it reads.
+            held.append((stage, leases.enter_context(borrow_lease(lake, ledger_name(stage.name), run))))
+        # The last stage is restored first, so that no stage is ever ahead of its input.
         for stage, lease in reversed(held):
             done.append(_stage_back(lake, stage, lease, epoch, reason))
     return [one for one in done if one.before > one.epoch]
 
 
-def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason: str | None) -> Restored:
+def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason: str | None) -> Restoration:
     cut, own = _cut(lake, lease.table, epoch), tables_of(stage)
     if own.runs is None:
         return _gone_back(lake, lease, cut, None)
@@ -115,7 +114,7 @@ def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason:
     found = _gone_back(lake, lease, cut, run)
     if answered:
         settle(lake, stage.name)
-    undone = {made.run for one in cut.undone if (made := Replaced.of(one)) is not None}
+    undone = {made.run for one in cut.undone if (made := ReplacedRange.of(one)) is not None}
     for other in runs.all():
         if other.run in undone and other.status == "committed":
             runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
@@ -123,11 +122,11 @@ def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason:
     return found
 
 
-def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored:
-    """Have a table hold its contents at the cut again, while its lease is ours; the snapshot it leaves gets a tag."""
+def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restoration:
+    """Restore a table's contents at the cut, while its lease is ours, and tag its present snapshot."""
     if cut.before <= cut.epoch:
-        return Restored(cut.table, cut.before, cut.epoch, "")
-    properties = repeated(cut.properties) | {TOKEN: str(lease.token)}
+        return Restoration(cut.table, cut.before, cut.epoch, "")
+    properties = repeated_properties(cut.properties) | {TOKEN: str(lease.token)}
     table_properties: dict[str, str] = {}
     if run is not None:
         properties["generation"] = str(run.generation)
@@ -139,25 +138,25 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restored
         try:
             snapshot = cut.commits[0].snapshot
             go_over(loaded, Contents.of(loaded, snapshot), properties, table_properties, tag, parent=snapshot)
-            return Restored(cut.table, cut.before, cut.epoch, tag)
+            return Restoration(cut.table, cut.before, cut.epoch, tag)
         except MovedError:
-            # A backfill of closed windows or maintenance committed in between: the next try undoes it, too.
+            # A backfill of closed windows, or maintenance, committed meanwhile. The next attempt undoes it, too.
             continue
 
 
-def go_back(lake: Lake, lease: Lease, epoch: int) -> Restored:
-    """Have the table of a lease hold its contents as of an epoch again. Raises `RestoreError` where they are gone."""
+def go_back(lake: Lake, lease: Lease, epoch: int) -> Restoration:
+    """Restore the contents of a lease's table as of an epoch. Raises `RestoreError` if they are gone."""
     found = _gone_back(lake, lease, _cut(lake, lease.table, epoch), None)
     lease.head = lease.branch.start(lease.check())
     return found
 
 
 def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
-    """Find a table's commits up to the end of an epoch. Raises `RestoreError` where the table or they are gone."""
+    """Find a table's commits up to the end of an epoch. Raises `RestoreError` if the table or the commits are gone."""
     if not lake.has(table):
         raise RestoreError(f"there is no table {lake.settings.namespace}.{table}: a stream of the definition makes it")
     commits = lake.commits(table)
-    before = standing(commits).number("epoch")
+    before = head_of_commits(commits).number("epoch")
     place = next(
         (n for n, one in enumerate(commits) if one.properties and int(one.properties.get("epoch", -1)) <= epoch), None
     )
@@ -173,7 +172,7 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
 
 
 def _answers_until(lake: Lake, name: str, cut: _Cut) -> int:
-    """Find the last snapshot of the answers that stands for a commit of the ledger in the cut."""
+    """Find the last snapshot of the answers that follows a ledger commit in the cut."""
     known = {one.snapshot for one in cut.commits}
     for one in lake.commits(name):
         if STAMP not in one.properties or int(one.properties[STAMP]) in known:

@@ -1,1 +1,1 @@
-"""Commit: branches, the lease, runs, the properties of commits that describe epochs, and the snapshots to keep."""
+"""Commit safely: branches, leases, runs, properties that describe epochs, and the snapshots to keep."""

@@ -1,8 +1,7 @@
-"""Have the answers follow the ledger: merge by version the panes since the snapshot that stamps them.
+"""Make the answers follow the ledger: merge the panes since the last followed snapshot, by version.
 
-Streams and backfills both do just this, so there is one way in which the answers change. Following is safe at any time
-and any number of times: only a higher version changes a row, and a follower that another overtook publishes nothing
-(X2, V1).
+Streams and backfills both do this, so the answers change in only one way. Following is safe at any time and any number
+of times: only a higher version changes a row, and an overtaken follower publishes nothing (X2, V1).
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tailrace.lake.catalog.events import Followed
-from tailrace.lake.catalog.table_protocol import Head, Tables, standing
+from tailrace.lake.catalog.events import AnswersAdvanced
+from tailrace.lake.catalog.table_protocol import STAMP, Head, Tables, head_of_commits
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 
@@ -24,7 +22,7 @@ class Follows(Protocol):
     """The operations that a fold or a run needs of a follower of a ledger."""
 
     def follow(self, *, fresh: int | None = None) -> int:
-        """Bring the follower up with the ledger; return the ledger's snapshot that it stands for."""
+        """Catch up with the ledger; return the ledger's snapshot that was reached."""
 
     def close(self) -> None:
         """Release the follower."""
@@ -32,13 +30,13 @@ class Follows(Protocol):
 
 @dataclass
 class Unfollowed:
-    """A stand-in for the follower of a ledger that people read itself: that of a map."""
+    """A follower that does nothing, for a ledger without answers, such as a map's."""
 
     lake: Tables
     name: str
 
     def follow(self, *, fresh: int | None = None) -> int:
-        return int(standing(self.lake.commits(ledger_name(self.name))).snapshot or -1)
+        return int(head_of_commits(self.lake.commits(ledger_name(self.name))).snapshot or -1)
 
     def close(self) -> None:
         pass
@@ -46,7 +44,7 @@ class Unfollowed:
 
 @dataclass
 class Following(ABC):
-    """A follower that brings one pipeline's answers up with its ledger, on its own branch; the engine merges panes."""
+    """A follower of one pipeline's ledger, with its own branch of the answers; the engine merges the panes."""
 
     lake: Tables
     name: str
@@ -58,27 +56,27 @@ class Following(ABC):
 
     @abstractmethod
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
-        """Merge into the branch what the ledger gained between two snapshots, in a commit with the properties `stamp`.
+        """Merge the ledger's rows between two snapshots into the branch, in a commit with the properties `stamp`.
 
-        `since` is None for all that the ledger holds. Panes that are `fresh` meet no row of the answers, hold no
-        retraction, and are one to a window; `empty` says that the answers have no row at all. Raises `MovedError` where
-        the answers were moved meanwhile.
+        `since` is None for all rows of the ledger. `fresh` says that there is one pane for each window, none is a
+        retraction, and none has a row in the answers; `empty` says that the answers have no rows. Raises `MovedError`
+        if the answers were moved meanwhile.
         """
 
     def begin(self) -> None:  # noqa: B027  (an engine need not do anything)
-        """Check what has to hold before each try to follow."""
+        """Check the engine's conditions before each attempt to follow."""
 
     def followed(self) -> None:  # noqa: B027  (an engine need not do anything)
-        """Do what is due after each commit of the answers."""
+        """Do the engine's work after each commit of the answers."""
 
     def follow(self, *, fresh: int | None = None) -> int:
-        """Merge what the ledger has gained; return the ledger's snapshot that the answers now stand for.
+        """Merge the ledger's new rows; return the ledger's snapshot that the answers have reached.
 
-        `fresh` is a snapshot of the ledger whose windows have no row in the answers: if no other is to be merged, its
-        rows are appended, which gives the same answers and is cheaper.
+        `fresh` is a snapshot of the ledger whose windows have no row in the answers. If it is the only new snapshot,
+        its rows are appended, which gives the same answers and is cheaper than a merge.
         """
         head, snapshot = self._followed(fresh)
-        self.lake.tell(Followed(self.name, head.number("epoch")))
+        self.lake.tell(AnswersAdvanced(self.name, head.number("epoch")))
         return snapshot
 
     def close(self) -> None:
@@ -86,13 +84,13 @@ class Following(ABC):
         self.branch.drop()
 
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
-        """Follow the ledger; return the head of the answers then, and the ledger's snapshot that they stand for."""
+        """Follow the ledger; return the answers' new head, and the ledger's snapshot that they have reached."""
         while True:
             self.begin()
-            # Started each time, as maintenance may have moved the answers, too.
+            # Started for each attempt, because maintenance may have moved the answers, too.
             head = self.branch.start()
             commits = self.lake.commits(ledger_name(self.name))
-            last, gained = standing(commits), [commit.snapshot for commit in commits]
+            last, gained = head_of_commits(commits), [commit.snapshot for commit in commits]
             stamped = head.properties.get(STAMP)
             if last.snapshot is None or stamped == str(last.snapshot):
                 return head, int(stamped or -1)

@@ -1,8 +1,8 @@
-"""Keep the properties of the commits of logs and ledgers past the expiry of their snapshots (rule X3).
+"""Keep the properties of logs' and ledgers' commits after their snapshots have expired (rule X3).
 
-The clock of an epoch, its watermarks, signals and offsets are in the properties of its commit (`epoch_properties`). A
-replay, a catch-up and an audit read those of all epochs there were. So before snapshots expire, their properties go
-into a table beside the log or ledger, a row each; readers combine both. Archiving a snapshot again does nothing.
+The clock, watermarks, signals and offsets of an epoch are properties of its commit (`epoch_properties`). A replay, a
+catch-up and an audit read the properties of all epochs. So before snapshots expire, their properties are archived as
+rows of a table beside the log or ledger; readers combine both. Archiving a snapshot again does nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tailrace.model.base.time import instant, moment
 class ArchivedCommit:
     """A commit to a table's main branch: its properties, and the number of rows that it `added`.
 
-    `sequence` is Iceberg's sequence number, and `at` the instant of the commit, in microseconds. A commit that only
-    wrote existing rows anew added none. `proof` is what Iceberg and the commit's digest say of it (`PROOF`).
+    `sequence` is Iceberg's sequence number, and `at` is the commit's time in microseconds. A commit that only rewrote
+    existing rows added none. `proof` has Iceberg's facts about the commit and its digest (`PROOF`).
     """
 
     snapshot: int
@@ -42,8 +42,8 @@ class ArchivedCommit:
 
     @property
     def digest(self) -> CommitDigest | None:
-        """The commit's digest; None where it has none, as it was by Spark, another's, or before there were digests."""
-        return CommitDigest.parsed(self.proof.get(DIGEST, ""))
+        """The commit's digest; None for a commit of Spark's, of another writer's, or from before digests existed."""
+        return CommitDigest.parse(self.proof.get(DIGEST, ""))
 
     @property
     def by_spark(self) -> bool:
@@ -54,7 +54,7 @@ class ArchivedCommit:
         """Tell whether this commit may be the next one after another."""
         if self.parent is not None:
             return self.parent == earlier.snapshot
-        # In the metadata that pyiceberg writes, a snapshot has no parent any more once we removed its parent.
+        # In metadata that pyiceberg writes, a snapshot loses its parent when the parent is removed.
         digest = self.digest
         return digest is None or earlier.digest is None or digest.since == earlier.snapshot
 
@@ -62,15 +62,15 @@ class ArchivedCommit:
 _SPARK = ("app-id", "spark.app.id")
 
 PROOF = ("operation", "added-records", "deleted-records", DIGEST, CHECKSUMS, *_SPARK)
-"""What is kept of a snapshot's summary beside our properties, by which an audit tells whose the commit is."""
+"""The entries of a snapshot's summary that are archived besides our properties, for audits of its origin."""
 
 _KEPT = "iceberg:"
-"""The prefix of the names of `PROOF` among what the archive has of a commit."""
+"""The prefix of the names in `PROOF` among an archived commit's properties."""
 
 
 @dataclass(frozen=True)
 class Commits:
-    """The commits of a table's main branch, the first one first; `whole` says that none is missing."""
+    """The commits of a table's main branch, the earliest first; `whole` says that none is missing."""
 
     all: tuple[ArchivedCommit, ...]
     whole: bool
@@ -97,12 +97,12 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
 
 
 def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
-    """Read the commits of a table's main branch: those of its snapshots, and before them the archived ones.
+    """Read the commits of a table's main branch: the archived commits, then the commits of its snapshots.
 
-    `until` is the snapshot to end with, the current one where it is left out. The commits are of one generation.
+    `until` is the last snapshot, by default the current one. All commits belong to one generation.
     """
     loaded = lake.table(table)
-    # The archive is read after the snapshots: those that expire in between are in the archive by then.
+    # The archive is read after the snapshots, so that it has the snapshots that expire in between.
     live = [_commit(snapshot) for snapshot in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
     name = archive_name(lake, table)
     archived = [] if name is None else [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()]
@@ -117,14 +117,14 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
 
 
 def archive_name(lake: Lake, table: str) -> str | None:
-    """Name the archive of a table's commits; None where it has none, as a table of answers, whose ledger has one."""
+    """Return the name of the archive of a table's commits; None if it has none, like answers, whose ledger has one."""
     name = commits_contract(table).table
     return name if lake.has(name) and not lake.has(ledger_name(table)) else None
 
 
 def _whole(found: list[ArchivedCommit]) -> bool:
-    """Tell whether each commit follows the one before it, from the table's first commit on."""
-    # Without its parent a snapshot looks like a table's first one, which is told by its sequence number.
+    """Tell whether each commit follows the previous one, from the table's first commit on."""
+    # A snapshot without its parent looks like a first snapshot, so the sequence number decides.
     first = bool(found) and (found[0].sequence == 1 or BEGINS in found[0].properties)
     return first and all(later.follows(earlier) for earlier, later in itertools.pairwise(found))
 

@@ -1,8 +1,8 @@
-"""Tell of each commit of a table whether it is ours, by the digests that commits carry (`lake.digests`).
+"""Judge whether each commit of a table is ours, by the digests in commits (`lake.digests`).
 
-Ours are those that continue the chain of digests, those that Spark made with our properties, and those from before the
-chain began. Foreign are all others that changed rows, and those that a broken link gives away. A compaction by another
-is none: it has as many rows as before, and the rows themselves are compared by audits.
+A commit is ours if it continues the chain of digests, if Spark made it with our properties, or if it is older than the
+chain. A commit is foreign if it is none of these and changed rows, or if its link is broken. Another program's
+compaction is not foreign: it has as many rows as before, and audits compare the rows themselves.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.commit.archive import ArchivedCommit, commits
-from tailrace.lake.digests.commit_digest import ACCEPTED, CHECKSUMS, DIGEST, CommitDigest, linked
+from tailrace.lake.digests.commit_digest import ACCEPTED, CHECKSUMS, DIGEST, CommitDigest, link_of
 from tailrace.model.base.time import text
 
 
 @dataclass(frozen=True)
 class ForeignCommit:
-    """A commit that is not ours: its snapshot, its instant in microseconds, and what gives it away."""
+    """A commit that is not ours: its snapshot, its time in microseconds, and the evidence."""
 
     snapshot: int
     at: int
@@ -30,8 +30,10 @@ class ForeignCommit:
 
 @dataclass(frozen=True)
 class CommitHistory:
-    """The commits of a table's main branch: how many there are, the foreign ones that nobody has accepted yet, those
-    that somebody has, and how many compactions by another or by Spark there were.
+    """The judged commits of a table's main branch, `count` in all.
+
+    `foreign` has the foreign commits that nobody has accepted, and `accepted` all others; `compactions` counts the
+    compactions by Spark or another program.
     """
 
     count: int
@@ -55,7 +57,7 @@ def commit_history(lake: Lake, table: str) -> CommitHistory:
 
 
 def _foreign(history: tuple[ArchivedCommit, ...]) -> Iterator[tuple[ArchivedCommit, str]]:
-    """Yield the commits that are not ours, each with what tells."""
+    """Yield the commits that are not ours, each with the evidence."""
     last: ArchivedCommit | None = None
     before: ArchivedCommit | None = None
     for one in history:
@@ -76,16 +78,16 @@ def _foreign(history: tuple[ArchivedCommit, ...]) -> Iterator[tuple[ArchivedComm
 def _broken(
     one: ArchivedCommit, digest: CommitDigest, last: ArchivedCommit | None, before: ArchivedCommit | None
 ) -> str | None:
-    """Say why a commit does not continue the chain from the `last` that has a digest; None where it does.
+    """Say why a commit does not continue the chain of digests; None if it does.
 
-    `before` is the commit before it.
+    `last` is the previous commit with a digest; `before` is the previous commit.
     """
     link = ""
     if digest.since is None:
         if before is not None and before is last:
             return f"begins the chain of digests anew after commit {before.snapshot}"
     elif last is None:
-        # The commit that it follows has expired, and no archive has it: the link cannot be tried.
+        # The previous commit has expired and is not archived, so the link cannot be checked.
         return None
     elif last.snapshot != digest.since:
         return f"follows commit {digest.since}, which is not there, and comes after {last.snapshot}"
@@ -93,12 +95,12 @@ def _broken(
         known = last.digest
         link = "" if known is None else known.link
     properties = {PREFIX + name: value for name, value in one.properties.items()}
-    expected = linked(link, one.snapshot, digest.files, properties, one.proof.get(CHECKSUMS, ""))
+    expected = link_of(link, one.snapshot, digest.files, properties, one.proof.get(CHECKSUMS, ""))
     return None if expected == digest.link else "is not as it was made: its digest is of other properties or files"
 
 
 def _compaction(one: ArchivedCommit) -> bool:
-    """Tell whether a commit that says nothing of itself only wrote the rows that were there anew."""
+    """Tell whether a commit without our properties only rewrote existing rows."""
     summary = one.proof
     same = summary.get("added-records", "0") == summary.get("deleted-records", "0")
     return not one.properties and summary.get("operation") == "replace" and same

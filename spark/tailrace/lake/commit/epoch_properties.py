@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import Lake, head_of, properties_of
-from tailrace.lake.catalog.table_protocol import MAINTAINED, Head, repeated
+from tailrace.lake.catalog.table_protocol import MAINTAINED, Head, repeated_properties
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.signal_tables import NAMES, names_of
 from tailrace.lake.schema.lake_errors import MovedError
@@ -16,53 +16,54 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
-"""The properties that are the clock's two times, in microseconds."""
+"""The properties with the clock's two times, in microseconds."""
 
 PROGRESS = "progress"
-"""The property that says how far the source's partitions are (`Progress`)."""
+"""The property with the progress of the source's partitions (`Progress`)."""
 
 OFFSET = "offset"
 READ = ("query", "batch", OFFSET)
-"""The properties of how far the source was read: Spark's query, its micro-batch, and the offset in the source."""
+"""The properties of the read position: Spark's query, its micro-batch, and the offset in the source."""
 
 TOPIC = "topic"
-"""The property of a log's commit that says which Kafka topic was read: its name and, after a space, its id."""
+"""The property of a log's commit with the name of the Kafka topic that was read and, after a space, its id."""
 
 ENGINE = "engine"
-"""The property that says which engine folded an epoch, and why (`engines.choose.Choice`)."""
+"""The property with the engine that folded an epoch, and the reason (`engines.choose.Choice`)."""
 
 ONWARD = "onward"
-"""The property of a ledger's commit with the watermark that the ledger's readers may have after the epoch (rule T3)."""
+"""The property of a ledger's commit with the watermark for the ledger's readers after the epoch (rule T3)."""
 
 _SET_ASIDE = "set_aside"
-"""The property that counts the records which a ledger's definition has set aside so far (rule X7)."""
+"""The property with the number of records that a ledger's definition has set aside so far (rule X7)."""
 
 IDLE = "idle"
-"""The property of a log's commit that says that all partitions are idle, so that readers of other logs go on."""
+"""The property of a log's commit when all partitions are idle, so that readers of several logs go on."""
 
 DUPLICATES = "duplicates"
-"""The property that counts the records dropped because they came again, in all epochs up to this one (rule X5)."""
+"""The property with the number of dropped duplicates in all epochs up to this one (rule X5)."""
 
 FOLDER = "folder"
-"""The property of a log's commit with the numbers of files in its landing folder that are not read: those that were
-changed since they were read, that were moved, and that are hidden, as JSON; missing where there are none."""
+"""The property of a log's commit with the numbers of its landing folder's changed, moved and hidden files, as JSON.
+
+It is missing if there are none."""
 
 NEAR = "near_names"
-"""The property of a log's commit with the fields that are dropped, and the columns of nearly the same names that are
-missing, as JSON; not there where there are none."""
+"""The property of a log's commit that maps dropped fields to missing columns of nearly the same name, as JSON.
+
+It is missing if there are none."""
 
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
-"""The generation in which an epoch's new windows are (V2), and the digest of the definition's meaning."""
+"""The properties with the generation of an epoch's new windows (V2), and the digest of the definition's meaning."""
 
 
 @dataclass(frozen=True)
 class EpochCommit:
-    """The epoch that a commit is of: its clock and, in a ledger, who folded it; `idle` is of a log.
+    """A commit's epoch: its clock and, in a ledger, the definition and engine that folded it; `idle` belongs to logs.
 
-    `set_aside` counts the records that the ledger's definition has set aside up to the epoch.
-
-    A commit beside the stream, by which a lease is taken or a backfill publishes, repeats the last epoch's.
+    `set_aside` counts the records that the ledger's definition has set aside up to the epoch. A commit outside the
+    stream, such as taking a lease or publishing a backfill, repeats the last epoch's properties.
     """
 
     clock: Clock
@@ -75,7 +76,7 @@ class EpochCommit:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EpochCommit:
-        """Read the epoch off a commit's properties. Properties that are missing are as before the first epoch.
+        """Read the epoch from a commit's properties. Missing properties have their values before the first epoch.
 
         >>> EpochCommit.of({"epoch": "7", "watermark": "5", "processing_time": "9", "generation": "2"}).clock
         Clock(epoch=7, watermark=5, processing_time=9, signals=())
@@ -94,7 +95,7 @@ class EpochCommit:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties by which a ledger's commit states the epoch."""
+        """The properties of the epoch in a ledger's commit."""
         properties = {
             **clock_properties(self.clock),
             _GENERATION: str(self.generation),
@@ -109,7 +110,7 @@ class EpochCommit:
 
 
 def clock_properties(clock: Clock) -> dict[str, str]:
-    """Return the properties by which a commit states its epoch's clock.
+    """Return the properties of a clock in a commit.
 
     >>> clock_properties(Clock(7, 5, 9, ("go",)))
     {'epoch': '7', 'watermark': '5', 'processing_time': '9', 'signals': 'go'}
@@ -121,34 +122,34 @@ def clock_properties(clock: Clock) -> dict[str, str]:
     return {**properties, NAMES: ",".join(clock.signals)} if clock.signals else properties
 
 
-def recorded(lake: Lake, table: str) -> dict[int, EpochCommit]:
-    """Read each epoch of a log or a ledger off its commits' properties, those of expired snapshots included."""
+def epoch_commits(lake: Lake, table: str) -> dict[int, EpochCommit]:
+    """Read all epochs of a log or a ledger from its commits' properties, expired snapshots included."""
     found: dict[int, EpochCommit] = {}
     for one in commits(lake, table).all:
-        # The first commit with an epoch counts: commits beside the stream repeat the last epoch's properties.
+        # The first commit of an epoch counts: commits outside the stream repeat the last epoch's properties.
         if CLOCK[1] in one.properties:
             found.setdefault(int(one.properties["epoch"]), EpochCommit.of(one.properties))
     return found
 
 
-def arrival_times(lake: Lake, table: str) -> dict[int, int]:
-    """Read when each epoch of a log was read, its processing time in microseconds, off its commits."""
-    return {epoch: commit.clock.processing_time for epoch, commit in recorded(lake, table).items()}
+def processing_times(lake: Lake, table: str) -> dict[int, int]:
+    """Read the processing time of each epoch of a log, in microseconds, from its commits."""
+    return {epoch: commit.clock.processing_time for epoch, commit in epoch_commits(lake, table).items()}
 
 
 def last_epoch(lake: Lake, logs: Iterable[Log]) -> int:
-    """Return the last epoch that all of these logs have, as an epoch is one cut over them; -1 where one has none.
+    """Return the last epoch that all of these logs have, because an epoch is one cut over them; -1 if one has none.
 
-    A log that another stream lands alone for a while runs ahead of the others. Raises `LakeError` where one is not
-    there.
+    A log that another stream lands alone for a while is ahead of the others. Raises `LakeError` if a log does not
+    exist.
     """
     return min(lake.head(log.name).number("epoch") for log in logs)
 
 
 def carry_forward(lake: Lake, table: str) -> None:
-    """Repeat the properties of our last commit in a commit on top, where maintenance has committed above it (X3).
+    """Repeat our last commit's properties in a new commit if maintenance has committed on top of it (X3).
 
-    The properties are then found at the table's head, whatever expires below.
+    The properties are then at the table's head, so they survive the expiry of older snapshots.
     """
     while True:
         loaded = lake.table(table)
@@ -156,26 +157,21 @@ def carry_forward(lake: Lake, table: str) -> None:
         if current is None or not head.properties or properties_of(current):
             return
         try:
-            lake.mark(table, {**repeated(head.properties), MAINTAINED: "true"}, head.snapshot)
+            lake.mark(table, {**repeated_properties(head.properties), MAINTAINED: "true"}, head.snapshot)
             return
         except MovedError:
-            # The table was moved by a writer, whose commit then has the properties, or by another foreign commit.
+            # Either a writer committed, so its commit has the properties, or there is another foreign commit.
             continue
 
 
-def times_of(lake: Lake, log: str) -> dict[int, int]:
-    """Return the processing times of a log's epochs, in microseconds, by epoch."""
-    return {epoch: one.clock.processing_time for epoch, one in recorded(lake, log).items()}
-
-
 def progress_of(lake: Lake, log: str) -> Progress | None:
-    """Read a log's progress off its last commit; None before its first epoch.
+    """Read a log's progress from its last commit; None before its first epoch.
 
-    Raises `LakeError` where there is no such log.
+    Raises `LakeError` if the log does not exist.
     """
     return progress_in(lake.head(log))
 
 
 def progress_in(head: Head) -> Progress | None:
-    """Read a log's progress off its head; None before its first epoch."""
+    """Read a log's progress from its head; None before its first epoch."""
     return Progress.parsed(head.properties[PROGRESS]) if PROGRESS in head.properties else None

@@ -1,7 +1,7 @@
-"""Pins: tags that keep a snapshot from expiry while somebody reads it.
+"""Pin snapshots by tags, so that they do not expire while somebody reads them.
 
-A reader of one snapshot by its id, such as an audit or a replay, may take longer than a running stream keeps it.
-After a time, maintenance removes the pins of readers that died.
+A reader of one snapshot, such as an audit or a replay, may take longer than a running stream keeps the snapshot. After
+a time, maintenance removes the pins of dead readers.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.metadata.commit_times import last_time, milliseconds
+from tailrace.lake.metadata.commit_times import last_time, now_milliseconds
 
 _NAME = re.compile(r"pin_(\d+)_[0-9a-f]{8}")
 
 
 @contextmanager
-def pinned(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
-    """Keep a snapshot of each of these tables until the block ends. Raises `LakeError` where one has expired."""
-    # A pin is no older than what it keeps: where this machine's clock is behind, it would go at once.
-    now = max([milliseconds(), *(last_time(lake.table(table).metadata) for table in snapshots)])
+def pin_snapshots(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
+    """Keep a snapshot of each of these tables until the block ends. Raises `LakeError` if one has expired."""
+    # A pin is not older than its snapshots: otherwise, with a slow clock, maintenance would remove it at once.
+    now = max([now_milliseconds(), *(last_time(lake.table(table).metadata) for table in snapshots)])
     name = f"pin_{now}_{uuid.uuid4().hex[:8]}"
     done = []
     try:
@@ -35,10 +35,10 @@ def pinned(lake: Lake, snapshots: Mapping[str, int | None]) -> Iterator[None]:
             lake.unname(table, (name,))
 
 
-def pinned_at(name: str) -> int | None:
-    """Read the time at which a pin was made off its name, in milliseconds; None for a name that is no pin's.
+def pin_time(name: str) -> int | None:
+    """Read a pin's creation time, in milliseconds, from its name; None if the name is not a pin's.
 
-    >>> pinned_at("pin_1700000000000_0123abcd"), pinned_at("stream_3")
+    >>> pin_time("pin_1700000000000_0123abcd"), pin_time("stream_3")
     (1700000000000, None)
     """
     found = _NAME.fullmatch(name)

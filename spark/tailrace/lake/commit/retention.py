@@ -1,10 +1,10 @@
-"""Find the snapshots of a table that may go, and keep the others (rule X3).
+"""Find the snapshots of a table that may be removed (rule X3).
 
-Kept of the main branch are the last commit with properties of ours and all after it; the snapshots that the answers
-have yet to follow, or that a log has yet to read of a control table; and the snapshots that were current within the
-time that the settings say, so that readers of one of them can finish. A snapshot that a branch or a tag names is kept,
-too: a writer's, a running backfill's, or one that a reader has pinned. The kept part of main is always its newest, so
-the snapshots that go are its oldest, and those that overtaken writers left.
+On the main branch, these snapshots stay: our last commit with properties and all later ones; the snapshots that answers
+still have to follow, or that a log still has to read from a control table; and the snapshots that were current within
+the configured time, so that their readers can finish. A snapshot with a branch or a tag also stays: a writer's, a
+running backfill's, or a reader's pin. The part of main that stays is always its latest part. So the removed snapshots
+are the oldest of main, and the snapshots of overtaken writers.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from datetime import timedelta
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from tailrace.lake.catalog.lake import MAIN, lineage, properties_of, ref_of
-from tailrace.lake.metadata.commit_times import running
+from tailrace.lake.catalog.lake import MAIN, Lake, lineage, properties_of, ref_of
+from tailrace.lake.metadata.commit_times import running_times
 
 
 @dataclass(frozen=True)
-class Going:
-    """The snapshots that go: the part of main that is `cut` off, to be archived, and the ids of all `removed` ones.
+class Removal:
+    """The snapshots to remove: the `cut` part of main, which is archived first, and the ids of all `removed` snapshots.
 
-    A snapshot that is cut off but has a branch or a tag is not removed: it stays for those who know the name.
+    A cut snapshot with a branch or a tag is not removed.
     """
 
     cut: tuple[Snapshot, ...]
     removed: tuple[int, ...]
 
 
-def expired(table: Table, now: int, retention: timedelta, needed: Iterable[int] = ()) -> Going:
-    """Find the snapshots of a loaded table that have not been current for the time that they are kept.
+def find_expired(table: Table, now: int, retention: timedelta, needed: Iterable[int] = ()) -> Removal:
+    """Find the snapshots of a loaded table that have not been current for longer than the retention time.
 
-    `now` is in milliseconds. Of main's lineage, the snapshots in `needed` and all that came after them are kept.
+    `now` is in milliseconds. On main, the snapshots in `needed` and all later ones stay.
     """
     before = now - retention // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
-    # A snapshot was current until the next one came, however old it is itself; and no commit is older than its parent,
-    # whatever the clock said by which it is dated.
-    aged = sum(1 for at in [*running(main[::-1])][1:] if at >= before)
+    # A snapshot was current until the next one came, however old it is. A commit counts as no older than its parent,
+    # even if a wrong clock dated it.
+    aged = sum(1 for at in [*running_times(main[::-1])][1:] if at >= before)
     return _going(table, main, aged, needed, before)
 
 
-def surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Going:
-    """Find the snapshots of a loaded table beyond the latest `most` of main, and those that overtaken writers left."""
+def find_surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Removal:
+    """Find the snapshots of a loaded table beyond the latest `most` of main, and the snapshots of overtaken writers."""
     main = lineage(table, ref_of(table, MAIN))
     return _going(table, main, most - 1, needed, None)
 
 
-def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[int], before: int | None) -> Going:
-    """Find the snapshots that go where main is kept down to place `last`; the latest is at place 0.
+def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[int], before: int | None) -> Removal:
+    """Find the snapshots to remove if main keeps its snapshots up to place `last` (the latest is at place 0).
 
-    Of the snapshots that are not on main, those older than `before` go, in milliseconds; all where that is None.
+    Of the snapshots outside main, remove all that are older than `before`, in milliseconds; all of them if it is None.
     """
     spoken = next((place for place, snapshot in enumerate(main) if properties_of(snapshot)), 0)
     wanted = {*needed}
@@ -61,7 +61,7 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
     keep = max(last, spoken, floor) + 1
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     own = {snapshot.snapshot_id for snapshot in main}
-    # The snapshots that a writer has staged on its branch, down to where the branch left main.
+    # The snapshots that writers have staged on their branches, down to where the branches left main.
     staged = {
         snapshot.snapshot_id
         for name, ref in table.metadata.refs.items()
@@ -72,4 +72,12 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
     apart = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in own | staged | named]
     apart = [snapshot for snapshot in apart if before is None or snapshot.timestamp_ms < before]
     cut = tuple(main[keep:])
-    return Going(cut, tuple(snapshot.snapshot_id for snapshot in [*cut, *apart] if snapshot.snapshot_id not in named))
+    return Removal(cut, tuple(snapshot.snapshot_id for snapshot in [*cut, *apart] if snapshot.snapshot_id not in named))
+
+
+def snapshots_needed_by(lake: Lake, reader: str, named: str) -> list[int]:
+    """Return the last snapshot that a reader has read, from property `named` of its last commit; empty if none."""
+    if not lake.has(reader):
+        return []
+    found = lake.head(reader).properties.get(named, "")
+    return [int(found)] if found else []

@@ -1,4 +1,4 @@
-"""The runs of other definitions that a run has read, so that a correction which a stage lacks is known for good.
+"""Record the runs of a run's inputs, so that a correction that later stages lack is never forgotten.
 
 No stream brings a backfill's corrections of closed windows, or of the rows of a map or a join, to the stages that read
 them: a run of these stages has to. Each run therefore notes which runs of its inputs it has seen (column `inputs`).
@@ -14,8 +14,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Commit
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.commit.range_replacement import Replaced
-from tailrace.lake.commit.runs_table import gone_back_to, runs_named
+from tailrace.lake.commit.range_replacement import ReplacedRange
+from tailrace.lake.commit.runs_table import restored_generation, runs_named
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.definition.chain import Definition, chain
 
@@ -43,7 +43,7 @@ class SeenRuns:
 
 
 def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
-    """Write the runs that a run has seen, by their definition's name, for the table of runs; None for no input.
+    """Write the runs that a run has seen, by definition name, for the table of runs; None without inputs.
 
     >>> as_text({"visits": SeenRuns(7, frozenset({5}))})
     '{"visits":[7,5]}'
@@ -53,7 +53,7 @@ def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
 
 
 def from_text(text: str | None) -> dict[str, SeenRuns] | None:
-    """Read the runs that a run has seen; None where the run does not say, being older than the column."""
+    """Read the runs that a run has seen; None if the run is older than the column."""
     if text is None:
         return None
     return {name: SeenRuns(last, frozenset(less)) for name, (last, *less) in json.loads(text).items()}
@@ -86,8 +86,8 @@ class RunInputs:
 def standing_runs(lake: Lake, name: str) -> list[Run]:
     """List the backfills of a definition, by its name, whose rows it holds now, in the order of generations.
 
-    A generation that was built since (`apply`) has nothing of the backfills before it; one that was gone back to has
-    those that it had.
+    A generation that `apply` built has none of the earlier backfills; a rollback restores the backfills of its
+    generation.
     """
     runs = _runs(lake, name)
     done = {run.run for run in _published(lake, name, runs)}
@@ -97,7 +97,7 @@ def standing_runs(lake: Lake, name: str) -> list[Run]:
         if run.kind == "backfill" and run.run in done:
             held[at].append(run)
         elif run.kind in ("apply", "rollback") and run.status == "committed":
-            at, before = run.generation, held.get(gone_back_to(run.reason), [])
+            at, before = run.generation, held.get(restored_generation(run.reason), [])
             held[at] = [] if run.kind == "apply" else list(before)
     return held[at]
 
@@ -107,11 +107,11 @@ def _runs(lake: Lake, name: str) -> list[Run]:
 
 
 def _published(lake: Lake, name: str, runs: Iterable[Run]) -> list[Run]:
-    """Select the runs whose commit is in the ledger: one that was killed after its commit is entered as started."""
+    """Select the backfills whose commit is in the ledger, also if they were killed before their row said so."""
     whole = [run for run in runs if run.kind == "backfill"]
     left = [run for run in whole if run.status == "started"]
     made = set[str]()
     if left:
         all_ = (Commit(one.snapshot, one.properties) for one in commits(lake, ledger_name(name)).all)
-        made = {one.run for one in map(Replaced.of, all_) if one is not None}
+        made = {one.run for one in map(ReplacedRange.of, all_) if one is not None}
     return [run for run in whole if run.status == "committed" or (run.status == "started" and run.run in made)]

@@ -1,4 +1,4 @@
-"""The table of runs: the range of event time that each run computed, and the generations that runs take (V2, V4)."""
+"""Keep the table of runs: the range of event time that each run computed, and its generation (V2, V4)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tailrace.lake.catalog.events import Noted
+from tailrace.lake.catalog.events import RunRecorded
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Tables
 from tailrace.lake.schema.contracts import runs_contract
@@ -19,11 +19,11 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.definition import Definition
 
 HIGHEST = "generation"
-"""The property of the table's commits with the highest generation in the table."""
+"""The property of the table's commits with the highest generation so far."""
 
 
 def runs_named(lake: Tables, name: str) -> list[Run]:
-    """List the runs of a definition by its name alone, each as its latest row has it, in the order of generations."""
+    """List the runs of a definition, by its name, each from its latest row, in the order of generations."""
     _, rows = lake.rows(runs_name(name))
     latest: dict[str, Run] = {}
     for row in sorted(rows, key=lambda row: row["at"]):
@@ -32,13 +32,13 @@ def runs_named(lake: Tables, name: str) -> list[Run]:
 
 
 BACK = "back to generation"
-"""The words with which the reason of a run begins that made a former generation current again."""
+"""The first words of the reason of a run that made an earlier generation current again."""
 
 
-def gone_back_to(reason: str | None) -> int:
-    """Read the generation off the reason of a run that went back to it; 0 where it does not say.
+def restored_generation(reason: str | None) -> int:
+    """Read the restored generation from the reason of a rollback's run; 0 for other reasons.
 
-    >>> gone_back_to("back to generation 12: a fault"), gone_back_to(None)
+    >>> restored_generation("back to generation 12: a fault"), restored_generation(None)
     (12, 0)
     """
     found = re.match(rf"{BACK} (\d+)", reason or "")
@@ -57,17 +57,17 @@ class Runs:
         return runs_name(self.pipeline.name)
 
     def all(self) -> list[Run]:
-        """List every run as its latest row has it, in the order of generations."""
+        """List all runs, each from its latest row, in the order of generations."""
         return runs_named(self.lake, self.pipeline.name)
 
     def start(
         self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None,
         engine: str | None = None, inputs: str | None = None,
     ) -> Run:  # fmt: skip
-        """Enter a new run, in a generation above every other's: two runs that start at once get two (rule V2)."""
+        """Enter a new run in a generation above all others; runs that start at once get different ones (rule V2)."""
         self.lake.ensure(runs_contract(self.pipeline))
-        # Every run reads the table and adds two files to it. They are merged before the run is entered, so that a
-        # failure to merge never contradicts what a run has committed.
+        # Every run reads the table and adds two files. The files are merged before the run is entered, so that a failed
+        # merge cannot follow a committed run.
         self.lake.gather(self.table)
         draft = Run(
             run=uuid.uuid4().hex[:12],
@@ -82,14 +82,14 @@ class Runs:
             engine=engine,
             inputs=inputs,
         )
-        return self.renewed(draft)
+        return self.renew(draft)
 
-    def renewed(self, run: Run) -> Run:
-        """Enter a run in a new generation, above every other's."""
+    def renew(self, run: Run) -> Run:
+        """Enter a run in a new, highest generation."""
         return self._entered(run, renew=True)
 
     def note(self, run: Run, **changes: Any) -> Run:
-        """Enter a row with a run's new state, which is the run with these fields changed."""
+        """Enter a row with a run's new state: the run with these fields changed."""
         return self._entered(replace(run, **changes), renew=False)
 
     def _entered(self, run: Run, *, renew: bool) -> Run:
@@ -103,28 +103,28 @@ class Runs:
                 self.lake.enter(self.table, [_row(run)], properties, expected)
             except MovedError:
                 continue
-            self.lake.tell(Noted(self.pipeline.name, run))
+            self.lake.tell(RunRecorded(self.pipeline.name, run))
             return run
 
     def _highest(self) -> tuple[int | None, int]:
-        """Return the snapshot that the table stands at, and the highest generation in it."""
+        """Return the table's snapshot, and the highest generation in it."""
         head = self.lake.head(self.table)
         if HIGHEST in head.properties:
             return head.snapshot, head.number(HIGHEST)
         expected, rows = self.lake.rows(self.table)
         return expected, max((row["generation"] for row in rows), default=0)
 
-    def gave_way(self, run: Run, above: Run) -> Run:
+    def give_way(self, run: Run, above: Run) -> Run:
         """Enter that a run gave way to a run of a higher generation."""
         note = f"generation {above.generation} (run {above.run}) covers the range"
         return self.note(run, status="gave_way", reason=note)
 
-    def failed(self, run: Run, error: BaseException) -> Run:
+    def record_failure(self, run: Run, error: BaseException) -> Run:
         """Enter that a run failed, with the first line of the error."""
         return self.note(run, status="failed", reason=str(error).split("\n", 1)[0][:500])
 
-    def above(self, run: Run) -> Run | None:
-        """Find a committed run, not a stream's, of a higher generation that covers some of a run's range (rule V4)."""
+    def run_above(self, run: Run) -> Run | None:
+        """Find a committed run of a higher generation, other than a stream's, that overlaps a run's range (rule V4)."""
         for other in self.all():
             done = other.status == "committed" and other.kind != "stream"
             if done and other.generation > run.generation and other.overlaps(run.first, run.last):
@@ -133,7 +133,7 @@ class Runs:
 
 
 def _after(last: datetime | None) -> datetime:
-    """Return the time of a run's next row: the latest row says how the run is, so it is after the last one's `at`."""
+    """Return the time of a run's next row, which must be after its last row, because the latest row counts."""
     now = datetime.now(UTC)
     return now if last is None else max(now, last + timedelta(microseconds=1))
 
@@ -146,7 +146,7 @@ def _row(run: Run) -> dict[str, Any]:
 def _run(row: Mapping[str, Any]) -> Run:
     first = instant(row["range_start"]) if row["range_start"] else BEGINNING
     last = instant(row["range_end"]) if row["range_end"] else END_OF_TIME
-    # A table of runs that is older than a column lacks it.
+    # An old table of runs may lack a column.
     same: dict[str, Any] = {name: row.get(name) for name in _SAME}
     return Run(first=first, last=last, **same)
 
@@ -155,4 +155,4 @@ _SAME = (
     *("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at"),
     *("changed", "untouched", "retracted", "reason", "engine", "inputs"),
 )
-"""The fields that a run and its row have alike."""
+"""The fields that a run and its row share."""

@@ -1,22 +1,64 @@
-"""Messages to a log from outside: signals, which open the triggers that wait for them, and complete input.
+"""Read control tables, into which people enter rows beside a log: signals, and declarations of complete input.
 
-Both come with an epoch, and the log's commit of that epoch says so (`tailrace.lake.commit.control_table`).
+A stream reads new rows when it lands an epoch, and the log's commit names the last snapshot that was read. So a replay
+and a catch-up see each row in the same epoch, whatever was entered later (rule T2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
-from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.control_table import ControlTable
+from tailrace.lake.catalog.lake import Lake, head_of, lineage
+from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.owned_tables import complete_contract, signals_contract
 from tailrace.model.base.time import instant, moment
 from tailrace.model.logs.log import Log
 
 NAMES = "signals"
-"""The property of a log's commit with the signals that came with its epoch."""
+"""The property of a log's commit with the signals of its epoch."""
+
+
+@dataclass(frozen=True)
+class ControlTable:
+    """A control table; the property `seen` of the log's commits names its last snapshot that was read."""
+
+    lake: Lake
+    contract: Contract
+    seen: str
+
+    def enter(self, **values: Any) -> None:
+        """Enter a row with the current time."""
+        self.lake.ensure(self.contract)
+        row = {"at": datetime.now(UTC), **values}
+        while True:
+            expected = self.lake.head(self.contract.table).snapshot
+            try:
+                self.lake.enter(self.contract.table, [row], {}, expected)
+                return
+            except MovedError:
+                continue
+
+    def new_rows(self, properties: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        """Return the rows that are new since a log's last commit, which has these properties.
+
+        The second result is the property `seen` for the log's next commit.
+        """
+        if not self.lake.has(self.contract.table):
+            return [], {}
+        loaded = self.lake.table(self.contract.table)
+        head, seen = head_of(loaded).snapshot, properties.get(self.seen, "")
+        if head is None or seen == str(head):
+            return [], ({self.seen: seen} if seen else {})
+        rows = loaded.scan().to_arrow().to_pylist()
+        if any(str(snapshot.snapshot_id) == seen for snapshot in lineage(loaded, head)):
+            before = loaded.scan(snapshot_id=int(seen)).to_arrow().to_pylist()
+            rows = [row for row in rows if row not in before]
+        return sorted(rows, key=lambda row: row["at"]), {self.seen: str(head)}
 
 
 @dataclass(frozen=True)
@@ -35,19 +77,19 @@ class Signals:
         return self.control.contract.table
 
     def send(self, name: str, note: str | None = None) -> None:
-        """Enter a signal. It comes with the next epoch of the stream that lands the log."""
+        """Enter a signal. It takes effect with the next epoch of the stream that lands the log."""
         self.control.enter(name=name, note=note)
 
-    def come(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the properties of the log's next commit: the signals since the last commit, which has `properties`."""
-        rows, seen = self.control.come(properties)
+    def new_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return the properties for the log's next commit: the signals since the commit that had `properties`."""
+        rows, seen = self.control.new_rows(properties)
         names = sorted({row["name"] for row in rows})
         return {**seen, **({NAMES: ",".join(names)} if names else {})}
 
 
 @dataclass(frozen=True)
 class Completions:
-    """The table that says until when a log's input is complete: the injector's word (MillWheel, 5.2)."""
+    """The table of declarations that a log's input is complete until some time (MillWheel's injectors, 5.2)."""
 
     lake: Lake
     log: Log
@@ -61,15 +103,15 @@ class Completions:
         return self.control.contract.table
 
     def say(self, until: int, partition: str | None = None, note: str | None = None) -> None:
-        """Say that a partition, or the whole log, has all its records before `until`, in microseconds."""
+        """Declare that a partition, or the whole log, has all records before `until`, in microseconds."""
         self.control.enter(complete_until=moment(until), partition=partition, note=note)
 
-    def come(self, properties: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
-        """Return the new instants of complete input, in microseconds, and the properties of the log's next commit.
+    def new_times(self, properties: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
+        """Return the new times of complete input, in microseconds, and the properties for the log's next commit.
 
-        The instants are by partition, None for the whole log; the last commit's properties say what was seen before.
+        The times are by partition, None for the whole log. `properties` are the last commit's, which say what was seen.
         """
-        rows, seen = self.control.come(properties)
+        rows, seen = self.control.new_rows(properties)
         found: dict[str | None, int] = {}
         for row in rows:
             until = instant(row["complete_until"])
@@ -78,7 +120,7 @@ class Completions:
 
 
 def names_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Read the signals that came with an epoch off its commit's properties.
+    """Read the signals of an epoch from its commit's properties.
 
     >>> names_of({"signals": "close,open"}), names_of({})
     (('close', 'open'), ())

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.commit.epoch_properties import recorded
+from tailrace.lake.commit.epoch_properties import epoch_commits
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.lake.schema.filters import after, before, equal, every
@@ -94,7 +94,7 @@ class WindowRanges(RangedRanges[Pipeline]):
         return windows_between(self.definition.where, first, last)
 
     def closed(self, lake: Lake, run: Run) -> int:
-        known = recorded(lake, ledger_name(self.definition.name))
+        known = epoch_commits(lake, ledger_name(self.definition.name))
         if run.log_epoch not in known:
             return run.last
         return min(run.last, self.definition.closed_until(known[run.log_epoch].clock.watermark))

@@ -1,1 +1,1 @@
-"""What a commit proves of itself: the files that the table then holds, and the commits before it (rule X6)."""
+"""Let a commit prove which files the table holds after it, and which commits came before it (rule X6)."""

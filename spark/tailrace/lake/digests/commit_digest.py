@@ -1,13 +1,13 @@
-"""The digest that each of our commits carries, by which an audit tells what was changed by another hand.
+"""Compute the digest that each of our commits carries, so that an audit detects foreign changes.
 
-A digest has two parts. `files` is a digest of all data and delete files that the table holds after the commit: the sum
-of a hash of each, so that a commit adds its own to that of the commit before. `link` is a hash of the commit's id, its
-properties, its `files` and the link of the commit before: a chain, which breaks where a commit was put in, taken out,
-replaced, or had a property changed. What Spark commits has no digest, as Spark names its files by itself; the next
-commit of this process counts the files that there are, and names the last commit that had a digest.
+A digest has two parts. `files` is a digest of all data and delete files in the table after the commit: a sum of one
+hash per file, so that each commit only adds and subtracts its own files. `link` is a hash of the commit's id, its
+properties, its `files` and the previous commit's link. The links form a chain, which breaks if a commit was inserted,
+removed, replaced, or had a property changed. Spark's commits have no digest, because Spark chooses the files' names
+itself; the next commit of this process digests the existing files, and names the last commit with a digest.
 
-The digest is a property of the snapshot whose name does not begin as our other properties do: a commit beside the
-stream repeats those of the commit before, and is not to repeat this one.
+The digest is a snapshot property without the prefix of our other properties: a commit outside the stream repeats the
+previous commit's properties, but must not repeat its digest.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 DIGEST = "tailrace-digest"
-"""The name of the snapshot's property with the commit's digest."""
+"""The name of the snapshot property with the commit's digest."""
 
 CHECKSUMS = "tailrace-checksums"
-"""The name of the snapshot's property with the checksums of the files that the commit added."""
+"""The name of the snapshot property with the checksums of the commit's added files."""
 
 ACCEPTED = "accepted"
-"""Our property of a commit with the foreign commits before it that somebody accepted (`commit.commit_history`)."""
+"""Our property that lists the foreign commits that somebody accepted by a commit (`commit.commit_history`)."""
 
 MOST_CHECKSUMS = 32
 """The maximum number of files whose checksums a commit has one by one; of more it has one of them all."""
 
 _BITS = 128
-"""The bits of a digest: metadata has one for each snapshot that is kept, and is written with each commit."""
+"""The bits of a digest: few, because each commit rewrites the metadata with the digests of all snapshots."""
 
 _CHECKSUM = "checksum"
-"""The attribute of a `DataFile` with the checksum of its bytes, which Iceberg has no field for."""
+"""The attribute of a `DataFile` with the checksum of its bytes, for which Iceberg has no field."""
 
 
 @dataclass(frozen=True)
 class CommitDigest:
-    """The digest of a commit; `since` is the last snapshot before it that has one, None where the chain begins."""
+    """The digest of a commit; `since` is the last earlier snapshot with a digest, None at the chain's beginning."""
 
     link: str
     files: str
     since: int | None
 
     @classmethod
-    def parsed(cls, text: str) -> CommitDigest | None:
-        """Read a digest off its text; None where the text is none.
+    def parse(cls, text: str) -> CommitDigest | None:
+        """Parse the text of a digest; None if it is not one.
 
-        >>> CommitDigest.parsed("ab cd 7"), CommitDigest.parsed("ab cd -"), CommitDigest.parsed("ab")
+        >>> CommitDigest.parse("ab cd 7"), CommitDigest.parse("ab cd -"), CommitDigest.parse("ab")
         (CommitDigest(link='ab', files='cd', since=7), CommitDigest(link='ab', files='cd', since=None), None)
         """
         parts = text.split(" ")
@@ -63,32 +63,32 @@ class CommitDigest:
 
     @classmethod
     def of(cls, snapshot: Snapshot | None) -> CommitDigest | None:
-        """Read the digest of a snapshot; None where it has none."""
+        """Read the digest of a snapshot; None if it has none."""
         text = digest_text(snapshot)
-        return None if text is None else cls.parsed(text)
+        return None if text is None else cls.parse(text)
 
     def __str__(self) -> str:
         return f"{self.link} {self.files} {'-' if self.since is None else self.since}"
 
 
 def digest_text(snapshot: Snapshot | None) -> str | None:
-    """Return the text of a snapshot's digest; None where it has none."""
+    """Return the text of a snapshot's digest; None if it has none."""
     if snapshot is None or snapshot.summary is None:
         return None
     found = snapshot.summary.additional_properties.get(DIGEST)
     return None if found is None else str(found)
 
 
-def linked(before: str, snapshot: int, files: str, properties: Mapping[str, str], checksums: str) -> str:
-    """Compute the link of a commit from the link of the commit before, which is empty where the chain begins."""
+def link_of(before: str, snapshot: int, files: str, properties: Mapping[str, str], checksums: str) -> str:
+    """Compute the link of a commit from the previous link, which is empty at the chain's beginning."""
     said = json.dumps([before, snapshot, files, sorted(properties.items()), checksums])
     return sha256(said.encode()).hexdigest()[: _BITS // 4]
 
 
 def mark_of(file: DataFile) -> int:
-    """Compute the part of a file in `CommitDigest.files`, by its name, size and number of rows.
+    """Hash a file for `CommitDigest.files`, by its name, size and number of rows.
 
-    The folder is left out: a lake that is moved keeps its digests.
+    The folder is left out, so that a moved lake keeps its digests.
     """
     name = file.file_path.rpartition("/")[2]
     return int.from_bytes(sha256(f"{name}\n{file.file_size_in_bytes}\n{file.record_count}".encode()).digest())
@@ -103,19 +103,19 @@ def _text(number: int) -> str:
     return f"{number % (1 << _BITS):0{_BITS // 4}x}"
 
 
-def listed(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the entries of manifests, deletes included, whose files are in the table."""
+def manifest_entries(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[ManifestEntry]:
+    """Yield the entries of manifests for files in the table, delete files included."""
     for manifest in manifests:
         yield from manifest.fetch_manifest_entry(io)
 
 
-def listed_files(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[DataFile]:
-    """Yield the files, deletes included, that manifests list and that are in the table."""
-    for entry in listed(manifests, io):
+def manifest_files(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[DataFile]:
+    """Yield the files in the table that manifests list, delete files included."""
+    for entry in manifest_entries(manifests, io):
         yield entry.data_file
 
 
-def made(
+def digest_properties(
     metadata: TableMetadata,
     parent: int | None,
     snapshot: int,
@@ -124,10 +124,10 @@ def made(
     added: Iterable[DataFile],
     removed: Iterable[DataFile],
 ) -> dict[str, str]:
-    """Make the properties by which a commit of these files proves itself; `properties` are its own.
+    """Compute the digest properties of a commit with these files and its own `properties`.
 
-    The files of the commit before are taken from its digest, or read off its manifests where it has none. Where the
-    commit accepts foreign ones, that digest may be forged.
+    The digest of the files before it comes from the previous commit, or from its manifests if it has no digest. If this
+    commit accepts foreign commits, the previous digest may be forged, so the manifests are read as well.
     """
     added = list(added)
     before = None if parent is None else metadata.snapshot_by_id(parent)
@@ -138,49 +138,49 @@ def made(
     since = before
     while since is not None and CommitDigest.of(since) is None:
         since = None if since.parent_snapshot_id is None else metadata.snapshot_by_id(since.parent_snapshot_id)
-    return proof(snapshot, files, since, properties, checksums_of(added))
+    return proof_properties(snapshot, files, since, properties, checksums_of(added))
 
 
-def proof(
+def proof_properties(
     snapshot: int, files: str, since: Snapshot | None, properties: Mapping[str, str], checksums: str = ""
 ) -> dict[str, str]:
-    """Make the properties by which a commit proves itself, from the digest of its files."""
+    """Compute the digest properties of a commit from the digest of its files."""
     before = CommitDigest.of(since)
-    link = linked("" if before is None else before.link, snapshot, files, properties, checksums)
+    link = link_of("" if before is None else before.link, snapshot, files, properties, checksums)
     digest = CommitDigest(link, files, None if before is None or since is None else since.snapshot_id)
     return {DIGEST: str(digest), **({CHECKSUMS: checksums} if checksums else {})}
 
 
 def _held(snapshot: Snapshot | None, io: FileIO) -> int:
-    return 0 if snapshot is None else int(digest_of(listed_files(snapshot.manifests(io), io)), 16)
+    return 0 if snapshot is None else int(digest_of(manifest_files(snapshot.manifests(io), io)), 16)
 
 
 def checksums_of(files: Iterable[DataFile]) -> str:
-    """Write the checksums of the files of a commit that have one, each with the beginning of the file's name.
+    """Write the known checksums of a commit's files, each after the prefix of the file's name.
 
-    Of more than `MOST_CHECKSUMS` files it is one number of them all (`together`).
+    More than `MOST_CHECKSUMS` files share one checksum (`combined_checksum`).
     """
     known = {file.file_path.rpartition("/")[2]: checksum for file in files if (checksum := checksum_of(file))}
     if len(known) > MOST_CHECKSUMS:
-        return f"{len(known)} {together(known)}"
-    return " ".join(f"{known_by(name)}:{checksum}" for name, checksum in sorted(known.items()))
+        return f"{len(known)} {combined_checksum(known)}"
+    return " ".join(f"{name_prefix(name)}:{checksum}" for name, checksum in sorted(known.items()))
 
 
-def known_by(name: str) -> str:
-    """Return the beginning of a file's name, which is random, by which its checksum is found."""
+def name_prefix(name: str) -> str:
+    """Return the random prefix of a file's name, which identifies its checksum."""
     return name[:13]
 
 
-def together(checksums: Mapping[str, str]) -> str:
-    """Compute one checksum of those of many files, by name."""
+def combined_checksum(checksums: Mapping[str, str]) -> str:
+    """Combine the checksums of many files, by name, into one."""
     return sha256(json.dumps(sorted(checksums.items())).encode()).hexdigest()[: _BITS // 4]
 
 
 def keep_checksum(file: DataFile, checksum: str) -> None:
-    """Keep the checksum of a file's bytes with the file, until a commit lists it."""
+    """Attach the checksum of a file's bytes to the file, until a commit lists it."""
     setattr(file, _CHECKSUM, checksum)
 
 
 def checksum_of(file: DataFile) -> str | None:
-    """Return the checksum of a file that this process, or an executor's Python, has written; else None."""
+    """Return the checksum of a file that this process or an executor's Python has written; else None."""
     return getattr(file, _CHECKSUM, None)

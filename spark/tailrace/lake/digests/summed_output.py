@@ -1,4 +1,4 @@
-"""Take the checksum of a file's bytes while they are written, so that no byte is read for it (`audit --deep`)."""
+"""Compute a file's checksum while it is written, so that nothing is read for it (`audit --deep`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyiceberg.io import InputFile, OutputFile, OutputStream
 
 BUFFER = 1024 * 1024
-"""The bytes of a file that are summed up and written at once."""
+"""The number of bytes that are summed and written at once."""
 
 
 def checksum_text(number: int) -> str:
@@ -22,7 +22,7 @@ def checksum_text(number: int) -> str:
 
 
 class SummedOutput(OutputFile):
-    """A file that is written to as another one, and sums up the bytes."""
+    """An output file that writes to another one, and computes the checksum of the bytes."""
 
     def __init__(self, output: OutputFile) -> None:
         super().__init__(output.location)
@@ -30,7 +30,7 @@ class SummedOutput(OutputFile):
 
     @property
     def checksum(self) -> str:
-        """The checksum of the bytes that were written: CRC-32, in hexadecimal digits."""
+        """The CRC-32 of the written bytes, in hexadecimal digits."""
         return checksum_text(self._sum)
 
     def add(self, some: Any) -> None:
@@ -41,21 +41,21 @@ class SummedOutput(OutputFile):
         return len(self._output)
 
     def exists(self) -> bool:
-        """Tell whether the file is there."""
+        """Tell whether the file exists."""
         return self._output.exists()
 
     def to_input_file(self) -> InputFile:
-        """Return the file as one to read."""
+        """Return the file for reading."""
         return self._output.to_input_file()
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """Open the file for writing; Python is called for `BUFFER` bytes at once, not for each page of a column."""
+        """Open the file for writing; a buffer calls Python once for `BUFFER` bytes, not for each page of a column."""
         summed = pa.PythonFile(_Summed(self, self._output.create(overwrite)), mode="w")
         return cast("OutputStream", pa.BufferedOutputStream(summed, BUFFER))
 
 
 class _Summed:
-    """The stream of a file whose bytes are summed up."""
+    """The output stream whose bytes are summed."""
 
     def __init__(self, output: SummedOutput, stream: Any) -> None:
         self._output, self._stream = output, stream

@@ -1,1 +1,1 @@
-"""What Iceberg's files of a table's metadata say: the times of its commits, and the places of its files."""
+"""Read and rewrite Iceberg's metadata files: the times of commits, and the places of files."""

@@ -39,8 +39,8 @@ class AvroFile:
         except (ValueError, EOFError, KeyError, TypeError, IndexError) as error:
             raise AvroError(f"an Avro file that is damaged, or is none: {error}") from error
 
-    def written(self, records: Sequence[Mapping[str, Any]]) -> bytes:
-        """Write a file with this one's header and other records."""
+    def with_records(self, records: Sequence[Mapping[str, Any]]) -> bytes:
+        """Encode a file with the same header and other records."""
         return self.header + self._stored(records)[len(self._stored([])) :]
 
     def _stored(self, records: Sequence[Mapping[str, Any]]) -> bytes:

@@ -1,10 +1,10 @@
-"""Keep the times of a table's commits in order, whatever the clocks of the machines that commit say.
+"""Keep the times of a table's commits in order, even if the clocks of the committing machines are wrong.
 
-Iceberg of Java, and with it Spark and Trino, refuses a table whose log of snapshots goes back by more than a minute,
-and a commit whose time is so much before the table's last. pyiceberg stamps commits by the machine's clock and looks at
-neither. So the time of a commit is never before its parent's, and each time that pyiceberg writes passes through here.
+Iceberg's Java library, and so Spark and Trino, refuses a table whose log of snapshots goes back by more than a minute,
+and a commit that is earlier than the table's last one by as much. pyiceberg takes the machine's clock and checks
+neither. So each time that pyiceberg writes passes through here, and a commit is never earlier than its parent.
 
-A time says nothing about what an epoch holds (rule T2). Only the ages of snapshots, pins and files are told by times.
+The content of an epoch never depends on these times (rule T2); only the ages of snapshots, pins and files do.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from pyiceberg.table import StagedTable, Table
 
 EARLIEST = int(datetime(2020, 1, 1, tzinfo=UTC).timestamp() * 1000)
-"""The time before which no clock is believed, in milliseconds: a machine whose clock has stopped begins at 1970."""
+"""The earliest credible time, in milliseconds: a machine whose clock has stopped begins at 1970."""
 
 TOLERANCE = 60_000
-"""The milliseconds by which Iceberg of Java lets times go back, since machines' clocks differ a little."""
+"""The milliseconds by which Iceberg's Java library lets times go back, because machines' clocks differ a little."""
 
 
-def milliseconds() -> int:
+def now_milliseconds() -> int:
     """Return the current time, in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def last_time(metadata: TableMetadata) -> int:
-    """Return the latest time that a table's logs of commits have, in milliseconds."""
+    """Return the latest time in a table's logs of commits, in milliseconds."""
     logged: Iterable[Any] = (*metadata.snapshot_log[-1:], *metadata.metadata_log[-1:])
     return int(max(metadata.last_updated_ms, *(one.timestamp_ms for one in logged), 0))
 
 
-def never_earlier(table: Table, updates: tuple[TableUpdate, ...]) -> tuple[TableUpdate, ...]:
-    """Give the snapshots that a commit adds times that are not before those of the table as it was loaded."""
+def raise_times(table: Table, updates: tuple[TableUpdate, ...]) -> tuple[TableUpdate, ...]:
+    """Raise the times of a commit's new snapshots to at least the last time of the loaded table."""
     least = last_time(table.metadata)
     return tuple(
         one.model_copy(update={"snapshot": _at_least(one.snapshot, least)})
@@ -55,8 +55,8 @@ def never_earlier(table: Table, updates: tuple[TableUpdate, ...]) -> tuple[Table
     )
 
 
-def in_order(catalog: Catalog) -> Catalog:
-    """Have a catalog that writes the tables' metadata itself write times in order; a server writes its own."""
+def order_commit_times(catalog: Catalog) -> Catalog:
+    """Make a catalog that writes metadata itself write times in order; a server's catalog stays as it is."""
     if isinstance(catalog, MetastoreCatalog):
         stage = catalog._update_and_stage_table
 
@@ -65,7 +65,7 @@ def in_order(catalog: Catalog) -> Catalog:
         ) -> StagedTable:
             made = stage(current, name, requirements, updates)
             if any(isinstance(one, MendTimesUpdate) for one in updates):
-                made.metadata = mended(made.metadata, milliseconds())
+                made.metadata = put_in_order(made.metadata, now_milliseconds())
             elif current is not None:
                 made.metadata = _after(current.metadata, made.metadata)
             return made
@@ -75,8 +75,8 @@ def in_order(catalog: Catalog) -> Catalog:
 
 
 def _after(base: TableMetadata, made: TableMetadata) -> TableMetadata:
-    """Give what a commit adds to a table's logs times that are not before the base's."""
-    # A move of a branch back to a snapshot makes an entry that the log may have already, so entries are counted.
+    """Raise the times of a commit's new log entries to at least the last time of the base."""
+    # Moving a branch back to a snapshot adds an entry that the log may have already, so entries are counted.
     least, known, log = last_time(base), Counter(map(_entry, base.snapshot_log)), list[SnapshotLogEntry]()
     for one in made.snapshot_log:
         if known[_entry(one)]:
@@ -96,7 +96,7 @@ def _at_least(one: Any, least: int) -> Any:
 
 
 class MendTimesUpdate(IcebergBaseModel):
-    """A change of a table's metadata that puts the times of all its commits in order, made by `in_order` alone."""
+    """A change of metadata that puts the times of all commits in order (see `order_commit_times`)."""
 
     action: Literal["tailrace-mend-times"] = "tailrace-mend-times"
 
@@ -106,19 +106,19 @@ def _noted(update: MendTimesUpdate, base_metadata: TableMetadata, context: Any) 
     return base_metadata
 
 
-# The function's own type knows pyiceberg's changes alone.
+# The function's type allows pyiceberg's own changes only.
 cast("Any", _apply_table_update).register(MendTimesUpdate, _noted)
 
 
-def mended(metadata: TableMetadata, now: int) -> TableMetadata:
-    """Put the times of a table's commits in order, none of them after `now`, in milliseconds.
+def put_in_order(metadata: TableMetadata, now: int) -> TableMetadata:
+    """Put the times of a table's commits in order, with none after `now` (in milliseconds).
 
-    A time that is before an earlier commit's is raised to that commit's, and only those of the future are lowered, to
-    `now`: so nothing becomes old enough to expire.
+    A time before an earlier commit's time is raised to it, and only future times are lowered, to `now`. So no snapshot
+    becomes old enough to expire.
     """
     snapshots = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
-    times = dict(zip((one.snapshot_id for one in snapshots), running(snapshots, now), strict=True))
-    # A snapshot became current at its own time, or later by a move of the branch.
+    times = dict(zip((one.snapshot_id for one in snapshots), running_times(snapshots, now), strict=True))
+    # A snapshot became current at its own time, or later if the branch was moved to it.
     entries = [
         one.model_copy(update={"timestamp_ms": max(min(one.timestamp_ms, now), times.get(one.snapshot_id, 0))})
         for one in metadata.snapshot_log
@@ -134,21 +134,23 @@ def mended(metadata: TableMetadata, now: int) -> TableMetadata:
 
 
 def _raised(entries: Sequence[Any], now: int) -> list[Any]:
-    return [_at(one, at) for one, at in zip(entries, running(entries, now), strict=True)]
+    return [_at(one, at) for one, at in zip(entries, running_times(entries, now), strict=True)]
 
 
 def _at(one: Any, at: int) -> Any:
     return one if one.timestamp_ms == at else one.model_copy(update={"timestamp_ms": at})
 
 
-def running(entries: Iterable[Snapshot | SnapshotLogEntry | MetadataLogEntry], now: int | None = None) -> Iterator[int]:
-    """Yield the time of each commit in order: none before the one before it, and none after `now` if that is given."""
+def running_times(
+    entries: Iterable[Snapshot | SnapshotLogEntry | MetadataLogEntry], now: int | None = None
+) -> Iterator[int]:
+    """Yield each commit's time, raised to at least the previous time, and lowered to `now` if that is given."""
     times = (one.timestamp_ms if now is None else min(one.timestamp_ms, now) for one in entries)
     return itertools.accumulate(times, max)
 
 
 def out_of_order(metadata: TableMetadata) -> bool:
-    """Tell whether the times of a table's commits go back by more than Iceberg of Java takes."""
+    """Tell whether the times of a table's commits go back by more than Iceberg's Java library allows."""
     logs: tuple[Sequence[Any], ...] = (metadata.snapshot_log, metadata.metadata_log)
     for log in logs:
         times = [*(one.timestamp_ms for one in log), metadata.last_updated_ms]
@@ -157,8 +159,8 @@ def out_of_order(metadata: TableMetadata) -> bool:
     return False
 
 
-def ahead(metadata: TableMetadata, now: int) -> int:
-    """Return by how many milliseconds a table's last commit is ahead of `now`; 0 where that is within the tolerance."""
+def milliseconds_ahead(metadata: TableMetadata, now: int) -> int:
+    """Return how many milliseconds a table's last commit is ahead of `now`; 0 within the tolerance."""
     over = last_time(metadata) - now
     return over if over > TOLERANCE else 0
 
@@ -166,10 +168,10 @@ def ahead(metadata: TableMetadata, now: int) -> int:
 _REFUSAL = re.compile(r"Expected sorted (?:snapshot|previous metadata) log entries|Invalid update timestamp")
 
 
-def refusal(message: str) -> str | None:
-    """Say what to do where Spark refused a table or a commit for the times of commits; None for other errors.
+def explain_refusal(message: str) -> str | None:
+    """Explain an error by which Spark refuses a table or a commit for its times; None for other errors.
 
-    >>> refusal("java.lang.IllegalArgumentException: [BUG] Expected sorted snapshot log entries.")[:63]
+    >>> explain_refusal("java.lang.IllegalArgumentException: [BUG] Expected sorted snapshot log entries.")[:63]
     'Spark refuses a table whose commits are dated out of order or i'
     """
     if _REFUSAL.search(message) is None:

@@ -1,10 +1,10 @@
-"""Tell a lake that was copied or moved, whose tables name the files of another place.
+"""Detect that a lake was copied or moved, so that its tables name files in another place.
 
-Iceberg's metadata names every file by its whole path. The tables of a lake that was copied are so those of the first
-one: a stream of the copy writes there, and its expiry deletes there. Each lake in a folder has therefore an id and its
-place in a file beside its tables, and nothing opens a lake that is elsewhere than its place.
+Iceberg's metadata names every file by its full path. The tables of a copied lake still name the first lake's files: a
+stream of the copy would write there, and its expiry would delete there. So each lake in a folder has a file with its id
+and its place, and a lake in another place is not opened.
 
-A place is a folder, whatever it is called: links, mounts and relative paths to it are the same place.
+A place is a folder under any name: links, mounts and relative paths to one folder are the same place.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tailrace.lake.schema.lake_errors import CatalogError
 from tailrace.settings import Settings
 
 NOTE = "_lake.json"
-"""The file of a lake's folder that says which lake it is, and where."""
+"""The file in a lake's folder with the lake's id and place."""
 
 
 class PlaceError(CatalogError):
-    """The lake is not where its tables say that it is: it was copied or moved."""
+    """The lake is not at the place that its tables name: it was copied or moved."""
 
 
 @dataclass(frozen=True)
 class LakeNote:
-    """The id of a lake, its folder as its tables name it, and that folder without links."""
+    """The id of a lake, its folder as its tables name it, and the same folder without links."""
 
     id: str
     place: str
@@ -45,7 +45,7 @@ class LakeNote:
 
     @classmethod
     def read(cls, folder: Path) -> LakeNote | None:
-        """Read the note of a folder; None where there is none."""
+        """Read the note in a folder; None if there is none."""
         try:
             return cls(**json.loads((folder / NOTE).read_text()))
         except FileNotFoundError:
@@ -57,7 +57,7 @@ class LakeNote:
             ) from None
 
     def write(self, folder: Path, *, anew: bool = False) -> None:
-        """Write the note into a folder, all or nothing; without `anew` one that is there stays."""
+        """Write the note into a folder atomically; without `anew`, an existing note stays."""
         draft = folder / f".{NOTE}-{uuid.uuid4().hex[:8]}"
         draft.write_text(json.dumps(asdict(self), indent=1) + "\n")
         if not anew and (folder / NOTE).exists():
@@ -67,9 +67,9 @@ class LakeNote:
 
 
 def check_place(settings: Settings, catalog: Path | None, *, makes: bool) -> None:
-    """Raise `PlaceError` where the lake's tables are those of another place.
+    """Raise `PlaceError` if the lake's tables name files in another place.
 
-    `catalog` is its SQLite file, if it has one. A lake without a note gets one where it may be changed (`makes`).
+    `catalog` is the lake's SQLite file, if it has one. With `makes`, a lake without a note gets one.
     """
     if settings.on_s3:
         return
@@ -79,7 +79,7 @@ def check_place(settings: Settings, catalog: Path | None, *, makes: bool) -> Non
         named = places_of(rows_of(catalog)) if catalog is not None and is_inside(catalog, folder) else []
         note = LakeNote.of(next((one for one in named if not same_place(one, folder)), str(folder)))
         if makes:
-            # A lake that may only be read gets none.
+            # A read-only lake cannot get a note.
             with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
                 note.write(folder)
@@ -89,7 +89,7 @@ def check_place(settings: Settings, catalog: Path | None, *, makes: bool) -> Non
 
 
 def _misplaced(note: LakeNote, folder: Path) -> PlaceError:
-    if copied(note):
+    if is_copy(note):
         return PlaceError(
             f"the lake in {folder} is a copy of the one in {note.place}, and its tables still name the files there: "
             "whatever reads here reads that lake, and whatever writes or expires here would change it",
@@ -102,20 +102,20 @@ def _misplaced(note: LakeNote, folder: Path) -> PlaceError:
     )
 
 
-def copied(note: LakeNote) -> bool:
-    """Tell whether the lake of a note is still at the place that the note names, too."""
+def is_copy(note: LakeNote) -> bool:
+    """Tell whether the lake of a note still exists at the note's place, so that another one is a copy."""
     there = Path(note.place)
     if not there.is_dir():
         return False
     with suppress(PlaceError):
         other = LakeNote.read(there)
-        # A lake of before there were notes has none.
+        # A lake that an early version made has no note.
         return other.id == note.id if other is not None else (there / "catalog.db").exists()
     return True
 
 
 def same_place(place: str, folder: Path) -> bool:
-    """Tell whether two names are of one folder."""
+    """Tell whether two names mean the same folder."""
     if place == str(folder):
         return True
     with suppress(OSError):
@@ -124,12 +124,12 @@ def same_place(place: str, folder: Path) -> bool:
 
 
 def is_inside(file: Path, folder: Path) -> bool:
-    """Tell whether a file lies in a folder itself, and so goes where the folder goes."""
+    """Tell whether a file is directly in a folder, so that it moves with the folder."""
     return same_place(str(file.parent), folder)
 
 
 def rows_of(catalog: Path) -> list[tuple[str, str, str]]:
-    """List namespace, name and place of the metadata of each table of a catalog in a file; none where there is none."""
+    """List the namespace, name and metadata location of each table in an SQLite catalog; empty if it does not exist."""
     if not catalog.is_file():
         return []
     with suppress(sqlite3.Error), closing(sqlite3.connect(catalog, timeout=60)) as connection:
@@ -139,7 +139,7 @@ def rows_of(catalog: Path) -> list[tuple[str, str, str]]:
 
 
 def places_of(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """List the folders that tables of a catalog lie in, as warehouses, by where their metadata is.
+    """List the warehouse folders of a catalog's tables, from their metadata locations.
 
     >>> places_of([("main", "rides", "file:///srv/lake/main/rides/metadata/00001-a.metadata.json")])
     ['/srv/lake']
@@ -153,7 +153,7 @@ def places_of(rows: Iterable[tuple[str, str, str]]) -> list[str]:
 
 
 def path_of(address: str) -> str:
-    """Return the path of a file of this machine, by its address in any of its forms.
+    """Return the path of a local file from any form of its address.
 
     >>> path_of("file:///srv/a"), path_of("file:/srv/a"), path_of("/srv/a"), path_of("s3://b/a")
     ('/srv/a', '/srv/a', '/srv/a', 's3://b/a')

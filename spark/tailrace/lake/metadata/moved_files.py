@@ -1,7 +1,7 @@
-"""Write what names a table's files anew, where the files have moved: metadata, lists of manifests, manifests, deletes.
+"""Rewrite the files that name a moved table's files: metadata, manifest lists, manifests, delete files.
 
-Nothing is written over. A new file is written beside each, and the caller has the catalog name the new metadata; until
-then the table is as it was, and a run that died leaves files that no snapshot names.
+Nothing is overwritten. A new file is written beside each old file, and the caller makes the catalog name the new
+metadata. Until then the table is unchanged; a run that dies leaves only files that no snapshot names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.lake.metadata.avro_values import AvroFile
 from tailrace.lake.metadata.lake_place import PlaceError, path_of
 
 _DELETED = 2147483546
-"""The id of the column of a file of deletes that names the data files of the deleted rows."""
+"""The id of the column in a delete file that names the data files of the deleted rows."""
 
 _PATHS = ("file_path", "referenced_data_file")
 _POSITION_DELETES = 1
@@ -31,9 +31,9 @@ _POSITION_DELETES = 1
 
 @dataclass
 class Renaming:
-    """The folders that a lake's files were in, by all the names that its tables have for them, and where they are now.
+    """The renaming of a lake's former folders, under all names that its tables use for them, to its folder now.
 
-    `files` counts the files that were written anew, and `elsewhere` holds data files that lie outside the lake.
+    `files` counts the rewritten files; `elsewhere` has the data files outside the lake.
     """
 
     before: Sequence[str]
@@ -42,17 +42,17 @@ class Renaming:
     elsewhere: set[str] = field(default_factory=set)
     _done: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def renamed(self, address: str) -> str | None:
-        """Return the address of a file or folder as it is now, in the form that it had; None outside the lake."""
+    def new_address(self, address: str) -> str | None:
+        """Return the new address of a file or folder, in the same form as the old; None if it is outside the lake."""
         path = path_of(address)
-        # The longest first, since one may lie in another.
+        # The longest first, because one folder may be inside another.
         for one in sorted((self.now, *self.before), key=len, reverse=True):
             if path == one or path.startswith(f"{one}/"):
                 return f"{address[: len(address) - len(path)]}{self.now}{path[len(one) :]}"
         return None
 
-    def metadata(self, address: str) -> str:
-        """Write a table's or a view's metadata anew; return the new file's address."""
+    def rewrite_metadata(self, address: str) -> str:
+        """Rewrite the metadata of a table or view; return the new file's address."""
         at = self._here(address)
         text = self._read(at)
         data = json.loads(gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text)
@@ -67,32 +67,32 @@ class Renaming:
         return self._write(f"{at.rpartition('/')[0]}/{name}", json.dumps(made).encode())
 
     def _json(self, value: Any) -> Any:
-        """Rename each text of a JSON value that is the address of a file or folder of the lake."""
+        """Replace each text in a JSON value that is an address in the lake."""
         if isinstance(value, dict):
             return {name: self._json(one) for name, one in value.items()}
         if isinstance(value, list):
             return [self._json(one) for one in value]
-        return (self.renamed(value) or value) if isinstance(value, str) else value
+        return (self.new_address(value) or value) if isinstance(value, str) else value
 
     def _list(self, at: str) -> tuple[str, int]:
-        """Write a list of manifests anew, with the manifests."""
+        """Rewrite a manifest list and its manifests."""
         file, records = AvroFile.read(self._read(at)), []
         for record in file.records:
             path, length = self._once(record["manifest_path"], self._manifest)
             records.append({**record, "manifest_path": path, "manifest_length": length})
-        return self._beside(at, file.written(records))
+        return self._beside(at, file.with_records(records))
 
     def _manifest(self, at: str) -> tuple[str, int]:
         file = AvroFile.read(self._read(at))
         records = [{**record, "data_file": self._data_file(record)} for record in file.records]
-        return self._beside(at, file.written(records))
+        return self._beside(at, file.with_records(records))
 
     def _data_file(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         held = dict(entry["data_file"])
         for name in _PATHS:
             if held.get(name) is None:
                 continue
-            there = self.renamed(held[name])
+            there = self.new_address(held[name])
             if there is None:
                 self.elsewhere.add(held[name])
             held[name] = there or held[name]
@@ -105,10 +105,10 @@ class Renaming:
         return held
 
     def _deletes(self, at: str) -> tuple[str, int]:
-        """Write a file of deletes anew, whose rows name data files."""
+        """Rewrite a delete file, whose rows name data files."""
         rows = pq.read_table(self._path(at))
         paths = rows["file_path"]
-        named = {path: self.renamed(path) or path for path in pc.unique(paths).to_pylist()}
+        named = {path: self.new_address(path) or path for path in pc.unique(paths).to_pylist()}
         column = pa.chunked_array([pa.array([named[one] for one in paths.to_pylist()], paths.type)])
         place = rows.schema.get_field_index("file_path")
         new = f"{at.rpartition('/')[0]}/{uuid.uuid4()}-deletes.parquet"
@@ -117,9 +117,9 @@ class Renaming:
         return new, Path(path_of(new)).stat().st_size
 
     def _once(self, address: str, write: Any) -> tuple[str, int]:
-        """Write a file anew that several others name, once; return its new address and size. One elsewhere stays."""
+        """Rewrite a shared file once; return its new address and size. A file outside the lake stays."""
         if address not in self._done:
-            at = self.renamed(address)
+            at = self.new_address(address)
             self._done[address] = (address, Path(self._path(address)).stat().st_size) if at is None else write(at)
         return self._done[address]
 
@@ -128,7 +128,7 @@ class Renaming:
         return self._write(new, data), len(data)
 
     def _here(self, address: str) -> str:
-        return self.renamed(address) or address
+        return self.new_address(address) or address
 
     def _read(self, at: str) -> bytes:
         return Path(self._path(at)).read_bytes()

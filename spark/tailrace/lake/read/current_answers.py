@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import standing
+from tailrace.lake.catalog.table_protocol import head_of_commits
 from tailrace.lake.change.generations import settle
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.commit.trimming import Trimming
@@ -34,7 +34,7 @@ class AnswersFollowing(Following):
         if self.lake.has(self.name):
             return super().follow(fresh=fresh)
         check_definition(self.lake, self.pipeline)
-        snapshot = standing(self.lake.commits(ledger_name(self.name))).snapshot
+        snapshot = head_of_commits(self.lake.commits(ledger_name(self.name))).snapshot
         return -1 if snapshot is None else snapshot
 
     def close(self) -> None:
@@ -44,8 +44,8 @@ class AnswersFollowing(Following):
     def followed(self) -> None:
         self.trimming.after_commit()
         # A follower has a thread of its own, and begins anew from the table's head each time.
-        if self.compaction is not None and self.compaction.due() and (change := self.compaction.prepared()):
-            self.compaction.committed(change)
+        if self.compaction is not None and self.compaction.is_due() and (change := self.compaction.prepare()):
+            self.compaction.commit(change)
 
     def begin(self) -> None:
         """Check the definition and settle the answers.

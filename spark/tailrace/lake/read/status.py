@@ -20,9 +20,8 @@ from pyiceberg.types import TimestamptzType
 
 from tailrace.lake.catalog.lake import Head, Lake, head_of, properties_of
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.catalog.table_protocol import MAINTAINED
+from tailrace.lake.catalog.table_protocol import MAINTAINED, STAMP
 from tailrace.lake.commit.epoch_properties import DUPLICATES, FOLDER, NEAR, progress_in
-from tailrace.lake.commit.readers import STAMP
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.stage_progress import StageProgress, committed_at
 from tailrace.lake.read.table_sizes import TableSize

@@ -1,1 +1,1 @@
-"""Find the maintenance that tables need to stay small, and the leftovers of dead writers."""
+"""Maintain tables: find what they need to stay small, and clean up after dead writers."""

@@ -1,12 +1,39 @@
-"""A stream writes its own recent files together between two epochs, without Spark and beside the epochs (rule X3).
+"""Merge a stream's recent small files between two epochs, without Spark (rule X3).
 
-An epoch adds a small file to each partition that it touches. Once a partition has so many of about one size, they are
-read, sorted by the table's order and written as one. Sizes count in levels: files of one level make a file of the next,
-so a row is written again once a level, and not each time that a file is added: 20 files of 20 rows make one of 400,
-and 20 of those one of 8,000. Files of more rows than that are left to maintenance.
+An epoch adds a small file to each partition that it touches. As soon as a partition has enough files of one level, they
+are read, sorted by the table's order, and written as one file. Files of one level make a file of the next level, so a
+row is rewritten once for each level and not for each new file: 20 files of 20 rows make one of 400, and 20 of these one
+of 8,000. Larger files are left to maintenance.
 
-Another thread reads and writes; the exchange is committed on the stream's own, between two epochs of the table, where
-no commit of an epoch is on its way. So an epoch finds its table as it left it.
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
+
+A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
+epoch's commit is in progress, and each epoch finds its table unchanged.
 """
 
 from __future__ import annotations
@@ -20,23 +47,31 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 
-from tailrace.lake.catalog.events import Compacted, NotCompacted
+from tailrace.lake.catalog.events import CompactionFailed, FilesCompacted
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.schema.lake_errors import FencedError, LentError
-from tailrace.lake.upkeep.rewriting import LARGE, Together, cut, deletes, exchanged, partition_of, rewritten
+from tailrace.lake.upkeep.rewriting import (
+    LARGE,
+    FileLot,
+    cut_into_lots,
+    exchange_files,
+    has_deletes,
+    partition_of,
+    rewrite_lots,
+)
 
 MOST_ROWS = 2_500
-"""The rows from which on a file is large enough for a stream to leave it as it is.
+"""A stream does not rewrite files with this many rows.
 
-To read, sort and write a row again takes 1 to 3 µs, about as long as to land and fold it, and an epoch of a few rows
-takes 100 ms or more. So where an epoch brings few rows, writing them together is next to nothing; where it brings many,
-it would be a good part of the epoch, and their files are large already.
+Reading, sorting and writing a row takes 1 to 3 µs, about as long as landing and folding it, and a small epoch takes 100
+ms or more. So if epochs are small, merging costs next to nothing; if epochs are large, merging would cost a good part
+of an epoch, but their files are large already.
 """
 
 MOST_BYTES = 1024 * 1024
-"""The bytes from which on a file is large enough for a stream to leave it as it is, however few rows they are."""
+"""A stream does not rewrite files with this many bytes, however few rows they have."""
 
 MOST_ENTRIES = 5_000
 """Maximum number of files that a starting stream looks at, the latest first; maintenance sees to older files."""
@@ -44,23 +79,23 @@ MOST_ENTRIES = 5_000
 
 @dataclass
 class SmallFiles:
-    """The small files of a table, found by reading only manifests that were not there at the last look.
+    """Finds the small files of a table by reading only the manifests that are new since the last search.
 
-    `least` is how many files of one level make a file of the next.
+    `least` is the number of files of one level that make a file of the next level.
     """
 
     least: int
     _known: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
 
-    def look(self, table: Table) -> tuple[list[Together], int]:
-        """Find files to write together, and how many more files the fullest level of a partition lacks, at least 1."""
+    def look(self, table: Table) -> tuple[list[FileLot], int]:
+        """Find lots of files to merge, and how many files the fullest incomplete level lacks (at least 1)."""
         groups: defaultdict[tuple[object, ...], list[DataFile]] = defaultdict(list)
         for file in self._files(table):
             groups[*partition_of(file), self.level(file.record_count)].append(file)
         full = [files for files in groups.values() if len(files) >= self.least]
         lacks = self.least - max((len(files) for files in groups.values() if len(files) < self.least), default=0)
-        lots, size = list[Together](), 0
-        for lot in (lot for files in full for lot in cut(files, LARGE)):
+        lots, size = list[FileLot](), 0
+        for lot in (lot for files in full for lot in cut_into_lots(files, LARGE)):
             if size + lot.size > LARGE:
                 return lots, 1
             lots.append(lot)
@@ -70,7 +105,7 @@ class SmallFiles:
     def level(self, rows: int) -> int:
         """Return the level of a file by its rows.
 
-        Law: files of one level, as many as make one of the next, have enough rows for it.
+        Law: `least` files of one level together have enough rows for the next level.
 
         >>> [SmallFiles(10).level(rows) for rows in (0, 1, 9, 10, 99, 100)]
         [0, 0, 0, 1, 1, 2]
@@ -104,50 +139,50 @@ def _small(file: DataFile) -> bool:
 
 @dataclass
 class TableCompaction:
-    """The compaction of one table by the process that writes to it."""
+    """Compacts one table in the process that writes to it."""
 
     lake: Lake
     table: str
     small: SmallFiles
     room: int = 0
-    """The number of commits until the next look."""
+    """The number of commits until the next search."""
     pending: Future[FileChange | None] | None = None
 
-    def prepared(self) -> FileChange | None:
-        """Write small files together, if there are enough; return the exchange that is to be committed."""
-        # Until the files are looked at again, as where this fails.
+    def prepare(self) -> FileChange | None:
+        """Merge small files, if there are enough; return the exchange of files to commit."""
+        # The default until the next search, also if this one fails.
         self.room = self.small.least
         try:
             loaded = self.lake.table(self.table)
             lots, self.room = self.small.look(loaded)
-            return rewritten(loaded, lots) if lots and not deletes(loaded) else None
+            return rewrite_lots(loaded, lots) if lots and not has_deletes(loaded) else None
         except Exception as error:
             self._failed(error)
             return None
 
-    def committed(self, change: FileChange) -> bool:
-        """Commit an exchange, and tell of it; return whether the table was moved by it."""
+    def commit(self, change: FileChange) -> bool:
+        """Commit an exchange and give notice of it; return whether the table may have moved."""
         try:
-            done = exchanged(self.lake, self.table, change)
+            done = exchange_files(self.lake, self.table, change)
         except Exception as error:
             self._failed(error)
             return True
         if done:
-            self.lake.tell(Compacted(self.table, len(change.removed), len(change.added)))
+            self.lake.tell(FilesCompacted(self.table, len(change.removed), len(change.added)))
         return done
 
     def _failed(self, error: Exception) -> None:
-        """Tell of a failure, which is no reason for a stream to stop: its tables are as whole as before."""
-        self.lake.tell(NotCompacted(self.table, f"{type(error).__name__}: {str(error).strip()}"))
+        """Give notice of a failure. The stream goes on, because its tables are intact."""
+        self.lake.tell(CompactionFailed(self.table, f"{type(error).__name__}: {str(error).strip()}"))
 
-    def due(self) -> bool:
-        """Count a commit of the table's writer; return whether it is time to look at the files."""
+    def is_due(self) -> bool:
+        """Count a commit of the table's writer; return whether it is time for the next search."""
         self.room -= 1
         return self.room < 0
 
 
 class Compaction:
-    """The compaction of the tables that a stream holds the leases of."""
+    """Compacts the tables whose leases a stream holds."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake, self.least = lake, lake.settings.small_files
@@ -155,9 +190,9 @@ class Compaction:
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="compacting")
 
     def after_commit(self, lease: Lease) -> None:
-        """Go on with the compaction of a lease's table. Called after each epoch's commit, when the next is not begun.
+        """Continue the compaction of a lease's table. Call this after an epoch's commit, before the next epoch begins.
 
-        Where an exchange is committed, the lease goes on from there.
+        If an exchange is committed, the lease continues from the new snapshot.
         """
         if self.least < 2:
             return
@@ -167,15 +202,15 @@ class Compaction:
                 self.lake, lease.table, SmallFiles(self.least), room=self.least
             )
         if one.pending is None:
-            if one.due():
-                one.pending = self._beside.submit(one.prepared)
+            if one.is_due():
+                one.pending = self._beside.submit(one.prepare)
         elif one.pending.done():
             change, one.pending = one.pending.result(), None
-            if change is not None and one.committed(change):
-                # If the lease is lost or lent by now, its next commit finds out.
+            if change is not None and one.commit(change):
+                # If the lease is lost or lent by now, its next commit will find out.
                 with suppress(FencedError, LentError):
                     lease.head = lease.branch.start(lease.check())
 
     def close(self) -> None:
-        """End the thread once its present task is done; what it has written is left to maintenance."""
+        """End the thread after its present task; maintenance deletes files that it has written in vain."""
         self._beside.shutdown(cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Find the files of a lake that are missing or damaged: metadata, lists of manifests, manifests and data files.
+"""Find the missing or damaged files of a lake: metadata, manifest lists, manifests and data files.
 
-A reader that meets such a file fails with whatever its decoder stumbles over, and seldom names the file. So after an
-error that nobody foresaw the lake itself is looked through (`lake.upkeep.diagnosis`).
+A reader fails at such a file with some error of its decoder, which seldom names the file. So after an unexpected error
+the lake itself is searched (`lake.upkeep.diagnosis`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tailrace.lake.schema.lake_errors import DamagedError
 Kind = Literal["metadata", "list of manifests", "manifest", "data file"]
 
 PATIENCE = 10.0
-"""The longest time that a lake is looked through, in seconds."""
+"""The maximum time for searching a lake, in seconds."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A file of a table that is missing or damaged; `found` says how it was met."""
+    """A missing or damaged file of a table; `found` says which."""
 
     table: str
     kind: Kind
@@ -38,11 +38,11 @@ class Damage:
         return f"the {self.kind} {self.file} of table {self.table} {self.found}"
 
 
-def damages(lake: Lake, patience: float = PATIENCE) -> Iterator[Damage]:
-    """Find the damaged files that the tables' current snapshots name, within `patience` seconds.
+def find_damages(lake: Lake, patience: float = PATIENCE) -> Iterator[Damage]:
+    """Find the damaged files in the tables' current snapshots, within `patience` seconds.
 
-    The files that every reader needs come first: of all tables the metadata, then the manifests, then the data files'
-    sizes and footers, and at last their pages.
+    Files that every reader needs come first: the metadata of all tables, then the manifests, then the sizes and footers
+    of data files, and last their pages.
     """
     until = time.monotonic() + patience
     there = list[tuple[str, Table]]()
@@ -65,7 +65,7 @@ def damages(lake: Lake, patience: float = PATIENCE) -> Iterator[Damage]:
 
 
 def _of_manifests(name: str, table: Table, files: list[tuple[str, FileIO, Any]]) -> Iterator[Damage]:
-    """Find the damaged manifests of a table's current snapshot; put the files that the others list into `files`."""
+    """Find the damaged manifests of a table's current snapshot; add the files of the intact manifests to `files`."""
     snapshot = table.current_snapshot()
     if snapshot is None:
         return
@@ -84,7 +84,7 @@ def _of_manifests(name: str, table: Table, files: list[tuple[str, FileIO, Any]])
 
 
 def _footer(io: FileIO, file: Any) -> str | None:
-    """Compare a data file's size with its manifest's, and read its footer; None if both are right."""
+    """Compare a data file's size with its manifest, and read its footer; None if both are right."""
     import pyarrow.parquet as pq
 
     try:
@@ -100,7 +100,7 @@ def _footer(io: FileIO, file: Any) -> str | None:
 
 
 def _pages(io: FileIO, file: Any) -> str | None:
-    """Read all pages of a data file, a row group after the other; None if they can be read."""
+    """Read all pages of a data file, one row group after another; None if they are readable."""
     import pyarrow.parquet as pq
 
     if file.file_format != "PARQUET" or _footer(io, file) is not None:
@@ -116,7 +116,7 @@ def _pages(io: FileIO, file: Any) -> str | None:
 
 
 def _how(io: FileIO, file: str, error: Exception) -> str:
-    """Say how a file is damaged: it is missing, or cannot be read."""
+    """Say how a file is damaged: missing, or unreadable."""
     try:
         there = io.new_input(file).exists()
     except OSError:

@@ -1,8 +1,8 @@
-"""Say what an error of a library means for a lake: no room, no right to write, no JVM, or a file that is damaged.
+"""Diagnose a library's error: a full disk, missing permissions, no memory, a dead JVM, or a damaged file.
 
-Such errors come from Spark, DuckDB, Arrow, pyiceberg and SQLite, in the words of the layer that stumbled. They are told
-apart by their numbers and words, along the whole chain of causes. Where none of these fits, the lake's files are looked
-through. An error that stays without a diagnosis is a bug of ours.
+Such errors come from Spark, DuckDB, Arrow, pyiceberg and SQLite, in the words of the failing layer. They are recognized
+by their numbers and words, along the whole chain of causes. If none matches, the lake's files are searched for damage.
+An error without a diagnosis is a bug of ours.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from contextlib import suppress
 from typing import Any
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.metadata.commit_times import refusal
+from tailrace.lake.metadata.commit_times import explain_refusal
 from tailrace.lake.schema.lake_errors import CatalogError, DamagedError, FencedError, LakeError, MovedError
-from tailrace.lake.upkeep.damage import damages
+from tailrace.lake.upkeep.damage import find_damages
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings, SettingsError
 
 
 class MachineError(TailraceError, OSError):
-    """The machine could not do its part: room on a disk, a right to write, memory, or a process that was ended."""
+    """The machine failed: a disk is full, a permission is missing, memory is short, or a process was killed."""
 
 
 _SAID = DamagedError | CatalogError | FencedError | MovedError | MachineError
-"""The errors that say already what happened and what mends it."""
+"""The errors that already say what happened, and how to mend it."""
 
 _SAFE = "nothing that was published is lost"
 
@@ -41,10 +41,10 @@ _ENDED = re.compile(r"Answer from Java side is empty|Java gateway process exited
 _PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()\]]+)")
 
 
-def diagnosed(error: BaseException, settings: Settings | None) -> TailraceError | None:
-    """Return the error that says what happened and what mends it; None where nothing is found.
+def diagnose(error: BaseException, settings: Settings | None) -> TailraceError | None:
+    """Return an error that says what happened and how to mend it; None if nothing is recognized.
 
-    `settings` are those of the lake that the failed work was about; None where they could not be made.
+    `settings` belong to the lake of the failed work; None if they could not be made.
     """
     chain = list(_chain(error))
     texts = [text for one in chain for text in _texts(one)]
@@ -56,7 +56,7 @@ def diagnosed(error: BaseException, settings: Settings | None) -> TailraceError 
             text = next(iter(_texts(one)), "")
             if (isinstance(one, OSError) and one.errno in numbers) or words.search(text):
                 return say(text, _place(one, text), settings)
-    if (said := next(filter(None, map(refusal, texts)), None)) is not None:
+    if (said := next(filter(None, map(explain_refusal, texts)), None)) is not None:
         return LakeError(said)
     if any(isinstance(one, MemoryError) for one in chain) or any(map(_NO_MEMORY.search, texts)):
         return MachineError(
@@ -71,17 +71,17 @@ def diagnosed(error: BaseException, settings: Settings | None) -> TailraceError 
     return None if settings is None else _damaged(settings)
 
 
-def explained(error: Exception, settings: Settings | None = None) -> Exception:
-    """Return the diagnosis of a library's error, or of ours that a library's is behind; else the error itself.
+def explain_error(error: Exception, settings: Settings | None = None) -> Exception:
+    """Return the diagnosis of an error that a library caused; without a diagnosis, return the error itself.
 
-    Without `settings` the lake is the environment's.
+    Without `settings`, the lake is the environment's.
     """
     if isinstance(error, TailraceError) and (isinstance(error, _SAID | ValueError) or not _foreign(error)):
         return error
     if settings is None:
         with suppress(SettingsError):
             settings = Settings()
-    return diagnosed(error, settings) or error
+    return diagnose(error, settings) or error
 
 
 def _foreign(error: BaseException) -> bool:
@@ -89,10 +89,10 @@ def _foreign(error: BaseException) -> bool:
 
 
 def _damaged(settings: Settings) -> DamagedError | None:
-    """Look for damaged files of the lake."""
-    # Looking finds nothing where the catalog itself cannot be asked, and then the error stands as it is.
+    """Search for damaged files of the lake."""
+    # If the catalog itself does not answer, the search fails, and the error stays as it is.
     with suppress(Exception):
-        found = list(damages(Lake(settings, looks=True)))
+        found = list(find_damages(Lake(settings, looks=True)))
         if found:
             one, *more = found
             return DamagedError(f"the {one.kind} of table {one.table}", one.file, one.found, len(more))
@@ -131,7 +131,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _texts(error: BaseException) -> Iterator[str]:
-    """Yield what an error says and, of one of Java's, what its causes say."""
+    """Yield the message of an error or, for a Java error, the messages of the error and its causes."""
     thrown: Any = getattr(error, "java_exception", None)
     if thrown is None:
         yield str(error)
@@ -144,7 +144,7 @@ def _texts(error: BaseException) -> Iterator[str]:
 
 
 def _place(error: BaseException, text: str) -> str:
-    """Find the file that an error is about; empty where it names none."""
+    """Find the file that an error names; empty if it names none."""
     if isinstance(error, OSError) and isinstance(error.filename, str):
         return error.filename
     found = _PATH.search(text)
@@ -152,12 +152,12 @@ def _place(error: BaseException, text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Cut a message to a line."""
+    """Cut a message to its first line."""
     return next(iter(text.strip().splitlines()), "")[:300]
 
 
 def _of_a_dead_jvm(error: BaseException) -> bool:
-    """Tell whether an error comes of a connection to the JVM that is gone."""
+    """Tell whether an error comes from a lost connection to the JVM."""
     if type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception"):
         return True
     if _ENDED.search(str(error)):

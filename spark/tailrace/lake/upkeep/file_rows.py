@@ -1,6 +1,6 @@
-"""Read the rows of a data file with the columns that its table has now, found by Iceberg's numbers.
+"""Read the rows of a data file with its table's current columns, matched by Iceberg's field ids.
 
-The file is read as it is where that can be: pyiceberg's own reader makes an empty list of a null list of structs.
+Files are read without pyiceberg's own reader if possible, because it turns a null list of structs into an empty list.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 
 
 def batches_as_written(io: FileIO, schema: Schema, file: DataFile) -> Iterator[pa.RecordBatch] | None:
-    """Read a file's rows with these columns, null where it lacks one; None where a nested column has another type."""
+    """Read a file's rows with these columns, null for a missing one; None if a nested column has another type."""
     arrow: pa.Schema = schema.as_arrow()
     with io.new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
         own = {field_id_of(field): field for field in parquet.schema_arrow}
@@ -31,13 +31,13 @@ def _batches(io: FileIO, file: DataFile, held: list[pa.Field | None], arrow: pa.
 
 
 def field_id_of(field: pa.Field) -> int | None:
-    """Return the number by which Iceberg knows a column of a file, whatever its name; None where it has none."""
+    """Return Iceberg's field id of a file's column; None if it has none."""
     number = (field.metadata or {}).get(b"PARQUET:field_id")
     return None if number is None else int(number)
 
 
 def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:
-    """Tell whether a file's column needs only a cast: it is missing, or not nested, or has the table's type."""
+    """Tell whether a cast is enough for a file's column: it is missing, not nested, or has the table's type."""
     if held is None or not pa.types.is_nested(wanted.type):
         return True
     return bool(held.type.equals(wanted.type))

@@ -1,10 +1,9 @@
-"""Leftovers of writers and readers that died, which nobody uses any more: branches, pins, tables of replays and of
-resting windows.
+"""Find the leftovers of dead writers and readers: branches, pins, and tables of replays and of resting windows.
 
-A stream's branch of a log or ledger has the token of its lease in its name, and with an older token nothing can be
-published (rule X1); so has a restore's. A run's branch goes once the run has ended. Of the rest only age can tell: a
-branch that main left behind so long ago, a pin so old, a run that has not ended for so long. Nothing is told by a time
-of before `EARLIEST`, since the clock that gave it was wrong.
+A stream's branch has the token of its lease in its name, and an older token cannot publish anything (rule X1), so the
+branch is a leftover; the same holds for a restore's branch. A run's branch is a leftover when the run has ended. All
+else is judged by age: a branch that main left behind long ago, an old pin, a run that has not ended for a long time.
+Times before `EARLIEST` are ignored, because the clock was wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pyiceberg.table import Table
 from tailrace.lake.catalog.lake import MAIN, Head, Lake, head_of, lineage, ref_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.lease import LENDER, TOKEN
-from tailrace.lake.commit.pins import pinned_at
+from tailrace.lake.commit.pins import pin_time
 from tailrace.lake.metadata.commit_times import EARLIEST
 from tailrace.lake.schema.table_names import RESTING
 from tailrace.model.definition.definition import Definition
@@ -27,11 +26,11 @@ _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
 _RESTORE = re.compile(r"backfill_restore_\d+_[0-9a-f]{8}_(\d+)")
 _ALONE = re.compile(r"(?:follow|claim)_\w+")
-"""The branches of writers without a lease: each writer makes its branch anew where it is gone."""
+"""The branches of writers without a lease; each writer creates its branch again if it is gone."""
 
 
 def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timedelta) -> list[str]:
-    """List the branches and tags of a loaded table that nobody uses any more.
+    """List the branches and tags of a loaded table that nobody uses any longer.
 
     `runs` are the definition's runs by their id, and `now` is in milliseconds. From age `after` on, a pin, a run and a
     branch that main left behind count as dead.
@@ -42,11 +41,11 @@ def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timed
 
 
 def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: int) -> bool:
-    made = pinned_at(name)
+    made = pin_time(name)
     if made is not None:
         return EARLIEST <= made < before
     if found := _STREAM.fullmatch(name):
-        # A stream that lent its lease to a run goes on when the lease is given back.
+        # A stream that lent its lease to a run will continue when the lease is given back.
         return TOKEN in head.properties and int(found[1]) < head.number(LENDER, head.number(TOKEN))
     if found := _RESTORE.fullmatch(name):
         return int(found[1]) < head.number(TOKEN)
@@ -57,13 +56,13 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
 
 
 def _superseded(table: Table, branch: str) -> float:
-    """Return the time at which main went on from a branch's snapshot, in milliseconds; infinite where it has not."""
+    """Return the time at which main left a branch's snapshot behind, in milliseconds; infinite if it has not."""
     stands, later = ref_of(table, branch), None
     for one in lineage(table, ref_of(table, MAIN)):
         if one.snapshot_id == stands:
             return float("inf") if later is None else later
         later = one.timestamp_ms
-    # The snapshot is not on main: a follower staged it and died, or it is too old for main's lineage to reach it.
+    # The snapshot is not on main: either a follower staged it and died, or it is older than main's retained snapshots.
     at = table.metadata.snapshot_by_id(stands) if stands is not None else None
     return at.timestamp_ms if at else float("inf")
 
@@ -71,7 +70,8 @@ def _superseded(table: Table, branch: str) -> float:
 def leftover_tables(lake: Lake, definition: Definition, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
     """List which of some tables replays and streams of a definition left behind when they died.
 
-    A stream that runs, but has not changed its resting windows for so long, restores them from the ledger.
+    A live stream whose table of resting windows was removed because it had not changed for long restores it from the
+    ledger.
     """
     before = now - after // timedelta(milliseconds=1)
     name = re.compile(rf"{definition.name}__(?:replay|{RESTING}|replay_{RESTING})_[0-9a-f]{{8}}")

@@ -1,8 +1,7 @@
-"""Find the maintenance that a definition's tables need to stay small and quick, by their metadata alone (rule X3).
+"""Find the maintenance that a definition's tables need to stay small and quick, from their metadata only (rule X3).
 
-Small files are worth writing together, delete files worth applying, manifests worth merging; snapshots that nobody can
-want any more go, and so do the leftovers of dead writers. `tailrace.operate.maintenance` does the work; no JVM is
-needed here.
+Small files should be merged, delete files applied, manifests merged, unneeded snapshots and the leftovers of dead
+writers removed. `tailrace.operate.maintenance` does the work; no JVM is needed here.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import MAIN, Lake, ref_of
-from tailrace.lake.commit.readers import STAMP, needed_of
-from tailrace.lake.commit.retention import Going, expired
+from tailrace.lake.catalog.table_protocol import STAMP
+from tailrace.lake.commit.retention import Removal, find_expired, snapshots_needed_by
 from tailrace.lake.commit.runs_table import runs_named
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.owned_tables import archives, complete_contract, contracts, signals_contract, tables_of
@@ -26,19 +25,19 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 
 TOGETHER = 5
-"""The number of small files in a partition, or of delete files in a table, from which on they are written together."""
+"""The number of small files in a partition, or of delete files in a table, at which they are merged."""
 
 MANIFESTS = 20
-"""The number of manifests from which on they are merged."""
+"""The number of manifests at which they are merged."""
 
 _TARGET = 512 * 1024 * 1024
-"""The target size of data files, in bytes, where the table does not say another one."""
+"""The default target size of data files, in bytes."""
 
 _SMALL = 0.75
-"""The part of the target size below which a file counts as small: Iceberg's own measure when it rewrites."""
+"""A file counts as small below this fraction of the target size, as in Iceberg's own rewrites."""
 
 _SEEN = {"__signals": "signals_seen", "__complete": "complete_seen"}
-"""The properties by which a log's commits say how far its control tables were read, by the tables' endings."""
+"""The properties of a log's commits that say how far its control tables were read, by the tables' endings."""
 
 Reader = tuple[str, str]
 
@@ -47,8 +46,8 @@ Reader = tuple[str, str]
 class UpkeepTable:
     """A table that is maintained. `stage` is the definition that it is of; None of a table of a log.
 
-    `readers` are the tables whose last commits say up to which snapshot they have read this one, each with the name of
-    the property that says so; `archived` says that this table's commits are wanted when their snapshots have expired.
+    `readers` are tables that read this one, each with the property of its commits that names the last snapshot read.
+    `archived` says that this table's commits are archived before their snapshots expire.
     """
 
     contract: Contract
@@ -62,16 +61,16 @@ class UpkeepTable:
 
     @property
     def on_read(self) -> bool:
-        """Whether rows are deleted from the table by delete files, which are applied on reading."""
+        """Whether rows are deleted by delete files, which readers apply."""
         return self.contract.properties.get("write.merge.mode") == "merge-on-read"
 
 
 @dataclass(frozen=True)
 class Need:
-    """The maintenance that a table needs as it stands; `names` are the branches and tags that nobody uses any more.
+    """The maintenance that a table needs now; `names` are its unused branches and tags.
 
-    `files` counts its data files, of which `small` are worth writing together and `former` lie in partitions of a
-    former partitioning, and `deletes` its delete files; `sorted` says that the table has an order.
+    `files` counts its data files; `small` of them should be merged, and `former` are small files under a former
+    partitioning. `deletes` counts its delete files; `sorted` says that the table has a sort order.
     """
 
     table: UpkeepTable
@@ -80,7 +79,7 @@ class Need:
     deletes: int
     manifests: int
     snapshots: int
-    going: Going
+    going: Removal
     names: tuple[str, ...]
     former: int = 0
     sorted: bool = False
@@ -100,17 +99,17 @@ class Need:
 
 @dataclass(frozen=True)
 class UpkeepPlan:
-    """The maintenance that the tables of a definition need, and the tables of replays that died."""
+    """The maintenance that a definition's tables need, and the tables of dead replays."""
 
     needs: tuple[Need, ...]
     leftovers: tuple[str, ...]
 
 
 def upkeep_tables(lake: Lake, definition: Definition) -> list[UpkeepTable]:
-    """List the tables of a definition and of those that it reads, as far as they exist."""
+    """List the existing tables of a definition and of its inputs."""
     found: dict[str, UpkeepTable] = {}
     for stage in chain(definition):
-        # A log's control tables may exist though the definition does not wait for their rows.
+        # A log's control tables may exist even if the definition does not wait for their rows.
         control = [of(log) for log in stage.sources for of in (signals_contract, complete_contract)]
         for contract in (*contracts(stage), *control, *archives(stage)):
             found.setdefault(contract.table, _upkeep_table(stage, contract))
@@ -130,24 +129,26 @@ def _upkeep_table(stage: Definition, contract: Contract) -> UpkeepTable:
     return UpkeepTable(contract, stage)
 
 
-def planned(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:
+def plan_upkeep(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:
     """Find the maintenance that a definition's tables need; `now` is in milliseconds.
 
-    Raises `LakeError` where there is no ledger.
+    Raises `LakeError` if there is no ledger.
     """
     lake.table(ledger_name(definition.name))
     names = lake.tables
     after = lake.settings.keep_leftovers
     leftovers = (one for stage in chain(definition) for one in leftover_tables(lake, stage, names, now, after))
-    return UpkeepPlan(tuple(need(lake, one, now) for one in upkeep_tables(lake, definition)), tuple(sorted(leftovers)))
+    return UpkeepPlan(
+        tuple(find_need(lake, one, now) for one in upkeep_tables(lake, definition)), tuple(sorted(leftovers))
+    )
 
 
-def need(lake: Lake, table: UpkeepTable, now: int) -> Need:
+def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     """Find the maintenance that one table needs; `now` is in milliseconds."""
     runs = {}
     if table.stage is not None and lake.has(runs_name(table.stage.name)):
         runs = {one.run: one for one in runs_named(lake, table.stage.name)}
-    # The readers' places are read before the table: readers only go forward meanwhile.
+    # The readers' positions are read before the table, because readers only move forward.
     needed = needed_snapshots(lake, table)
     loaded = lake.table(table.name)
     small, files, deletes, manifests, former = _files(loaded)
@@ -159,7 +160,7 @@ def need(lake: Lake, table: UpkeepTable, now: int) -> Need:
         deletes,
         manifests,
         len(loaded.metadata.snapshots),
-        expired(loaded, now, settings.keep_snapshots, needed),
+        find_expired(loaded, now, settings.keep_snapshots, needed),
         tuple(leftover_names(loaded, runs, now, settings.keep_leftovers)),
         former,
         bool(loaded.sort_order().fields),
@@ -167,14 +168,14 @@ def need(lake: Lake, table: UpkeepTable, now: int) -> Need:
 
 
 def needed_snapshots(lake: Lake, one: UpkeepTable) -> list[int]:
-    """List the snapshots of a table that its readers go on from."""
-    return [snapshot for reader, named in one.readers for snapshot in needed_of(lake, reader, named)]
+    """List the snapshots from which a table's readers will continue."""
+    return [snapshot for reader, named in one.readers for snapshot in snapshots_needed_by(lake, reader, named)]
 
 
 def _files(table: Table) -> tuple[int, int, int, int, int]:
-    """Count the small data files worth writing together, data files, delete files and manifests of a table.
+    """Count a table's small data files to merge, its data files, delete files and manifests.
 
-    And the small files that lie in partitions of a former partitioning.
+    The last count is of the small files under a former partitioning.
     """
     current = table.metadata.snapshot_by_id(ref_of(table, MAIN) or -1)
     if current is None:
@@ -193,5 +194,5 @@ def _files(table: Table) -> tuple[int, int, int, int, int]:
             if file.file_size_in_bytes < limit:
                 small[partition_of(file)] += 1
                 former += file.spec_id != table.metadata.default_spec_id
-    # Small files that are alone in a partition, or with a few others, are left as they are.
+    # Partitions with only a few small files are left as they are.
     return sum(count for count in small.values() if count >= TOGETHER), files, deletes, len(manifests), former

@@ -1,4 +1,4 @@
-"""Find the files in a table's folder that no snapshot of the table names: leftovers of dead writers."""
+"""Find the files of dead writers in a table's folder, which no snapshot of the table names."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from tailrace.lake.metadata.commit_times import EARLIEST
 
 
 def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
-    """List the files in a table's folder on this machine that are older than `before` and that no snapshot names.
+    """List the files in a table's local folder that are older than `before` and that no snapshot names.
 
-    They are named as the table names its own: Iceberg passes over what does not begin as the table's place does.
-
-    A file that is dated before `EARLIEST` is left alone: the clock of its writer was wrong, and it may be about to be
-    committed.
+    Their addresses begin like the table's location, because Iceberg ignores all others. A file dated before `EARLIEST`
+    is left alone: its writer's clock was wrong, and it may be committed soon.
     """
     location = lake.table(table).location()
-    # Files are listed before the table is read: a file that is committed meanwhile is named by then.
+    # Files are listed before the table is read, so that a file that is committed meanwhile is named.
     old = set(_older(Path(_path(location)), before.timestamp()))
     found = sorted(old - set(_named(lake.table(table)))) if old else []
     return [f"{location}{path.removeprefix(_path(location))}" for path in found]
@@ -30,14 +28,14 @@ def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
 
 def _older(folder: Path, before: float) -> Iterator[str]:
     for path in folder.rglob("*"):
-        # A file that is removed meanwhile is no orphan.
+        # A file that is removed meanwhile is not an orphan.
         with suppress(FileNotFoundError):
             if path.is_file() and EARLIEST / 1000 <= path.stat().st_mtime < before:
                 yield str(path)
 
 
 def _named(table: Table) -> Iterator[str]:
-    """Yield the files that a loaded table's metadata names, the metadata's own files among them."""
+    """Yield the files that a loaded table's metadata names, including the metadata files."""
     metadata = table.metadata
     own = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
     yield from map(_path, [*own, *(one.statistics_path for one in metadata.statistics)])

@@ -1,8 +1,7 @@
-"""Write small data files of a table together, in the table's order, and exchange them in one commit (rule X3).
+"""Merge small data files of a table, in the table's order, and exchange them in one commit (rule X3).
 
-Whoever rewrites files does it so: a stream its own recent ones, maintenance the rest. Rows stay the same, none is added
-or taken out, so the commit is no news to anybody: it repeats what the last commit said of its epoch, and followers,
-which read what commits have appended, pass over it.
+Streams rewrite their recent files this way, and maintenance all others. No row is added or removed, so the commit
+repeats the last commit's properties of its epoch, and followers, which read appended rows only, skip it.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortDirection
 
 from tailrace.lake.catalog.lake import Lake, head_of
-from tailrace.lake.catalog.table_protocol import MAINTAINED, FileChange, repeated
+from tailrace.lake.catalog.table_protocol import MAINTAINED, FileChange, repeated_properties
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.layouts import SPANS, span_columns
 from tailrace.lake.upkeep.file_rows import batches_as_written
 
 LARGE = 64 * 1024 * 1024
-"""The bytes from which on a file is large enough to be left as it is, and the most that are rewritten at once."""
+"""The bytes at which a file is large enough to stay, and the maximum that is rewritten at once."""
 
 TRIES = 20
 """The maximum number of times that an exchange is tried when other commits overtake it."""
 
 _ALL = 10**9
-"""More partitions than rows have: maintenance puts them all where they belong."""
+"""A number above any number of partitions: maintenance writes all rows into their own partitions."""
 
 
 @dataclass(frozen=True)
-class Together:
-    """Files of one partition that are to be written together."""
+class FileLot:
+    """Files of one partition that are merged together."""
 
     files: tuple[DataFile, ...]
 
@@ -48,7 +47,7 @@ class Together:
 
 
 def partition_of(file: DataFile) -> tuple[object, ...]:
-    """Return what tells a file's partition from others: the partitioning, and the values of its fields."""
+    """Return the key of a file's partition: the partitioning, and the values of its fields."""
     return (file.spec_id, *(file.partition[place] for place in range(len(file.partition))))
 
 
@@ -60,51 +59,51 @@ def by_partition(files: Iterable[DataFile]) -> dict[tuple[object, ...], list[Dat
     return dict(found)
 
 
-def cut(files: Iterable[DataFile], most: int, least: int = 2) -> Iterator[Together]:
-    """Cut files, in their order, into lots of at most so many bytes; a lot of fewer files than `least` is left out."""
+def cut_into_lots(files: Iterable[DataFile], most: int, least: int = 2) -> Iterator[FileLot]:
+    """Cut files, in their order, into lots of `most` bytes at most; drop lots with fewer than `least` files."""
     lot, size = list[DataFile](), 0
     for file in files:
         if lot and size + file.file_size_in_bytes > most:
             if len(lot) >= least:
-                yield Together(tuple(lot))
+                yield FileLot(tuple(lot))
             lot, size = [], 0
         lot.append(file)
         size += file.file_size_in_bytes
     if len(lot) >= max(1, least):
-        yield Together(tuple(lot))
+        yield FileLot(tuple(lot))
 
 
 def write_together(lake: Lake, table: str, least: int, most: int) -> tuple[int, int]:
-    """Write the small files of a table together, partition by partition, where a partition has `least` or more.
+    """Merge the small files of each partition of a table that has `least` or more of them.
 
-    Files under a former partitioning are written into the partitions of today's, even if they are alone. Returns how
-    many files were taken, and made; nothing is done where rows were deleted by delete files, or where the files have
-    more than `most` bytes together: both are for Spark.
+    Files under a former partitioning are rewritten into the current partitions, even a single one. Returns how many
+    files were read and written. Nothing is done if the table has delete files, or if the files have more than `most`
+    bytes in total: Spark handles both cases.
     """
     loaded = lake.table(table)
-    lots = [] if deletes(loaded) else list(_lots(loaded, least))
+    lots = [] if has_deletes(loaded) else list(_lots(loaded, least))
     taken = made = 0
     if sum(lot.size for lot in lots) > most:
         return taken, made
     while lots:
-        some, size = list[Together](), 0
+        some, size = list[FileLot](), 0
         while lots and (not some or size + lots[0].size <= LARGE):
             size += lots[0].size
             some.append(lots.pop(0))
-        change = rewritten(loaded, some, _ALL)
-        if change is not None and exchanged(lake, table, change):
+        change = rewrite_lots(loaded, some, _ALL)
+        if change is not None and exchange_files(lake, table, change):
             taken, made = taken + len(change.removed), made + len(change.added)
     return taken, made
 
 
-def _lots(table: Table, least: int) -> Iterator[Together]:
+def _lots(table: Table, least: int) -> Iterator[FileLot]:
     today = table.metadata.default_spec_id
     for files in by_partition(files_of(table)).values():
         small = sorted((file for file in files if file.file_size_in_bytes < 0.75 * LARGE), key=_first(table))
         if files[0].spec_id != today:
-            yield from cut(small, LARGE, 1)
+            yield from cut_into_lots(small, LARGE, 1)
         elif len(small) >= least:
-            yield from cut(small, LARGE)
+            yield from cut_into_lots(small, LARGE)
 
 
 def files_of(table: Table) -> Iterator[DataFile]:
@@ -116,7 +115,7 @@ def files_of(table: Table) -> Iterator[DataFile]:
 
 
 def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
-    """Return the order of files by their least value of the column that the table is partitioned by the time of."""
+    """Return a sort key of files: the minimum of the time column by which the table is partitioned."""
     names = span_columns(table.spec(), table.schema())
     number = table.schema().find_field(names[0]).field_id if names else -1
 
@@ -127,21 +126,21 @@ def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
     return least
 
 
-def deletes(table: Table) -> bool:
-    """Tell whether rows of a table are deleted by delete files, which name the files that the rows are in."""
+def has_deletes(table: Table) -> bool:
+    """Tell whether a table has delete files, which name data files."""
     snapshot = table.current_snapshot()
     return snapshot is not None and any(
         manifest.content is ManifestContent.DELETES for manifest in snapshot.manifests(table.io)
     )
 
 
-def rewritten(table: Table, lots: Sequence[Together], most: int | None = None) -> FileChange | None:
-    """Write the rows of each lot of files as one file for each partition of today's; None where no lot can be.
+def rewrite_lots(table: Table, lots: Sequence[FileLot], most: int | None = None) -> FileChange | None:
+    """Rewrite each lot of files as one file for each current partition; None if no lot can be rewritten.
 
-    A lot with a nested column of a former type is left to Spark. `most` is as in `data_files.written_files`.
+    A lot with a nested column of a former type is left to Spark. `most` is as in `data_files.write_files`.
     """
     # Imported here because it imports pandas, and most commands never write.
-    from tailrace.lake.catalog.data_files import written_files
+    from tailrace.lake.catalog.data_files import write_files
 
     added, removed = list[DataFile](), list[DataFile]()
     schema = table.schema()
@@ -151,36 +150,36 @@ def rewritten(table: Table, lots: Sequence[Together], most: int | None = None) -
         if any(one is None for one in found):
             continue
         rows = pa.Table.from_batches(chain.from_iterable(one or () for one in found), arrow)
-        added += written_files(table, in_order(table, rows), most)
+        added += write_files(table, sort_rows(table, rows), most)
         removed += lot.files
     return FileChange(tuple(added), tuple(removed)) if removed else None
 
 
-def in_order(table: Table, rows: pa.Table) -> pa.Table:
-    """Sort rows by a table's order, as far as that is of columns or spans of time, as they are where it has none."""
+def sort_rows(table: Table, rows: pa.Table) -> pa.Table:
+    """Sort rows by a table's sort order, as far as it consists of columns or spans of time."""
     schema, keys = table.schema(), list[tuple[str, str]]()
     for field in table.sort_order().fields:
         name = schema.find_column_name(field.source_id)
         if name is None or name not in rows.column_names or str(field.transform) not in ("identity", *SPANS):
             break
         keys.append((name, "descending" if field.direction is SortDirection.DESC else "ascending"))
-    # Nulls come last, as contracts have it.
+    # Nulls come last, as in contracts.
     return rows.take(pc.sort_indices(rows, sort_keys=keys)) if keys else rows
 
 
-def exchanged(lake: Lake, table: str, change: FileChange) -> bool:
-    """Commit files in the place of others, on top of whatever the table holds; return whether that was possible.
+def exchange_files(lake: Lake, table: str, change: FileChange) -> bool:
+    """Commit an exchange of files on top of the table's latest snapshot; return whether it succeeded.
 
-    It is not where another has rewritten one of the files, or deleted rows of them, or where others commit all the
-    time. The written files are then left behind, and maintenance deletes them.
+    False if another writer changed these files or deleted rows of them, or if commits keep conflicting. Maintenance
+    then deletes the new files.
     """
     for _ in range(TRIES):
         loaded = lake.table(table)
         head = head_of(loaded)
-        if not head.properties or deletes(loaded):
+        if not head.properties or has_deletes(loaded):
             return False
         try:
-            lake.change(table, change, {**repeated(head.properties), MAINTAINED: "true"}, head.snapshot)
+            lake.change(table, change, {**repeated_properties(head.properties), MAINTAINED: "true"}, head.snapshot)
             return True
         except MovedError:
             continue

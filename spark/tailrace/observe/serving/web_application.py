@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.upkeep.diagnosis import explained
+from tailrace.lake.upkeep.diagnosis import explain_error
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import moment
 from tailrace.observe.serving.guard import Access, Guard
@@ -165,7 +165,7 @@ def application(
             except HTTPException:
                 raise
             except Exception as error:
-                shown = explained(error, lake.settings)
+                shown = explain_error(error, lake.settings)
                 if isinstance(shown, TailraceError):
                     return failures.told(request, shown)
                 return failures.unexpected(request, shown)

@@ -1,4 +1,4 @@
-"""The Grafana dashboard over the metrics, as data; `python -m tailrace.observe.telemetry.dashboard` writes its file.
+"""Build the Grafana dashboard of the metrics; `python -m tailrace.observe.telemetry.dashboard` writes its file.
 
 The data source, logs and pipelines are chosen in the dashboard itself. Durations are in seconds.
 """
@@ -19,7 +19,7 @@ _RATE = "$__rate_interval"
 
 @dataclass(frozen=True)
 class Series:
-    """A query of Prometheus, and the name of each line that it gives; `{{label}}` stands for a label's value."""
+    """A query of Prometheus, and the name of each resulting line; `{{label}}` stands for a label's value."""
 
     expression: str
     legend: str

@@ -1,4 +1,4 @@
-"""Serve metrics to whoever scrapes them, and let nobody who only connects keep others out."""
+"""Serve metrics to scrapers, and keep idle connections from blocking others."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tailrace.observe.telemetry.metrics import Metrics
 from tailrace.observe.telemetry.run_events import ObserveError
 
 MOST_CONNECTIONS = 32
-"""Maximum number of connections at once. One more ends the oldest one, which has not asked for anything by then."""
+"""The maximum number of connections at once. One more closes the oldest, which has not sent a request by then."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = 10
-    """The seconds in which the next bytes of a request have to come, or of an answer to be taken."""
+    """The maximum seconds until the next bytes of a request arrive, or of an answer are accepted."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a scrape is no news."""
+        """Log nothing, because a scrape is no news."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -49,13 +49,13 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a visitor that is gone."""
+        """Log nothing about a client that has disconnected."""
 
 
 class Endpoint:
     """An HTTP server of metrics, until it is closed. Port 0 stands for any free port.
 
-    Raises `ObserveError` where the port is taken, or the host is no address of this machine.
+    Raises `ObserveError` if the port is taken, or the host is not an address of this machine.
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:

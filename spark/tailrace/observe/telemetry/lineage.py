@@ -1,7 +1,7 @@
-"""Lineage: the data that a run reads and writes, sent as OpenLineage events.
+"""Send lineage, the data that a run reads and writes, as OpenLineage events.
 
 A stream is one run of a job: START, RUNNING now and then, COMPLETE or FAIL. A backfill is one run for each stage: START
-as it takes its generation, then COMPLETE, ABORT where it gave way, or FAIL. The client's own configuration says where
+when it takes its generation, then COMPLETE, ABORT if it gave way, or FAIL. The client's own configuration says where
 events go (OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...); without any, nothing is sent. A thread of
 its own sends the events; a failure to send is reported once, and no run waits for lineage or fails because of it.
 Needs the extra `observe` (openlineage-python).
@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import tailrace
 from tailrace.ingest.sources import Files, Source
-from tailrace.lake.catalog.events import Noted
+from tailrace.lake.catalog.events import RunRecorded
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import Contract, Shape, log_contract, rejected_contract
 from tailrace.lake.schema.owned_tables import tables_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from openlineage.client.facet_v2 import DatasetFacet, JobFacet, RunFacet
 
 EVERY = 60.0
-"""The least time between two RUNNING events of a stream, in seconds."""
+"""The minimum time between two RUNNING events of a stream, in seconds."""
 
 PRODUCER = f"urn:tailrace:{tailrace.__version__}"
 
@@ -48,7 +48,7 @@ epoch, what became of a backfill's windows, and the engines that computed the re
 class Lineage:
     """The lineage of one run: a watcher. `close` waits until every event is sent, or has failed to be.
 
-    `warn` is called once, with the reason, if an event cannot be sent. Raises `ObserveMissingError` where the client is
+    `warn` is called once, with the reason, if an event cannot be sent. Raises `ObserveMissingError` if the client is
     not installed.
     """
 
@@ -79,13 +79,13 @@ class Lineage:
                 self._stream("START")
             case EpochReport():
                 self._epoch(happening)
-            case Noted() if not stream and happening.run.kind == "backfill":
+            case RunRecorded() if not stream and happening.run.kind == "backfill":
                 self._backfill(happening)
             case Ended(error) if stream:
                 self._stream("COMPLETE" if error is None else "FAIL", error)
 
     def close(self) -> None:
-        """Send the events that are left, and close the client."""
+        """Send the remaining events, and close the client."""
         if self._client is not None:
             self._sending.submit(self._client.close)
         self._sending.shutdown()
@@ -120,7 +120,7 @@ class Lineage:
         outputs = [self._output(contract) for contract in written]
         self._emit(state, subject.run, job, "STREAMING", run, inputs, outputs)
 
-    def _backfill(self, noted: Noted) -> None:
+    def _backfill(self, noted: RunRecorded) -> None:
         backfill = noted.run
         state = {"started": "START", "committed": "COMPLETE", "gave_way": "ABORT"}.get(backfill.status, "FAIL")
         stage = next(one for one in self.subject.stages if one.name == noted.pipeline)
@@ -171,7 +171,7 @@ class Lineage:
                 self._client = OpenLineageClient()
             self._client.emit(event)
         except Exception as error:
-            # Whatever the error is, it must not reach the run.
+            # No error may reach the run.
             if not self._warned:
                 self._warned = True
                 reason = next(iter(str(error).splitlines()), "")
@@ -206,7 +206,7 @@ class Lineage:
         return self._events.OutputDataset(*self._named(contract), facets=self._schema(contract))
 
     def _named(self, contract: Contract) -> tuple[str, str]:
-        """Name a table as OpenLineage names Iceberg tables: by the warehouse, and by the table in its namespace."""
+        """Name a table as OpenLineage names Iceberg tables: by its warehouse, and by its name in the namespace."""
         settings = self.subject.settings
         return settings.warehouse_uri, f"{settings.namespace}.{contract.table}"
 

@@ -1,7 +1,7 @@
-"""Structured logs: a line for each epoch and each run, and for whatever needs attention.
+"""Write structured logs: a line for each epoch, for each run, and for each event that needs attention.
 
-The standard library's logging, on a logger of our own; as JSON by python-json-logger (extra `observe`), or as text.
-Every line has the log and the run, and where known the pipeline, epoch, generation and token.
+The lines go through the standard library's logging, on a logger of our own, as JSON by python-json-logger (extra
+`observe`), or as text. Every line has the log and the run and, if known, the pipeline, epoch, generation and token.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tailrace.lake.catalog.events import (
-    Compacted,
-    Dropped,
-    FolderLooked,
+    CompactionFailed,
+    DefinitionDropped,
+    EngineSwitched,
+    FilesCompacted,
+    FolderChecked,
     NearName,
-    NotCompacted,
-    Noted,
     Outcome,
-    Poisoned,
     Publication,
-    WentOver,
+    RecordsSetAside,
+    RunRecorded,
 )
 from tailrace.model.base.time import text
 from tailrace.observe.telemetry.run_events import (
@@ -47,8 +47,8 @@ LOGGER = "tailrace.run"
 class Logs:
     """The writer of one run's log lines: a watcher. `close` closes its file.
 
-    Raises `ObserveMissingError` for JSON where python-json-logger is not installed, and `ObserveError` where the file
-    cannot be written.
+    Raises `ObserveMissingError` for JSON if python-json-logger is not installed, and `ObserveError` if the file cannot
+    be written.
     """
 
     def __init__(self, subject: Subject, format: Literal["json", "text"], file: Path | None) -> None:
@@ -78,22 +78,22 @@ class Logs:
                 self._say(logging.ERROR, "lease_lost", table=happening.table, token=happening.token)
             case Mended(flaw):
                 self._say(logging.WARNING, "checkpoint_rebuilt", flaw=flaw)
-            case Dropped(definition, reason):
+            case DefinitionDropped(definition, reason):
                 self._say(logging.WARNING, "dropped", definition=definition, reason=reason)
-            case WentOver(definition, engine, why):
+            case EngineSwitched(definition, engine, why):
                 self._say(logging.WARNING, "went_over", definition=definition, engine=engine, reason=why)
-            case Poisoned(definition, epoch, records, why):
+            case RecordsSetAside(definition, epoch, records, why):
                 self._say(logging.ERROR, "set_aside", definition=definition, epoch=epoch, records=records, reason=why)
-            case FolderLooked(log, changed, moved, counts) if changed or moved:
+            case FolderChecked(log, changed, moved, counts) if changed or moved:
                 of = {"changed": list(changed), "moved": list(moved), "counts": dict(counts)}
                 self._say(logging.WARNING, "files_not_read", landed=log, **of)
             case NearName(log, field, column):
                 self._say(logging.WARNING, "field_dropped", landed=log, field=field, column=column)
-            case Compacted(table, files, into):
+            case FilesCompacted(table, files, into):
                 self._say(logging.INFO, "compacted", table=table, files=files, into=into)
-            case NotCompacted(table, why):
+            case CompactionFailed(table, why):
                 self._say(logging.WARNING, "not_compacted", table=table, reason=why)
-            case Noted():
+            case RunRecorded():
                 self._run(happening)
             case Ended(None, stopped):
                 self._say(logging.INFO, "ended", stopped=stopped)
@@ -115,7 +115,7 @@ class Logs:
             data["pipelines"][name] |= {"open": folded.open, "generation": folded.generation, "token": folded.token}
         lags = [lag for folded in report.folded.values() if (lag := lag_seconds(folded.clock)) is not None]
         if lags:
-            # The lag of the stage furthest behind: one number, for tools that read lines and not tables.
+            # The lag of the stage that is furthest behind: one number, for tools that read lines.
             data["watermark_lag_seconds"] = round(max(lags), 3)
         self._say(logging.INFO, data.pop("event"), **data)
         for name, folded in report.folded.items():
@@ -130,7 +130,7 @@ class Logs:
                 self._say(logging.WARNING, "watermark_held_back", epoch=report.epoch, partitions=seconds)
             self._held = tuple(stalled)
 
-    def _run(self, noted: Noted) -> None:
+    def _run(self, noted: RunRecorded) -> None:
         run = noted.run
         values: dict[str, Any] = {"pipeline": noted.pipeline, "generation": run.generation}
         if run.kind == "backfill":

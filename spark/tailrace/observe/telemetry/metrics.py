@@ -15,7 +15,15 @@ from typing import Any, Literal
 from tailrace.engines.choose import Engine
 from tailrace.engines.protocol import FIRED, REASONS
 from tailrace.fold.fold import EpochResult
-from tailrace.lake.catalog.events import UNREAD, FolderLooked, Followed, NearName, Noted, Outcome, Publication
+from tailrace.lake.catalog.events import (
+    UNREAD,
+    AnswersAdvanced,
+    FolderChecked,
+    NearName,
+    Outcome,
+    Publication,
+    RunRecorded,
+)
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.stage_progress import StageProgress, stage_progress
@@ -161,15 +169,15 @@ class Metrics:
                 self._epoch(happening)
             case Publication():
                 self._publication(happening)
-            case FolderLooked(log, counts=counts):
+            case FolderChecked(log, counts=counts):
                 for kind in UNREAD:
                     self._set("tailrace_unread_files", counts.get(kind, 0), log, kind)
             case NearName(log):
                 self._add("tailrace_near_names_total", 1, log)
-            case Followed(pipeline, epoch):
+            case AnswersAdvanced(pipeline, epoch):
                 self._answers[pipeline] = epoch
                 self._behind(pipeline)
-            case Noted() if self.subject.command == "backfill":
+            case RunRecorded() if self.subject.command == "backfill":
                 self._run(happening)
             case Ended() if self.subject.command == "stream":
                 self._set("tailrace_stream_running", 0, self.log)
@@ -283,7 +291,7 @@ class Metrics:
             if (answers := self._answers.get(name)) is not None:
                 self._set("tailrace_answers_epochs_behind", max(0, ledger - answers), self.log, name)
 
-    def _run(self, noted: Noted) -> None:
+    def _run(self, noted: RunRecorded) -> None:
         if noted.run.status == "started":
             self._since[noted.run.run] = time.monotonic()
         elif noted.run.run in self._since:

@@ -1,4 +1,4 @@
-"""The observation of a command's run, as the settings ask for it: metrics, structured logs, lineage."""
+"""Observe a command's run as the settings request: metrics, structured logs, lineage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Observing:
-    """A run that is observed: call `tell` with what happens. Set `stopped` where the run was told to stop."""
+    """An observed run: call `tell` with each event. Set `stopped` if the run was told to stop."""
 
     tell: Watcher
     stopped: bool = False
@@ -26,12 +26,12 @@ class Observing:
 
 @contextmanager
 def observing(subject: Subject, say: Callable[[str], None], port: int | None = None) -> Iterator[Observing]:
-    """Observe a run from its beginning to its end, and tell the watchers of the end even where it is an error.
+    """Observe a run from its beginning to its end, and notify the watchers of the end, even if it is an error.
 
-    `say` gets lines for people: where metrics are served, and what could not be observed.
+    `say` gets lines for people: the address of the metrics, and failures to observe.
 
-    Raises `ObserveMissingError` where an extra that is needed is not installed, and `ObserveError` where a port or a
-    file cannot be had.
+    Raises `ObserveMissingError` if a needed extra is not installed, and `ObserveError` if a port or a file is not
+    available.
     """
     settings = subject.settings
     with ExitStack() as stack:
@@ -48,7 +48,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
         if port is not None or settings.metrics_file is not None:
             metrics = _metrics(subject)
             if settings.metrics_file is not None:
-                # Write the metrics after the run's end was told: it is the last thing that they count.
+                # The metrics are written after the notice of the run's end, because they count it.
                 stack.callback(_write, metrics, settings.metrics_file, warn)
             if port is not None:
                 from tailrace.observe.telemetry.endpoint import Endpoint
@@ -57,7 +57,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
                 say(f"metrics are served at {endpoint.url}")
                 if logs is not None:
                     logs.served(endpoint.url)
-            # Metrics come before the logs: an epoch that the logs tell of is counted already.
+            # Metrics come before the logs, so that each logged epoch is counted already.
             watchers.insert(0, metrics)
         if lineage_wanted():
             from tailrace.observe.telemetry.lineage import Lineage

@@ -1,7 +1,7 @@
-"""The events of one run of a command, for observation: the engine's reports, and the run's beginning and end.
+"""Define the events of one run of a command: the engine's reports, and the run's beginning and end.
 
-Metrics, logs and lineage are each a `Watcher`: called with one happening after the other, on the thread on which it
-happened. The engine knows none of them; it tells a lake's listener and a stream's watch.
+Metrics, logs and lineage are each a `Watcher`, which is called with one event after another, on the event's thread. The
+engine knows none of them; it notifies a lake's listener and a stream's watch.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from tailrace.stream.epoch_report import EpochReport
 
 HELD_BACK = 60_000_000
-"""The microseconds without anything new after which a partition that holds the watermark back is reported."""
+"""The microseconds of silence after which a partition that holds the watermark back is reported."""
 
 OUTCOMES = ("changed", "untouched", "retracted")
 """The outcomes of a backfill for the windows of its range."""
 
 
 class ObserveMissingError(TailraceError, ImportError):
-    """A library that metrics, logs or lineage need is not installed: the extra `observe` brings them."""
+    """A library for metrics, logs or lineage is not installed; the extra `observe` has it."""
 
 
 class ObserveError(TailraceError, ValueError):
-    """Something that was asked to be observed cannot be: a port that is taken, a folder that is not there."""
+    """A requested observation is impossible, because a port is taken or a folder is missing."""
 
 
 def missing(what: str, error: ImportError) -> ObserveMissingError:
@@ -49,7 +49,7 @@ def missing(what: str, error: ImportError) -> ObserveMissingError:
 class Subject:
     """A run of a command: its stages, and the settings that name the lake. `run` is a unique id.
 
-    `sources` are those of the logs that the run lands, by the logs' names.
+    `sources` has the sources of the logs that the run lands, by the logs' names.
     """
 
     command: Literal["stream", "backfill"]
@@ -64,14 +64,14 @@ class Subject:
         return tuple(stage for stage in self.stages if stage.windowed)
 
     def answered(self, lake: Lake) -> frozenset[str]:
-        """Name the stages that have a table of current answers in a lake, or are about to make one."""
+        """Name the stages that have a table of current answers in a lake, or are about to create one."""
         read = {earlier.name for stage in self.stages for earlier in stage.before}
         kept = keeping_answers(stage for stage in self.stages if stage.name not in read)
         return kept | {stage.name for stage in self.pipelines if lake.has(stage.name)}
 
     @property
     def log(self) -> str:
-        """The name of the log that is read; the names, with a plus between them, where there are several."""
+        """The name of the log that is read; several names are joined by a plus."""
         return "+".join(log.name for log in self.logs)
 
     @property
@@ -88,7 +88,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Mended:
-    """The stream's checkpoint was written anew, because it had this flaw."""
+    """The stream's checkpoint was rewritten because of this flaw."""
 
     flaw: str
 
@@ -108,7 +108,7 @@ Watcher: TypeAlias = "Callable[[Happening], None]"
 def joined(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
     """Join watchers into one that calls them in their order.
 
-    No run fails because it is observed: a watcher that fails is left out from then on, and `warn` is called with why.
+    No run fails because it is observed: a failing watcher is not called again, and `warn` is called with the reason.
     """
     left = list(watchers)
 

@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage
 from tailrace.lake.commit.commit_history import commit_history
-from tailrace.lake.digests.commit_digest import CommitDigest, digest_of, listed_files
+from tailrace.lake.digests.commit_digest import CommitDigest, digest_of, manifest_files
 from tailrace.verify.tampering.audit_result import SHOWN, Check
 
 
@@ -42,5 +42,5 @@ def _files(table: Table) -> Iterator[str]:
     digest = CommitDigest.of(snapshot)
     if snapshot is None or digest is None:
         return
-    if digest_of(listed_files(snapshot.manifests(table.io), table.io)) != digest.files:
+    if digest_of(manifest_files(snapshot.manifests(table.io), table.io)) != digest.files:
         yield f"the files that commit {snapshot.snapshot_id} lists are not those that it was made with"

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.archive import commits
-from tailrace.lake.digests.commit_digest import CHECKSUMS, known_by, listed, together
+from tailrace.lake.digests.commit_digest import CHECKSUMS, combined_checksum, manifest_entries, name_prefix
 from tailrace.lake.digests.summed_output import checksum_text
 from tailrace.verify.tampering.audit_result import SHOWN, Check
 
@@ -68,7 +68,7 @@ def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) ->
 def _entries(table: Table) -> Iterator[ManifestEntry]:
     snapshot = table.current_snapshot()
     if snapshot is not None:
-        yield from listed(snapshot.manifests(table.io), table.io)
+        yield from manifest_entries(snapshot.manifests(table.io), table.io)
 
 
 def _tried(io: FileIO, files: Iterable[DataFile], fault: Callable[[FileIO, DataFile], str | None]) -> dict[str, str]:
@@ -116,7 +116,7 @@ def _deep_faults(io: FileIO, entries: list[ManifestEntry], known: _Known) -> tup
         for entry, read in zip(entries, pool.map(partial(_read, io), entries), strict=True):
             path = entry.data_file.file_path
             name = path.rpartition("/")[2]
-            expected = known.each.get(known_by(name))
+            expected = known.each.get(name_prefix(name))
             if read.fault is not None:
                 faults[path] = read.fault
             elif expected is not None and read.checksum != expected:
@@ -128,7 +128,7 @@ def _deep_faults(io: FileIO, entries: list[ManifestEntry], known: _Known) -> tup
         number, expected = known.many[snapshot]
         if len(files) == number:
             summed += number
-            if together(files) != expected:
+            if combined_checksum(files) != expected:
                 faults[f"commit {snapshot}"] = f"has other bytes than were written in one of its {number:,} files"
     return faults, summed
 

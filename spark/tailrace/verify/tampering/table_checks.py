@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import Commit
+from tailrace.lake.catalog.table_protocol import STAMP, Commit
 from tailrace.lake.commit.archive import archive_name, commits
-from tailrace.lake.commit.range_replacement import Replaced
-from tailrace.lake.commit.readers import STAMP
+from tailrace.lake.commit.range_replacement import ReplacedRange
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
@@ -74,7 +73,7 @@ def _runs(lake: Lake, definition: Definition) -> Iterator[str]:
     if not lake.has(runs_name(definition.name)):
         return
     history = commits(lake, ledger_name(definition.name))
-    made = {one.run for each in history.all if (one := Replaced.of(Commit(each.snapshot, each.properties)))}
+    made = {one.run for each in history.all if (one := ReplacedRange.of(Commit(each.snapshot, each.properties)))}
     known = {run.run: run for run in Runs(lake, definition).all()}
     for run in sorted(made - known.keys()):
         yield f"{ledger_name(definition.name)} has a commit of run {run}, which {runs_name(definition.name)} lacks"

@@ -13,7 +13,7 @@ from tailrace.cli.terminal.console import Output
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.change.restoration import Restored
+    from tailrace.lake.change.restoration import Restoration
 
 
 def restore(
@@ -53,5 +53,5 @@ def restore(
     )
 
 
-def _data(restored: Restored) -> dict[str, object]:
+def _data(restored: Restoration) -> dict[str, object]:
     return {"table": restored.table, "before": restored.before, "epoch": restored.epoch, "tag": restored.tag}

@@ -16,8 +16,8 @@ from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.lake.change.impact import Hurt
-    from tailrace.lake.change.migration import Evolved, TablePlan
+    from tailrace.lake.change.impact import AffectedReaders
+    from tailrace.lake.change.migration import Evolution, TablePlan
     from tailrace.lake.schema.contract_diff import ContractChange
 
 _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": ("x", "bold red")}
@@ -32,11 +32,14 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
     output, stage, settings = Output(json), load_any(definition), Settings()
     looking()
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.change.impact import hurt
-    from tailrace.lake.change.migration import plan
+    from tailrace.lake.change.impact import affected_readers
+    from tailrace.lake.change.migration import plan_changes
 
-    plans = plan(Lake(settings), stage)
-    hurts = {one.contract.table: [hurt(one.lake, one.contract.table, each) for each in one.changes] for one in plans}
+    plans = plan_changes(Lake(settings), stage)
+    hurts = {
+        one.contract.table: [affected_readers(one.lake, one.contract.table, each) for each in one.changes]
+        for one in plans
+    }
     if json:
         output.data({"tables": [_plan_data(one, hurts[one.contract.table]) for one in plans]})
     else:
@@ -60,11 +63,11 @@ def apply_tables(
     output, stage, settings = Output(json), load_any(definition), Settings()
     looking()
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.change.impact import hurt
+    from tailrace.lake.change.impact import affected_readers
     from tailrace.lake.change.migration import evolve
 
     done = evolve(Lake(settings), stage, destructive=destructive)
-    hurts = {one.table: [hurt(one.lake, one.table, each) for each in one.left] for one in done}
+    hurts = {one.table: [affected_readers(one.lake, one.table, each) for each in one.left] for one in done}
     if json:
         output.data({"tables": [_done_data(one, hurts[one.table]) for one in done]})
     else:
@@ -73,7 +76,7 @@ def apply_tables(
         raise typer.Exit(ExitStatus.FOUND)
 
 
-def _planned(plans: Sequence[TablePlan], hurts: dict[str, list[Hurt]]) -> Iterator[Any]:
+def _planned(plans: Sequence[TablePlan], hurts: dict[str, list[AffectedReaders]]) -> Iterator[Any]:
     for plan in plans:
         if plan.changes or plan.withheld:
             yield Text(plan.contract.table, style="bold")
@@ -89,7 +92,7 @@ def _planned(plans: Sequence[TablePlan], hurts: dict[str, list[Hurt]]) -> Iterat
         yield f"{absent} not made yet: who writes them first makes them by their contract"
 
 
-def _done(done: Sequence[Evolved], hurts: dict[str, list[Hurt]]) -> Iterator[Any]:
+def _done(done: Sequence[Evolution], hurts: dict[str, list[AffectedReaders]]) -> Iterator[Any]:
     for evolved in done:
         if evolved.done or evolved.left or evolved.withheld:
             yield Text(evolved.table, style="bold")
@@ -103,7 +106,7 @@ def _done(done: Sequence[Evolved], hurts: dict[str, list[Hurt]]) -> Iterator[Any
     yield f"{changed} done" + (f", {left} left" if left else "") if changed or left else "nothing to do"
 
 
-def _change_lines(change: ContractChange, who: Hurt) -> Iterator[Text]:
+def _change_lines(change: ContractChange, who: AffectedReaders) -> Iterator[Text]:
     sign, style = _SIGNS[change.effect.value]
     needs = {"destructive": "  (needs --destructive)", "refused": "  (cannot be done)"}.get(change.effect.value, "")
     yield Text(f"  {sign} {change}{needs}", style=style)
@@ -114,7 +117,7 @@ def _change_lines(change: ContractChange, who: Hurt) -> Iterator[Text]:
             yield Text(f"      {what} that name it: {', '.join(names)}")
 
 
-def _change_data(change: ContractChange, who: Hurt) -> dict[str, Any]:
+def _change_data(change: ContractChange, who: AffectedReaders) -> dict[str, Any]:
     return {
         "change": str(change),
         "kind": change.kind.value,
@@ -126,7 +129,7 @@ def _change_data(change: ContractChange, who: Hurt) -> dict[str, Any]:
     }
 
 
-def _plan_data(plan: TablePlan, who: Sequence[Hurt]) -> dict[str, Any]:
+def _plan_data(plan: TablePlan, who: Sequence[AffectedReaders]) -> dict[str, Any]:
     return {
         "table": plan.contract.table,
         "made": plan.made,
@@ -135,7 +138,7 @@ def _plan_data(plan: TablePlan, who: Sequence[Hurt]) -> dict[str, Any]:
     }
 
 
-def _done_data(evolved: Evolved, who: Sequence[Hurt]) -> dict[str, Any]:
+def _done_data(evolved: Evolution, who: Sequence[AffectedReaders]) -> dict[str, Any]:
     return {
         "table": evolved.table,
         "withheld": evolved.withheld,

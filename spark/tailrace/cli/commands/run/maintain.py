@@ -41,10 +41,10 @@ def maintain(
     if dry_run:
         looking()
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.lake.metadata.commit_times import milliseconds
-        from tailrace.lake.upkeep.needs import planned
+        from tailrace.lake.metadata.commit_times import now_milliseconds
+        from tailrace.lake.upkeep.needs import plan_upkeep
 
-        plan = planned(Lake(settings), loaded, milliseconds())
+        plan = plan_upkeep(Lake(settings), loaded, now_milliseconds())
         if json:
             output.data({"definition": loaded.name, "dry_run": True, **_plan_data(plan)})
         else:

@@ -21,14 +21,14 @@ from tailrace.cli.terminal.formats import counted, rate, span, time_text
 from tailrace.cli.terminal.stream_progress import StreamProgress, Tally
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.lake.catalog.events import (
-    Dropped,
-    FolderLooked,
+    DefinitionDropped,
+    EngineSwitched,
+    FolderChecked,
     NearName,
     Notice,
-    Poisoned,
+    RecordsSetAside,
     SourceBack,
     SourceLost,
-    WentOver,
     unread_files,
 )
 from tailrace.model.base.time import text
@@ -306,7 +306,7 @@ class _Run:
 
     def _noticed(self, progress: StreamProgress, observed: Observing, notice: Notice) -> None:
         observed.tell(notice)
-        if isinstance(notice, Dropped):
+        if isinstance(notice, DefinitionDropped):
             goes_on = "it goes on with the others" if notice.left else "it goes on landing the log"
             self.output.say(f"this stream folds {notice.definition} no more: {notice.reason}; {goes_on}")
         elif isinstance(notice, SourceLost):
@@ -315,13 +315,13 @@ class _Run:
             )
         elif isinstance(notice, SourceBack):
             self.output.say(f"the source of log {notice.log} is back, and read on from where the log says")
-        elif isinstance(notice, Poisoned):
+        elif isinstance(notice, RecordsSetAside):
             self.output.say(
                 f"epoch {notice.epoch} of {notice.definition} could not be folded ({notice.why}): "
                 f"{counted(notice.records, 'record')} of it are set aside in {notice.definition}__ledger, kind "
                 "'rejected', and counted nowhere else; with TAILRACE_POISON=stop a stream stops instead"
             )
-        elif isinstance(notice, FolderLooked):
+        elif isinstance(notice, FolderChecked):
             progress.tally.folders[notice.log] = notice.counts
             for line in _unread(notice):
                 self.output.say(line)
@@ -330,7 +330,7 @@ class _Run:
                 f'log {notice.log} drops the field {notice.field!r} of its records (unknown="ignore"), which lack the '
                 f"column {notice.column!r}: name them alike, in the log or at the source"
             )
-        elif isinstance(notice, WentOver):
+        elif isinstance(notice, EngineSwitched):
             self.output.say(
                 f"{notice.definition} is folded by {notice.engine} from here on: {notice.why}; a restart begins in the "
                 "process again"
@@ -353,7 +353,7 @@ class _Run:
         return status
 
 
-def _unread(looked: FolderLooked) -> Iterator[str]:
+def _unread(looked: FolderChecked) -> Iterator[str]:
     """Say which files of a landing folder were changed or moved since they were read, and what to do."""
     for file in looked.changed[:_NAMED]:
         yield (

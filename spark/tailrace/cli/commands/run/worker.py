@@ -19,7 +19,7 @@ import typer
 import tailrace
 from tailrace.cli.commands.run.maintain import maintained_data
 from tailrace.cli.runtime.definitions import load_any
-from tailrace.lake.upkeep.diagnosis import explained
+from tailrace.lake.upkeep.diagnosis import explain_error
 from tailrace.model.base.errors import TailraceError, line_of
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.in_process import AT_ONCE, backfilled, loaded, loading
@@ -210,7 +210,7 @@ class _Run:
         except Exception as error:
             if not isinstance(error, TailraceError) and not _spark_lives():
                 self.server.leave()
-            shown = explained(error)
+            shown = explain_error(error)
             if not isinstance(shown, TailraceError):
                 return {"failed": line_of(shown), "again": True}
             failed = shown if isinstance(shown, RunnerError) else refusal(shown)

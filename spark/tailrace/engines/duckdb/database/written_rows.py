@@ -36,7 +36,7 @@ def written(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, tabl
         rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
 
     def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
-        return lake.written(table, put_back(pa.Table.from_batches([batch]), literals))
+        return lake.write_files(table, put_back(pa.Table.from_batches([batch]), literals))
 
     return some_at_once(write, connection.execute(rest).to_arrow_reader(ROWS_A_FILE))
 

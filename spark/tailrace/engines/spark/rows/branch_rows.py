@@ -29,7 +29,7 @@ def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at
     write them as they come, with a file open for each partition: of many rows, to sort them is half of what writing
     them costs.
     """
-    writer = rows.writeTo(branch.opened()).option("fanout-enabled", str(at_once).lower())
+    writer = rows.writeTo(branch.open_for_spark()).option("fanout-enabled", str(at_once).lower())
     if at_once:
         writer = writer.option("use-table-distribution-and-ordering", "false")
     for name, value in properties.items():

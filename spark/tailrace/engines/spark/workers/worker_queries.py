@@ -124,4 +124,4 @@ class FileWriting:
     def over(self, files: Sequence[str]) -> list[DataFile]:
         """Write the answers over these files; return the files that they are in."""
         pa.set_cpu_count(1)
-        return list(self.table.written(self.query.over(files), self.rows))
+        return list(self.table.write(self.query.over(files), self.rows))

@@ -84,7 +84,7 @@ class Reader:
         timer.daemon = True
         timer.start()
         try:
-            still = StillLake.made(self.lake, self.kept)
+            still = StillLake.freeze(self.lake, self.kept)
             yield Session(still, cursor, self.rows, time.monotonic() + self.seconds)
         except (duckdb.InterruptException, _TimeIsUp):
             raise SlowError(
