@@ -26,7 +26,7 @@ from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.combiners.basic import Count, Sum
-from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.definition import Definition, Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.model.triggers.combinators import AfterCount, Repeat

@@ -23,7 +23,7 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import EngineSwitched, Notice
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import instant
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.model.step.reference import batch
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport

@@ -20,7 +20,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.time import instant
 from tailrace.model.definition import map as maps
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream

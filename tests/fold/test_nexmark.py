@@ -22,7 +22,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import LATE, REJECTED
 from tailrace.lake.schema.pipeline_tables import answer_contract
 from tailrace.model.base.time import END_OF_TIME, instant
-from tailrace.model.definition.chain import Definition, Ranged, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition, Ranged
 from tailrace.model.step.step import Record
 from tailrace.plan.loader import load_any
 from tailrace.settings import Settings

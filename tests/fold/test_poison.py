@@ -46,7 +46,8 @@ from tailrace.lake.read.set_aside import set_aside
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import END_OF_TIME, instant
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.record_steps import Place, Reasons, SetAside
 from tailrace.model.logs.log import PLACE
 from tailrace.settings import Settings
@@ -234,6 +235,7 @@ def aside(definition: Definition) -> Reasons:
     """What a definition, as a fold has it, rejects since it was set aside."""
     if isinstance(definition, Pipeline | Map):
         return next((step.reasons for step in definition.each if isinstance(step, SetAside)), {})
+    assert isinstance(definition, Computation | Join)
     return definition.set_aside
 
 

@@ -38,7 +38,8 @@ from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 from tailrace.model.windows.windows import NOTHING, Window
 from tailrace.settings import Settings
 from tests.support.cases.strategies import each_time_the_same

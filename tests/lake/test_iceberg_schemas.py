@@ -14,7 +14,7 @@ from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.dbt_sources import sources_text
 from tailrace.lake.schema.layouts import term
 from tailrace.lake.schema.owned_tables import all_contracts
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log
 
 FOLDER = Path("iceberg_schemas")

@@ -45,7 +45,8 @@ from tailrace.backfill.backfill import backfill_stages
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.names import RESERVED, RESERVED_KEYS
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.chain import Ranged, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.model.step.reference import fold
 from tailrace.settings import Settings

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -41,7 +40,7 @@ from tests.support.engines.spark_runs import arrow_bundle
 from tests.support.lakes.small_lake import append
 
 PROBES = Log(name="probes", columns={"at": "timestamp", "heat": "bigint"}, event_time="at")
-HOT: Any = Alarm(name="hot", log=PROBES, column="heat", over=90)
+HOT = Alarm(name="hot", log=PROBES, column="heat", over=90)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EPOCHS = ([80, 95], [91, 90], [120])
 

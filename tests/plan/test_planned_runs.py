@@ -31,7 +31,7 @@ from tailrace.engines.spark.session import Starting
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import ENGINE, last_epoch
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.plan.plans import plans
 from tailrace.plan.stages import Commit, Execution, Plan
 from tailrace.settings import Settings

@@ -36,7 +36,7 @@ from tailrace.ingest.sources import Files, Format, Kafka, SourceError
 from tailrace.lake.catalog.events import Notice, SourceBack, SourceLost
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING, instant
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.settings import Settings
 from tailrace.stream import lost_sources
 from tailrace.stream.epoch_report import EpochReport

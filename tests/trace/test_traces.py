@@ -40,7 +40,7 @@ from tailrace.cli import main
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.trace.answer_records import answer_records

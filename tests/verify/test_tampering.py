@@ -43,7 +43,7 @@ from tailrace.lake.digests.commit_digest import DIGEST
 from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.operate.answers_repair import accept, repair_answers
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit

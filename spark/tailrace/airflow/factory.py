@@ -18,7 +18,7 @@ from tailrace.airflow.repair import APPROVE, PROPOSE, REPAIR, TABLE, ProposeOper
 from tailrace.airflow.stream_tasks import STREAM, WATERMARK, StreamOperator, WatermarkOperator
 from tailrace.airflow.stream_tasks import form as stream_form
 from tailrace.airflow.timetable import ByHand
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
 from tailrace.plan.loader import load, load_any, load_ranged

@@ -18,7 +18,7 @@ from tailrace.airflow.timetable import ByHand
 from tailrace.airflow.web.report import COUNTED, RESULT
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import instant, text
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.runners.jobs import BackfillJob, JobOutcome, Runner, RunnerError
 
 if TYPE_CHECKING:

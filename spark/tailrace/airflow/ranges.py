@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tailrace.airflow.form import Asked
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.runners.jobs import RunnerError
 

@@ -14,7 +14,7 @@ from tailrace.airflow.assets import asset_of
 from tailrace.airflow.operator import telling
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import duration
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.runners.jobs import Runner, RunnerError, Streaming, StreamJob
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.run_inputs import RunInputs
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.definition.chain import Definition, Ranged
-from tailrace.model.definition.definition import KindError
+from tailrace.model.definition.definition import Definition, KindError, Ranged
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline

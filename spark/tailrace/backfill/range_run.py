@@ -29,7 +29,7 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import Filter, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
-from tailrace.model.definition.chain import Ranged, Windowless
+from tailrace.model.definition.definition import Ranged, Windowless
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.results.output_rows import output_rows

@@ -11,7 +11,6 @@ from enum import Enum
 from functools import singledispatch
 
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.definition import chain
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.definition import Definition, KindError, Ranged
 from tailrace.settings import Settings
@@ -71,7 +70,7 @@ def demand(definition: Definition) -> Demand:
     raise KindError("demand on an engine", definition)
 
 
-def _of_ranged(definition: chain.Ranged) -> Demand:
+def _of_ranged(definition: Ranged) -> Demand:
     return Demand(steps=any(map(needs_spark, definition.stages)))
 
 

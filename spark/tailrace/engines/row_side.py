@@ -14,7 +14,7 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.chain import Windowless
+from tailrace.model.definition.definition import Windowless
 
 Rows = TypeVar("Rows")
 

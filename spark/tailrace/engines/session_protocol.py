@@ -19,7 +19,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.filters import EVERYTHING, Filter
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation

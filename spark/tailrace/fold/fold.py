@@ -15,7 +15,7 @@ from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 
 
 @dataclass

@@ -29,7 +29,8 @@ from tailrace.lake.commit.trimming import ledger_trimming
 from tailrace.lake.schema.lake_errors import FencedError, LakeError, LentError
 from tailrace.lake.upkeep.compaction import Compaction
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.definition.chain import Definition, chain, keeping_answers
+from tailrace.model.definition.chain import chain, keeping_answers
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log
 
 

@@ -31,7 +31,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import line_of
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.chain import Definition, Ranged
+from tailrace.model.definition.definition import Definition, Ranged
 from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.record_steps import Place
 

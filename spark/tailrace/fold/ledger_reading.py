@@ -10,7 +10,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.upkeep.diagnosis import MachineError, diagnose
 from tailrace.model.base.errors import ClockError, TailraceError, line_of
 from tailrace.model.base.types import is_type
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME, PLACE
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.fold.ledger_fold import FoldSetup, LedgerFold
-from tailrace.model.definition.chain import Windowless
+from tailrace.model.definition.definition import Windowless
 
 
 class RowFold(LedgerFold):

@@ -54,7 +54,7 @@ from tailrace.lake.upkeep.needs import (
 from tailrace.lake.upkeep.orphans import orphans
 from tailrace.lake.upkeep.rewriting import write_together
 from tailrace.lake.upkeep.time_mending import WrongTimes, can_mend, mend_times, wrong_times
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.sql.terms import quoted
 
 TRIES = 3

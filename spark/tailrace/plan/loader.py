@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import cast
 
 from tailrace.model.base.errors import DefinitionError, TailraceError
-from tailrace.model.definition import definition as kinds
-from tailrace.model.definition.chain import Definition, Ranged, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition, Ranged
 from tailrace.model.definition.pipeline import Pipeline
 
 
@@ -123,8 +123,7 @@ def _pipelines(path: Path) -> list[tuple[str, Definition]]:
     finally:
         del sys.modules[module.__name__]
     # A kind may be from outside the package.
-    found = ((name, value) for name, value in vars(module).items() if isinstance(value, kinds.Definition))
-    return cast("list[tuple[str, Definition]]", list(found))
+    return [(name, value) for name, value in vars(module).items() if isinstance(value, Definition)]
 
 
 def _line(error: BaseException, path: Path) -> str:

@@ -10,7 +10,6 @@ from functools import singledispatch
 
 from tailrace.engines.choose import EnginePolicy
 from tailrace.lake.schema.owned_tables import contracts
-from tailrace.model.definition.chain import Definition as AnyDefinition
 from tailrace.model.definition.chain import chain, keeping_answers
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.definition import Definition, KindError
@@ -37,7 +36,7 @@ plan_kind.register(Map, map_plan)
 plan_kind.register(Join, join_plan)
 
 
-def plan(definition: AnyDefinition, settings: Settings, *, answers: bool = True) -> Plan:
+def plan(definition: Definition, settings: Settings, *, answers: bool = True) -> Plan:
     """Plan a definition on the engine that a stream with these settings begins on.
 
     >>> from tailrace.model.samples.visits import example
@@ -51,7 +50,7 @@ def plan(definition: AnyDefinition, settings: Settings, *, answers: bool = True)
     return Plan(definition, choice, plan_kind(definition, begin), tables)
 
 
-def plans(definitions: Iterable[AnyDefinition], settings: Settings) -> Sequence[Plan]:
+def plans(definitions: Iterable[Definition], settings: Settings) -> Sequence[Plan]:
     """Plan definitions and the definitions that they read, each after its inputs."""
     given = tuple(definitions)
     answered = keeping_answers(given)

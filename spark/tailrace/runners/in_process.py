@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tailrace.model.definition.chain import Ranged, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Ranged
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject
 from tailrace.plan.loader import load_ranged

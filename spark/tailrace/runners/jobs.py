@@ -14,7 +14,7 @@ from tailrace.runners.exit_status import ExitStatus, status_of
 
 if TYPE_CHECKING:
     from tailrace.backfill.result import Backfilled
-    from tailrace.model.definition.chain import Ranged
+    from tailrace.model.definition.definition import Ranged
 
 LONGEST_REASON = 200
 """The maximum number of characters in a reason."""

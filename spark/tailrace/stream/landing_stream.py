@@ -38,7 +38,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import widen
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 from tailrace.stream.checkpoint_repair import renew_checkpoint, take_checkpoint
 from tailrace.stream.cut import Cut, Cutter
 from tailrace.stream.epoch import Epoch

@@ -16,7 +16,7 @@ from tailrace.ingest.landing import LandedCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
 from tailrace.lake.schema.lake_errors import FencedError
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.stream.epoch_report import EpochReport, Watch
 
 _POLL = 0.2

@@ -22,9 +22,8 @@ from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Definition
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.definition import KindError
+from tailrace.model.definition.definition import Definition, KindError
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import singledispatch
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.definition.chain import Ranged
-from tailrace.model.definition.definition import KindError
+from tailrace.model.definition.definition import KindError, Ranged
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline

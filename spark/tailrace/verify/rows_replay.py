@@ -15,7 +15,7 @@ from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Windowless
+from tailrace.model.definition.definition import Windowless
 from tailrace.sql.query_shapes import filled
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, bracketed, quoted

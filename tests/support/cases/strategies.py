@@ -28,7 +28,7 @@ from tailrace.model.combiners.first_last import First, Last
 from tailrace.model.combiners.lists import Collect, Distinct, Quantile, TopK
 from tailrace.model.combiners.own import OwnWindows
 from tailrace.model.combiners.variance import Variance
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import ALL, Progress, Seen

@@ -16,7 +16,7 @@ from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import epoch_commits
 from tailrace.model.base.time import instant, moment
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.model.step import computation_state
 from tailrace.model.step.chain_fold import ChainRun, fold_chain
 from tailrace.model.step.step import WindowsState

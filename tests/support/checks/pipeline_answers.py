@@ -6,7 +6,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.definition.chain import Definition, Ranged, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition, Ranged
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES
 from tailrace.model.logs.log import Log

@@ -20,7 +20,7 @@ from tailrace.lake.commit.epoch_properties import IDLE, clock_properties, last_e
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.model.windows.panes import Pane
 from tests.support.cases.clicks import START
 from tests.support.engines.spark_runs import arrow_bundle

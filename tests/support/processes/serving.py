@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.time import instant
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.observe.serving.guard import Access
 from tailrace.observe.serving.lake_pages import Served
 from tailrace.observe.serving.web_application import application

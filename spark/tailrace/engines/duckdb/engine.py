@@ -31,9 +31,8 @@ from tailrace.engines.row_side import RowState, SteppedRows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import above, at_most, every
 from tailrace.lake.schema.lake_errors import LakeError
-from tailrace.model.definition import chain
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.definition import Definition, KindError
+from tailrace.model.definition.definition import Definition, KindError, Ranged
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
@@ -50,7 +49,7 @@ class DuckEngine:
     `by_spark` takes a bundle's records through a definition's steps that are written for Spark.
     """
 
-    def __init__(self, lake: Lake, by_spark: Callable[[chain.Ranged, pa.Table], pa.Table] | None = None) -> None:
+    def __init__(self, lake: Lake, by_spark: Callable[[Ranged, pa.Table], pa.Table] | None = None) -> None:
         self.lake, self._by_spark = lake, by_spark
 
     @cached_property
@@ -71,7 +70,7 @@ class DuckEngine:
         """Open the session of a run, on a database of its own with so many threads, or one for each core."""
         return DuckSession(self.lake, choice, threads=threads)
 
-    def steps(self, definition: chain.Ranged) -> Steps | None:
+    def steps(self, definition: Ranged) -> Steps | None:
         """Return what takes records through a definition's steps in place of DuckDB; None where DuckDB does."""
         if self._by_spark is None or not needs_spark(definition):
             return None

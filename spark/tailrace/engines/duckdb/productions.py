@@ -19,8 +19,8 @@ from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import above, at_most, equal, every
-from tailrace.model.definition.chain import Windowless
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Windowless
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import Relation
 

@@ -34,7 +34,7 @@ from tailrace.lake.schema.contracts import shape_of
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
 from tailrace.model.logs.log import Log

@@ -33,9 +33,8 @@ from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import SparkSide
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.definition import chain
 from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.definition import Definition, KindError
+from tailrace.model.definition.definition import Definition, KindError, Ranged
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
@@ -84,7 +83,7 @@ class SparkEngine:
         """Open the session of a run; `small` says that its results would fit this process."""
         return ClusterSession(self.spark, self.lake, choice, small=small)
 
-    def stepped(self, definition: chain.Ranged, bundle: pa.Table) -> pa.Table:
+    def stepped(self, definition: Ranged, bundle: pa.Table) -> pa.Table:
         """Take the records of a bundle in this process through a definition's steps."""
         return prepare(frame_of(self.spark, bundle), definition).toArrow()
 

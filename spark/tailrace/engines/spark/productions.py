@@ -16,8 +16,8 @@ from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED
-from tailrace.model.definition.chain import Windowless
 from tailrace.model.definition.computation import Computation
+from tailrace.model.definition.definition import Windowless
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import Relation
 

@@ -21,7 +21,7 @@ from tailrace.engines.spark.workers.python_tasks import over_batches, over_group
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import as_now
 from tailrace.model.base.time import moment
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.selections import is_common, leaves_out, stepped
 from tailrace.sql.terms import Query, Relation, all_of, new_relation, quoted, relations_in

@@ -37,7 +37,8 @@ from tailrace.lake.schema.layouts import sort_order, term
 from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.lake.schema.shapes import iceberg_type
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 
 TRIES = 50
 """The maximum number of tries of a change that other commits of the table get in the way of."""

@@ -17,7 +17,8 @@ from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.range_replacement import ReplacedRange
 from tailrace.lake.commit.runs_table import restored_generation, runs_named
 from tailrace.lake.schema.table_names import ledger_name, runs_name
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from tailrace.lake.corrections.stage_ranges import ranges_of
 from tailrace.lake.schema.filters import equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 
 
 @dataclass(frozen=True)

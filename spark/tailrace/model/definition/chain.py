@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias, cast
 
-from tailrace.model.definition import definition as kinds
-from tailrace.model.definition.computation import Computation
-from tailrace.model.definition.join import Join
-from tailrace.model.definition.map import Map
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 
-# The closed unions of before `definition.definition`: they go once no module asks a definition for its class.
-Definition: TypeAlias = Pipeline | Computation | Map | Join
-Ranged: TypeAlias = Pipeline | Map | Join
-Windowless: TypeAlias = Map | Join
 
-
-def chain(definition: kinds.Definition) -> tuple[Definition, ...]:
+def chain(definition: Definition) -> tuple[Definition, ...]:
     """List the definitions that a definition reads, directly or not, and itself, each after the ones that it reads.
 
     >>> from tailrace.model.samples.visits import example
@@ -25,10 +16,10 @@ def chain(definition: kinds.Definition) -> tuple[Definition, ...]:
     ['visits']
     """
     earlier = {one.name: one for direct in definition.before for one in chain(direct)}
-    return cast("tuple[Definition, ...]", (*earlier.values(), definition))
+    return (*earlier.values(), definition)
 
 
-def keeping_answers(definitions: Iterable[kinds.Definition]) -> frozenset[str]:
+def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:
     """Name the pipelines whose current answers are kept in a table where these definitions are deployed.
 
     They are the last stages, for readers read those, and the earlier stages that ask for a table (`answers=True`).

@@ -14,9 +14,12 @@ from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.logs.derived_logs import Panes, Productions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
-    from tailrace.model.definition.record_steps import Reasons
+    from tailrace.model.base.conditions import Condition
+    from tailrace.model.base.several import Several
+    from tailrace.model.definition.record_steps import ElementWise, Reasons
     from tailrace.model.logs.log import Log
 
 
@@ -94,6 +97,23 @@ class Ranged(Definition):
     def open_from(self, watermark: int) -> int:
         """Return the event time from which on a backfill has to leave the definition to its stream, in microseconds."""
         return END_OF_TIME
+
+    if TYPE_CHECKING:
+
+        @property
+        def each(self) -> Several[ElementWise]: ...
+
+        @property
+        def keep(self) -> Condition | None: ...
+
+        @property
+        def columns(self) -> Mapping[str, str]: ...
+
+        @property
+        def results(self) -> Mapping[str, str]: ...
+
+        @property
+        def meaning(self) -> dict[str, Any]: ...
 
 
 class Windowless(Ranged):

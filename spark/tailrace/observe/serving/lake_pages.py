@@ -19,7 +19,8 @@ from tailrace.lake.catalog.events import unread_files
 from tailrace.lake.corrections.stages_behind import backfills_of
 from tailrace.lake.read.late_records import proposed
 from tailrace.lake.schema.owned_tables import tables_of
-from tailrace.model.definition.chain import Definition, chain, keeping_answers
+from tailrace.model.definition.chain import chain, keeping_answers
+from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.observe.serving.airflow_links import remedy
 from tailrace.observe.serving.reading import shown_text

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.model.definition.chain import Definition
+from tailrace.model.definition.definition import Definition
 from tailrace.observe.serving.reading.stage_overview import standing
 
 EVERY = 1.0

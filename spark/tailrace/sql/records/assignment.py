@@ -12,7 +12,7 @@ from typing import Any
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.combiners.first_last import seen
 from tailrace.model.combiners.retraction import taken_back
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import MEASURED, NET, Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.model.windows.calendars import Calendar

@@ -21,7 +21,7 @@ from tailrace.model.logs.log import Log, log_names
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.model.definition.chain import Definition as AnyDefinition
+    from tailrace.model.definition.definition import Definition as AnyDefinition
     from tailrace.model.step.progress import Progress
 
 PARTITIONS = 40

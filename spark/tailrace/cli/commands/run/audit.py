@@ -14,7 +14,8 @@ from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

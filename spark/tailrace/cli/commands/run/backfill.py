@@ -14,7 +14,8 @@ from tailrace.cli.terminal.corrections import behind_data, tell_behind
 from tailrace.cli.terminal.formats import counted, parsed, span, time_text
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.definition.chain import Ranged, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Ranged
 from tailrace.observe.telemetry.observation import observing
 from tailrace.observe.telemetry.run_events import Subject
 from tailrace.runners.jobs import BEHIND, JobOutcome

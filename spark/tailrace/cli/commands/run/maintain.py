@@ -15,7 +15,7 @@ from tailrace.cli.runtime.process import looking
 from tailrace.cli.runtime.spark_session import ending_spark, waiting
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.formats import counted, span
-from tailrace.model.definition.chain import Definition as Named
+from tailrace.model.definition.definition import Definition as Named
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from tailrace.lake.catalog.events import (
     unread_files,
 )
 from tailrace.model.base.time import text
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 from tailrace.observe.telemetry.observation import Observing, observing
 from tailrace.observe.telemetry.run_events import Mended, Subject
 from tailrace.settings import Settings

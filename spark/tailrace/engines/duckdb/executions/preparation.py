@@ -16,7 +16,7 @@ from tailrace.lake.schema.contracts import shape_of
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.record_steps import Each
 from tailrace.sql.records.selections import FAILED, may_fail, step_query
 from tailrace.sql.terms import Relation

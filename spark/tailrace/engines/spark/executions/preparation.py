@@ -20,7 +20,7 @@ from tailrace.engines.python.each_calls import caller
 from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import element_type, struct_fields
-from tailrace.model.definition.chain import Ranged
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
 from tailrace.sql.records.selections import FAILED, step_query, stepped

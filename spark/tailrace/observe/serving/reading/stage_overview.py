@@ -24,7 +24,8 @@ from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.table_names import ledger_name, runs_name
-from tailrace.model.definition.chain import Definition, chain
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
 from tailrace.observe.serving.reading.lake_reader import Session
 from tailrace.observe.serving.reading.shown_text import counted
 
