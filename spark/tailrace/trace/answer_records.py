@@ -1,7 +1,7 @@
-"""Find of which records an answer is: those of its key and window, with what of them came too late; without a JVM.
+"""Find the records that an answer is made of: the records of its key and window, late ones included; without a JVM.
 
-Of a later stage they are the answers of the stage before. A log is narrowed down by event time, and by the key where a
-step does not make it; each record that is left goes through the definition's own steps and windows.
+A later stage's answer is made of answers of the stage before it. A log is narrowed down by event time, and by the key
+where no step makes it; each record that is left goes through the definition's steps and windows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OfRecord:
 
 @dataclass(frozen=True)
 class OfAnswer:
-    """An answer of the stage before, of which a later stage's answer is."""
+    """An answer of the stage before, which a later stage's answer counts."""
 
     key: Key
     window: Window

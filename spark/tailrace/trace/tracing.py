@@ -33,7 +33,7 @@ from tailrace.trace.wanted_records import LandedRecord
 
 @singledispatch
 def follow(definition: Definition, record: Record, ledgers: Ledgers) -> Iterator[Step]:
-    """Follow a record into one definition, and yield what became of it there."""
+    """Follow a record into one definition, and yield its outcomes there."""
     raise KindError("trace", definition)
 
 
@@ -57,7 +57,7 @@ class Tracing:
                 raise LakeError(f"{one.name} has a step that is written for Spark: a record is followed without Spark")
 
     def of(self, landed: LandedRecord) -> list[Step]:
-        """Return what became of a record in each definition, in the order in which they read one another."""
+        """Return the outcomes of a record in each definition, in the order in which they read one another."""
         given: dict[str, list[Record]] = {landed.log: [landed.record]}
         steps = list[Step]()
         for one in self.chain:
@@ -67,7 +67,7 @@ class Tracing:
         return steps
 
     def in_last(self, landed: LandedRecord) -> list[Step]:
-        """Return what became of a record in the last definition, which reads its log."""
+        """Return the outcomes of a record in the last definition, which reads its log."""
         return self._in(self.chain[-1], {landed.log: [landed.record]})
 
     def _in(self, definition: Definition, given: Mapping[str, Sequence[Record]]) -> list[Step]:
