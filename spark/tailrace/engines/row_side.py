@@ -15,6 +15,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.definition import Windowless
+from tailrace.model.definition.map import Map
 
 Rows = TypeVar("Rows")
 
@@ -73,3 +74,25 @@ class RowSide(ABC, Generic[Rows]):
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
+
+
+class MapSide(RowSide[Rows], Generic[Rows]):
+    """A map on one engine, whose only state is the clock; a subclass makes the rows in the engine's own way."""
+
+    holds = False
+
+    def __init__(self, lake: Lake, definition: Map, choice: EngineChoice) -> None:
+        super().__init__(lake, definition, choice)
+        self.map = definition
+
+    @abstractmethod
+    def made(self, bundle: Any, clock: Clock, generation: int) -> Rows:
+        """Make the ledger's rows from a bundle."""
+
+    def step(self, state: RowState, consumed: Any, clock: Clock) -> SteppedRows[Rows]:
+        clock.after(state.clock)
+        return SteppedRows(self.made(consumed, clock, state.generation), RowState(clock, state.generation))
+
+    def onward(self, state: RowState) -> int:
+        assert state.clock is not None
+        return state.clock.watermark

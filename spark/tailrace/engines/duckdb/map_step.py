@@ -8,7 +8,7 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.executions.preparation import Connection, Stepping, Steps
 from tailrace.engines.duckdb.productions import DuckRows
-from tailrace.engines.map_side import MapSide
+from tailrace.engines.row_side import MapSide
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.map_side import MapSide
+from tailrace.engines.row_side import MapSide
 from tailrace.engines.spark.bundles import Bundled, as_frame
 from tailrace.engines.spark.executions.preparation import held_once, prepare, queried
 from tailrace.engines.spark.productions import SparkRows
