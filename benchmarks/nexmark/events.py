@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from benchmarks.data import BEGIN, SEED, VIEWS_A_FILE, Views
 from benchmarks.nexmark.queries import query
 from tailrace.generate.delivery import SECOND, Delivery
-from tailrace.generate.nexmark import MOST_BEHIND, records
+from tailrace.generate.nexmark import MOST_BEHIND, nexmark_events
 from tailrace.model.base.time import instant
 
 RATE = 5_000
@@ -61,7 +61,7 @@ def events(root: Path, count: int, seed: int = SEED) -> Views:
 
 
 def _make(folder: Path, names: Iterable[str], seed: int) -> None:
-    known = in_order(records(rate=RATE, length=_LONGEST, seed=seed, first=instant(BEGIN)))
+    known = in_order(nexmark_events(rate=RATE, length=_LONGEST, seed=seed, first=instant(BEGIN)))
     for number, name in enumerate(names):
         rows: list[Mapping[str, Any]] = [one.record for one in islice(known, VIEWS_A_FILE)]
         unfinished = (folder / name).with_suffix(".unfinished")

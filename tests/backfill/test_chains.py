@@ -55,7 +55,7 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.context import Context
 from tailrace.model.definition.definition import Definition, Ranged
 from tailrace.model.windows.windows import Windowing
-from tailrace.sql.results.answers import current
+from tailrace.sql.results.answers import current_answers
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.verify.audit import audit
 from tests.support.cases.strategies import each_time_the_same
@@ -94,7 +94,7 @@ class Folds(StageFolds):
         with closing(_session(self.lake)) as session:
             if isinstance(stage, Pipeline):
                 names = [*stage.key, "window_start", "window_end", *stage.results]
-                rows = session.rows(current(stage, held(session, stage)))
+                rows = session.rows(current_answers(stage, held(session, stage)))
             else:
                 names = [*stage.results, "event_time"]
                 ledger = session.table(ledger_name(stage.name))

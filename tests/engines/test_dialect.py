@@ -19,7 +19,7 @@ from tailrace.model.base.conditions import Match
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.base.types import WHOLE
 from tailrace.sql.epoch.holds import due_terms
-from tailrace.sql.terms import Sql, added_up, in_order
+from tailrace.sql.terms import Sql, added_up, sorted_list
 from tailrace.sql.wide_numbers import beyond, decimal, narrow
 from tests.support.engines.duckdb_runs import CONNECTION
 
@@ -75,7 +75,7 @@ def _counted(*values: tuple[str, int]) -> str:
 _TYPE = "struct<a:bigint,d:struct<b:bigint,c:string>>"
 _ROWS = [_row(*fields) for fields in STRUCTS]
 VALUES |= {
-    "structs go field by field, what is missing first": in_order(f"ARRAY({', '.join(_ROWS)})", f"array<{_TYPE}>"),
+    "structs go field by field, what is missing first": sorted_list(f"ARRAY({', '.join(_ROWS)})", f"array<{_TYPE}>"),
     "equal ones count together, and none of which none is left": added_up(
         _counted(*zip(_ROWS, (1, 2, 3, 1, -1, -1, 2), strict=True)), f"array<struct<value:{_TYPE},n:bigint>>"
     ),

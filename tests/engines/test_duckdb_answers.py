@@ -26,7 +26,7 @@ from tailrace.model.windows.windows import Window
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.epoch.partials import put_together
 from tailrace.sql.records.ways import Way, way
-from tailrace.sql.results.answers import accumulators, current, in_range, results_of
+from tailrace.sql.results.answers import accumulators, current_answers, in_range, results_of
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Condition, Query, Relation, bracketed
 from tests.support.cases.corrections import GENERATION, drawn_fault
@@ -139,7 +139,7 @@ def same_in(
     computed = by.batch(by.assigned(log), reach)
     opened = Rows(pipeline).restored(session.relation_of(ledger))
     windows = session.materialized(Query(f"SELECT * FROM ({opened}) WHERE {reach}"))
-    answered = current(pipeline, held(session, pipeline, before.panes))
+    answered = current_answers(pipeline, held(session, pipeline, before.panes))
     found = session.materialized(correction.corrected(computed, windows, answered, reach, in_range(*fault.range)))
     told = session.view(correction.rows(Relation(f"(SELECT * FROM {found} WHERE change <> 'same')")))
     more = one._typed(session.connection.execute(f"SELECT * FROM {told}").to_arrow_table())

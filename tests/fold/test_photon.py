@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tailrace import Union
-from tailrace.generate.delivery import MINUTE, Delivery, in_order
+from tailrace.generate.delivery import MINUTE, Delivery, by_known_time
 from tailrace.lake.change.registry import registry_lake
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.schema.contracts import PRODUCTION
@@ -126,7 +126,7 @@ def test_what_comes_twice_in_one_log_counts_once_in_an_epoch_and_over_epochs(
     twice, log = replace(PHOTON, log=Union(name=PHOTON.log.name, of=parts)), made(5, rate=3)
     clicks = [one for one in log if one.log == "clicks"][:40]
     again = [replace(one, known=one.known + (number % 2) * 5 * MINUTE) for number, one in enumerate(clicks)]
-    region, _ = regions(settings, tmp_path, in_order([*log, *again]), (engine, engine))
+    region, _ = regions(settings, tmp_path, by_known_time([*log, *again]), (engine, engine))
     region.lands()
     stream = Stream(region.spark, region.lake, [twice], region.sources(3))
     stream.start(once=True)

@@ -31,7 +31,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
-from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning
+from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
 from tailrace.settings import Settings
 from tests.support.lakes.small_lake import HOURLY, RIDES, append, make
 
@@ -61,7 +61,7 @@ BOTH = dict(HOURLY.what)
 def test_a_changed_definition_is_told_by_its_parts(after: Pipeline, comes_to: Change, parts: set[str]) -> None:
     was, now = (decode_meaning(encode_meaning(one.meaning)) for one in (HOURLY, after))
     assert change(was, now) is comes_to
-    assert set(changed(was, now)) == parts
+    assert set(differing_parts(was, now)) == parts
     assert (after.fingerprint == HOURLY.fingerprint) == (comes_to is Change.NOTHING)
 
 

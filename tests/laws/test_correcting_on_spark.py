@@ -21,7 +21,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import Pane, answers
-from tailrace.sql.results.answers import current, in_range
+from tailrace.sql.results.answers import current_answers, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Condition, Query, Relation
 from tests.support.cases.corrections import GENERATION, drawn_fault
@@ -79,7 +79,7 @@ def same(spark: SparkSession, data: st.DataObject, kinds: Kinds) -> None:
     # Of what the stream cannot reach any more the answers are a run's of closed windows.
     reach = Condition(f"{in_range(BEGINNING, END_OF_TIME)} AND NOT {correcting._gone}")
     computed = by.batch(by.assigned(Relation("whole_log")), reach)
-    answered, meant = current(pipeline, held(spark, pipeline, before.panes)), in_range(*fault.range)
+    answered, meant = current_answers(pipeline, held(spark, pipeline, before.panes)), in_range(*fault.range)
     corrected = correcting.corrected(computed, view, answered, reach, meant)
     found = session.materialized(Query(f"SELECT * FROM ({corrected}) WHERE change <> 'same'"))
     more = spark.sql(correcting.rows(found)).localCheckpoint()

@@ -19,7 +19,7 @@ from tailrace.model.base.conditions import Match, Missing, condition_faults
 from tailrace.model.base.errors import ClockError
 from tailrace.model.base.expressions import Col, If, Value
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, minutes, moment, seconds, text
-from tailrace.model.base.values import number
+from tailrace.model.base.values import fitted_number
 from tailrace.model.combiners.basic import Count, Max, Mean, Min, Sum
 from tailrace.model.combiners.sketches import ApproxDistinct
 from tailrace.model.definition.pipeline import Pipeline
@@ -339,11 +339,11 @@ def test_a_value_that_a_column_cannot_have_is_no_condition(value: Any) -> None:
 @pytest.mark.parametrize(("type", "least", "most"), [("int", -(2**31), 2**31 - 1), ("bigint", -(2**63), 2**63 - 1)])
 def test_a_whole_number_fits_a_type_up_to_its_bounds(type: str, least: int, most: int) -> None:
     for fits in (least, most):
-        assert number(fits, type) == number(str(fits), type) == fits
+        assert fitted_number(fits, type) == fitted_number(str(fits), type) == fits
     for beyond in (least - 1, most + 1):
         for given in (beyond, str(beyond)):
             with pytest.raises(ValueError, match=r"^$"):
-                number(given, type)
+                fitted_number(given, type)
 
 
 AGES = Log(

@@ -29,7 +29,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, text
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows
-from tailrace.sql.results.answers import current, events_in, in_range
+from tailrace.sql.results.answers import current_answers, events_in, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Condition, Query
 
@@ -86,7 +86,7 @@ class Handover(RangeRun[Pipeline]):
         ledger = self.session.table(self.ledger, equal("kind", PARTIAL), snapshot)
         open_ = Rows(pipeline).within_reach(ledger, written.watermark)
         state = self.session.materialized(Query(f"SELECT * FROM ({open_}) WHERE {reached}"))
-        answers = current(pipeline, held(self.session, pipeline))
+        answers = current_answers(pipeline, held(self.session, pipeline))
         # A window whose records have all been taken back has a state, but no answer that could be.
         without = "" if pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
         counted = self.session.counted(

@@ -22,7 +22,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.window_spans import windows_between
-from tailrace.sql.results.answers import answer_rows, current, events_from, events_in, events_until, in_range
+from tailrace.sql.results.answers import answer_rows, current_answers, events_from, events_in, events_until, in_range
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
 from tailrace.sql.terms import Condition, Query
 
@@ -92,7 +92,7 @@ class ClosedWindows(RangeRun[Pipeline]):
         computed = self.answers.answers(pipeline, pinned.number("epoch"), self.first, self.last)
         if self._anything_held():
             table = held(self.session, pipeline, self._within)
-            text_ = answers.differences(computed, current(pipeline, table, in_range(self.first, self.last)))
+            text_ = answers.differences(computed, current_answers(pipeline, table, in_range(self.first, self.last)))
         else:
             text_ = answers.new(computed)
         counted = self.session.counted(

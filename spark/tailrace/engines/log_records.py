@@ -21,7 +21,7 @@ from tailrace.model.definition.definition import Definition, KindError, Windowle
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import changes, productions, sent_until, standing
-from tailrace.sql.records.unions import united
+from tailrace.sql.records.unions import union_records
 from tailrace.sql.results.answers import latest
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
@@ -133,7 +133,7 @@ def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
 def _relation(session: Session, log: Log, epoch: int, first: int | None, last: int | None) -> Relation:
     if isinstance(log, Union):
         read = {member: _relation(session, part, epoch, first, last) for member, part in log.members.items()}
-        return bracketed(united(log, read))
+        return bracketed(union_records(log, read))
     if isinstance(log, Arrivals):
         times = processing_times(session.lake, log.of.name)
         return arrived(session, log, session.log(log.of, brought_within(times, epoch, first, last)), times)
@@ -173,7 +173,7 @@ def streamed(session: Session, log: Log, epoch: int, first: int | None = None) -
 def _streamed(session: Session, log: Log, epoch: int, first: int | None) -> Relation:
     if isinstance(log, Union):
         return bracketed(
-            united(log, {member: _streamed(session, part, epoch, first) for member, part in log.members.items()})
+            union_records(log, {member: _streamed(session, part, epoch, first) for member, part in log.members.items()})
         )
     table, where = _table(session.lake, log, epoch, first, None)
     if isinstance(log, Panes):

@@ -12,7 +12,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, in_order
+from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, by_known_time
 
 ADVERTISERS, ADS, VIDEOS = 12, 60, 300
 OFFLINE, AGAIN, ROBOT = 0.04, 0.01, 0.0006
@@ -110,4 +110,4 @@ def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
         ad = world.ads[world.popular_ads.drawn(chance)]
         made += world.view(number, f"viewer-{who:05}", world.sitting(who, at), ad, at)
         number += 1
-    return in_order(made)
+    return by_known_time(made)

@@ -25,7 +25,7 @@ class Delivery:
     log: str | None = None
 
 
-def in_order(deliveries: Iterable[Delivery]) -> list[Delivery]:
+def by_known_time(deliveries: Iterable[Delivery]) -> list[Delivery]:
     """Sort deliveries by the time at which they become known; deliveries of one time keep their order."""
     return sorted(deliveries, key=lambda one: one.known)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from tailrace.generate.delivery import SECOND, Delivery, arrivals, in_order
+from tailrace.generate.delivery import SECOND, Delivery, arrivals, by_known_time
 
 EVERY, AUCTIONS = 50, 3
 """Of each `EVERY` records in a row the first is a person, the next `AUCTIONS` are auctions, the others are bids."""
@@ -137,7 +137,7 @@ class _House:
         return self.letters[begin : begin + length]
 
 
-def records(*, rate: float, length: int, seed: int, first: int) -> Iterator[Delivery]:
+def nexmark_events(*, rate: float, length: int, seed: int, first: int) -> Iterator[Delivery]:
     """Yield the records of `nexmark` in the order of event time, each with the time when it becomes known."""
     chance = Random(seed)
     house = _House(chance, rate)
@@ -165,4 +165,4 @@ def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery
     >>> a == b, a == c
     (True, False)
     """
-    return in_order(records(rate=rate, length=length, seed=seed, first=first))
+    return by_known_time(nexmark_events(rate=rate, length=length, seed=seed, first=first))

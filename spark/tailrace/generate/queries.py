@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tailrace.generate.delivery import SECOND, Delivery, Zipf, arrivals, in_order
+from tailrace.generate.delivery import SECOND, Delivery, Zipf, arrivals, by_known_time
 
 TERMS, SKEW = 20, 0.9
 SPIKE, DIP = "lottery", "term-00"
@@ -33,4 +33,4 @@ def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery
     asked += [(at, SPIKE) for at in arrivals(chance, rate / TERMS, first, first + length)]
     asked += [(at, SPIKE) for at in arrivals(chance, rate * MANY, spike, min(spike + LASTS, first + length))]
     known = ((at + int(chance.expovariate(1.0) * SECOND), {"term": term, "at": at}) for at, term in sorted(asked))
-    return in_order(Delivery(*one) for one in known)
+    return by_known_time(Delivery(*one) for one in known)

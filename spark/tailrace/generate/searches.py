@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, in_order
+from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, by_known_time
 
 TERMS, ADS, SHOWN = 200, 80, 5
 """The number of search terms, of ads, and of ads shown for one term."""
@@ -59,7 +59,7 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
             made += _deliveries(chance, "clicks", record, offline)
             clicks += 1
             more = chance.random() < MORE
-    return in_order(made)
+    return by_known_time(made)
 
 
 def _deliveries(chance: Random, log: str, record: dict[str, Any], late: float) -> Iterator[Delivery]:

@@ -20,7 +20,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.column_names import known_as
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
-from tailrace.model.definition.fingerprint import Change, change, changed, decode_meaning, encode_meaning
+from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 
@@ -91,7 +91,7 @@ def plan(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     if kind is Change.NOTHING and not same:
         # The parts are equal, but the fingerprint is not: an older Tailrace made it.
         kind = Change.UNKNOWN
-    parts = changed(was, means) if was is not None and not same else {}
+    parts = differing_parts(was, means) if was is not None and not same else {}
     return ChangePlan(
         kind,
         parts,

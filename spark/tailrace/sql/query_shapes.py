@@ -43,10 +43,10 @@ def islands(rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: b
     return Query(f"SELECT *, SUM(apart) OVER ({over} {frame}) AS island FROM ({spaced})")
 
 
-def filled(types: Mapping[str, str], values: Mapping[str, str]) -> str:
+def select_list(types: Mapping[str, str], values: Mapping[str, str]) -> str:
     """Write the select list of a table's columns: the terms of `values`, cast to the columns' types, else nulls.
 
-    >>> filled({"kind": "string", "epoch": "bigint"}, {"kind": "'pane'"})
+    >>> select_list({"kind": "string", "epoch": "bigint"}, {"kind": "'pane'"})
     "CAST('pane' AS string) AS `kind`, CAST(NULL AS bigint) AS `epoch`"
     """
     return ", ".join(f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in types.items())

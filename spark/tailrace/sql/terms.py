@@ -109,7 +109,7 @@ def total(part: Part, of: str) -> str:
     made = AGGREGATES[part.merge].format(of, most=part.most)
     if part.merge is Merge.COUNT:
         made = added_up(made, part.type)
-    return f"CAST({in_order(made, part.type) if part.merge is Merge.GATHER else made} AS {part.type})"
+    return f"CAST({sorted_list(made, part.type) if part.merge is Merge.GATHER else made} AS {part.type})"
 
 
 def whole_total(part: Part, of: str) -> str:
@@ -126,7 +126,7 @@ def _highest(part: Part, of: str) -> str:
     """Write the aggregate of a group's highest values: of all its lists, the values with the maximum of a field."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
     found = f"FILTER(FLATTEN(COLLECT_LIST({of})), _x -> _x.{quoted(part.by)} = {most})"
-    return f"CAST({in_order(found, part.type)} AS {part.type})"
+    return f"CAST({sorted_list(found, part.type)} AS {part.type})"
 
 
 def added_up(values: str, type: str) -> str:
@@ -144,11 +144,11 @@ def added_up(values: str, type: str) -> str:
     n = f"AGGREGATE({equal}, 0L, (_t, _x) -> _t + _x)"
     row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(_s, CAST(_e + 1 AS int)).value, 'n', {n})"
     rows = f"TRANSFORM(ARRAY({ends}), _ends -> TRANSFORM(_ends, (_e, _j) -> {row}))"
-    summed = f"TRANSFORM(ARRAY({in_order(values, type)}), _s -> TRY_ELEMENT_AT({rows}, 1))"
+    summed = f"TRANSFORM(ARRAY({sorted_list(values, type)}), _s -> TRY_ELEMENT_AT({rows}, 1))"
     return f"FILTER(TRY_ELEMENT_AT({summed}, 1), _x -> _x.n <> 0L)"
 
 
-def in_order(values: str, type: str) -> str:
+def sorted_list(values: str, type: str) -> str:
     """Write a list of this type, sorted; one of structs is cast to it: some dialects miss the fields to sort by."""
     structs = struct_fields(element_type(type) or "") is not None
     return f"SORT_ARRAY({f'CAST({values} AS {type})' if structs else values})"
@@ -288,7 +288,7 @@ class Sql:
         return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY({a}))"
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
-        return _both(a, b, in_order(f"CONCAT({a}, {b})", type))
+        return _both(a, b, sorted_list(f"CONCAT({a}, {b})", type))
 
     def united(self, a: Term, b: Term) -> Term:
         return _both(a, b, f"SORT_ARRAY(ARRAY_UNION({a}, {b}))")

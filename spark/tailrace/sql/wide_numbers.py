@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from tailrace.model.base.types import MAX_PRECISION, WHOLE, decimal_parts, exact, power
+from tailrace.model.base.types import MAX_PRECISION, WHOLE, decimal_parts, exact, unit_power
 
 _LIMB = 18
 """The digits of a part of a number that is multiplied: the product of two has room in 38 digits, and so have a few."""
@@ -42,15 +42,15 @@ def real(a: str, type: str) -> str:
 
 def remainder(a: str, unit: int, type: str) -> str:
     """Write the remainder of a decimal that is divided by a power of ten: its last digits."""
-    of = power(unit, type)
+    of = unit_power(unit, type)
     return f"IF({_within(a, of, type)}, {a}, CAST({a} % {decimal(of, type)} AS {type}))"
 
 
 def quotient(a: str, unit: int, type: str) -> str:
     """Write how often a power of ten is in a decimal. There are so few that a double has the number."""
-    of = decimal(power(unit, type), type)
+    of = decimal(unit_power(unit, type), type)
     times = f"ROUND(CAST({a} - {a} % {of} AS double) / CAST({of} AS double))"
-    few = _within(a, power(unit, type), type)
+    few = _within(a, unit_power(unit, type), type)
     return f"IF({few}, {decimal(0, WHOLE)}, CAST({times} AS {WHOLE}))"
 
 
@@ -91,7 +91,7 @@ def real_of(high: str, low: str, unit: int, type: str) -> str:
 def _levelled(high: str, low: str, unit: int, type: str, text: str) -> str:
     """Write a text in which `_above` and `_below` are a number's parts, with one sign and the lower below the unit."""
     roomy = roomy_type(type)
-    of, none = decimal(power(unit, type), roomy), decimal(0, WHOLE)
+    of, none = decimal(unit_power(unit, type), roomy), decimal(0, WHOLE)
     apart = f"CASE WHEN _upper > {none} AND _lower < 0 THEN 1 WHEN _upper < {none} AND _lower > 0 THEN -1 ELSE 0 END"
     above = f"CAST(_upper - _over AS {WHOLE})"
     lower = f"CAST(_lower AS {roomy})"

@@ -23,7 +23,7 @@ from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.selections import leaves_out
 from tailrace.sql.records.ways import may_reject
-from tailrace.sql.results.answers import answer_rows, current, latest
+from tailrace.sql.results.answers import answer_rows, current_answers, latest
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 from tailrace.verify.audit_checks import RowsAudit, committed_backfills
 from tailrace.verify.tampering.audit_result import Check
@@ -118,7 +118,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         A window that a backfill has computed includes the records that had come too late until then.
         """
         closed = self._closed()
-        answers = current(self.pipeline, self.answers, closed)
+        answers = current_answers(self.pipeline, self.answers, closed)
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
             # The late rows of the first stage say which window they were too late for, so one batch is enough.

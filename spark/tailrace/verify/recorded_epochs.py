@@ -31,7 +31,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import changes, productions
-from tailrace.sql.records.unions import united
+from tailrace.sql.records.unions import union_records
 from tailrace.sql.terms import Query, Relation, all_of, bracketed
 
 AHEAD = 32
@@ -155,7 +155,7 @@ class Recording:
         log = self.pipeline.log
         if isinstance(log, Union):
             read = {member: bracketed(self._records_of(session, part, epochs)) for member, part in log.members.items()}
-            text = united(log, read)
+            text = union_records(log, read)
         else:
             text = self._records_of(session, log, epochs)
         return Query(f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L")

@@ -16,7 +16,7 @@ from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.definition import Windowless
-from tailrace.sql.query_shapes import filled
+from tailrace.sql.query_shapes import select_list
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 from tailrace.verify.recorded_epochs import ReplayError, ReplayRange
@@ -77,8 +77,8 @@ def _compared(session: Session, definition: Windowless, ledger: Relation, found:
     for of in found:
         kind = {"kind": f"'{of.kind}'"}
         own = {name: quoted(name) for name in of.terms}
-        held.append(f"SELECT {filled(types, own | kind)} FROM {ledger} WHERE kind = '{of.kind}' AND {of.held}")
-        again.append(f"SELECT {filled(types, {**of.terms, **kind})} FROM {of.again}")
+        held.append(f"SELECT {select_list(types, own | kind)} FROM {ledger} WHERE kind = '{of.kind}' AND {of.held}")
+        again.append(f"SELECT {select_list(types, {**of.terms, **kind})} FROM {of.again}")
     columns = ReplayedColumns({name: quoted(name) for name in types}, rows.identity)
     sides = (bracketed(Query(" UNION ALL ".join(texts))) for texts in (held, again))
     counts, differences = compared(session, columns, *sides)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrace import Log, Pipeline
 from tailrace.generate import flights
-from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
+from tailrace.generate.delivery import HOUR, MINUTE, Delivery, by_known_time
 from tailrace.generate.made_up_logs import LOGS
 from tailrace.ingest.sources import Files
 from tailrace.model.base.time import instant, moment
@@ -178,7 +178,7 @@ def _flights() -> Records:
         for one in chosen:
             one |= {name: instant(one[name].to_pydatetime()) for name in ("scheduled", "known")}
             one["delay"] = one["delay"] if isinstance(one["delay"], int) else None
-        return in_order(Delivery(one["known"], one) for one in chosen)
+        return by_known_time(Delivery(one["known"], one) for one in chosen)
 
     begin, end = (instant(datetime(day.year, day.month, day.day, tzinfo=UTC)) for day in (first, last))
     return Records(begin, end, ("scheduled", "known"), given)

@@ -11,7 +11,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.samples import examples
 from tailrace.model.windows.calendars import UNITS, Calendar
 from tailrace.model.windows.windows import Window
-from tailrace.sql.records.assignment import assigned
+from tailrace.sql.records.assignment import window_rows
 from tailrace.sql.terms import Relation
 
 ZONES = ("UTC", "Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Beirut", "Asia/Gaza")
@@ -43,7 +43,7 @@ def calendars_agree(times: Sequence[int], table: str, query: Callable[[str], Row
         for unit in UNITS:
             where = Calendar(unit, zone)
             pipeline = replace(examples.figure(10), log=log, where=where)
-            rows = query(f"SELECT team, window_start, window_end FROM ({assigned(pipeline, source)})")
+            rows = query(f"SELECT team, window_start, window_end FROM ({window_rows(pipeline, source)})")
             found = {times[int(team)]: Window(start, end) for team, start, end in rows}
             wrong = {at: (found[at], where.assign(at)) for at in times if [found[at]] != where.assign(at)}
             assert not wrong, f"{zone}, {unit}: {len(wrong)} of {len(times)}, {next(iter(wrong.items()))}"

@@ -20,7 +20,7 @@ from tailrace.model.windows.panes import Answers
 from tailrace.model.windows.windows import Window
 from tailrace.operate.answers_repair import accept
 from tailrace.settings import Settings
-from tailrace.sql.results.answers import current
+from tailrace.sql.results.answers import current_answers
 from tailrace.verify.audit import audit
 from tests.support.engines.computation_folds import no_spark
 from tests.support.engines.sessions import in_process
@@ -72,7 +72,7 @@ class StageFolds:
 
     def answers(self, stage: Pipeline) -> Answers:
         with closing(in_process(self.lake)) as session:
-            rows = session.rows(current(stage, held(session, stage)))
+            rows = session.rows(current_answers(stage, held(session, stage)))
         return {
             (tuple(row[name] for name in stage.key), Window(row["window_start"], row["window_end"])): {
                 name: row[name] for name in stage.what

@@ -12,7 +12,7 @@ from random import Random
 from pyspark.sql import SparkSession
 
 from tailrace import Computation
-from tailrace.generate.delivery import HOUR, MINUTE, Delivery, in_order
+from tailrace.generate.delivery import HOUR, MINUTE, Delivery, by_known_time
 from tailrace.generate.delivery_files import land
 from tailrace.generate.searches import searches
 from tailrace.ingest.sources import Files
@@ -46,7 +46,7 @@ def made(seed: int, *, rate: float = 1, length: int = 5 * MINUTE) -> list[Delive
 def otherwise(deliveries: list[Delivery], chance: Random) -> list[Delivery]:
     """Deliver the logs as another region has them: each record becomes known at another time, up to 2 minutes later."""
     moved = [(one, one.known + chance.randrange(2 * MINUTE)) for one in deliveries]
-    return in_order(Delivery(known, {**one.record, "known": known}, one.log) for one, known in moved)
+    return by_known_time(Delivery(known, {**one.record, "known": known}, one.log) for one, known in moved)
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tailrace.sql.epoch import map_rows
 from tailrace.sql.epoch.partials import put_together
 from tailrace.sql.records import assignment
 from tailrace.sql.records.selections import FAILED, accepted, may_fail, rejected
-from tailrace.sql.records.stage_records import answered
+from tailrace.sql.records.stage_records import records_of_batch
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results import answers
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
@@ -42,7 +42,7 @@ class Answering:
         return self if self.earlier is None else self.earlier.first
 
     def assigned(self, log: Relation) -> Query:
-        """Write the query of the stage's records, each with its windows (`assignment.assigned`).
+        """Write the query of the stage's records, each with its windows (`assignment.window_rows`).
 
         `log` is a relation, or a query in brackets, of the source's log; a later stage's records are made from it by
         the stages before.
@@ -58,11 +58,11 @@ class Answering:
     def changed(self, answers: Query) -> Relation:
         """Turn the answers of the stage before, a query, into the records that this stage reads, in brackets."""
         assert self.earlier is not None, f"{self.pipeline.name} is the first stage"
-        return bracketed(answered(self.earlier.pipeline, answers))
+        return bracketed(records_of_batch(self.earlier.pipeline, answers))
 
     def placed(self, source: Relation) -> Query:
         """Write the query of the records of a relation, or of a query in brackets, each with its windows."""
-        return assignment.assigned(self.pipeline, self._prepared(source))
+        return assignment.window_rows(self.pipeline, self._prepared(source))
 
     def left_out(self, source: Relation) -> Query:
         """Write the query of a relation's records, after the steps, that the definition's `keep` leaves out."""

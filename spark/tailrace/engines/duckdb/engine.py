@@ -39,7 +39,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.selections import needs_spark
-from tailrace.sql.records.unions import united
+from tailrace.sql.records.unions import union_records
 from tailrace.sql.terms import Relation
 
 
@@ -87,7 +87,7 @@ class DuckEngine:
         """Put the bundles of a union's logs together, by the logs' names in the union."""
         with self.database.cursor() as own, ExitStack() as there:
             names = {side: there.enter_context(registered(own, bundle)) for side, bundle in bundles.items()}
-            return own.execute(in_duckdb_once(united(union, names))).to_arrow_table()
+            return own.execute(in_duckdb_once(union_records(union, names))).to_arrow_table()
 
     def arrived(self, log: Arrivals, bundle: pa.Table, times: Mapping[int, int]) -> pa.Table:
         """Add their arrival to the records of a log's bundle; `times` are the processing times of its epochs."""

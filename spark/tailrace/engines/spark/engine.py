@@ -40,7 +40,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
-from tailrace.sql.records.unions import united
+from tailrace.sql.records.unions import union_records
 from tailrace.sql.records.ways import sql_alone
 from tailrace.sql.terms import quoted
 
@@ -97,7 +97,7 @@ class SparkEngine:
         with ExitStack() as views:
             frames = {side: as_frame(self.spark, bundle) for side, bundle in bundles.items()}
             names = {side: views.enter_context(viewed(self.spark, frame)) for side, frame in frames.items()}
-            return self.spark.sql(united(union, names))
+            return self.spark.sql(union_records(union, names))
 
     def arrived(self, log: Arrivals, bundle: Bundled, times: Mapping[int, int]) -> DataFrame:
         """Add their arrival to the records of a log's bundle; `times` are the processing times of its epochs."""

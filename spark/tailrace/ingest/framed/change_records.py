@@ -27,7 +27,7 @@ from tailrace.ingest.framed.schema_columns import SchemaColumns, UnreadableSchem
 from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.ingest.judging import WHOLE
 from tailrace.model.base.types import decimal_parts
-from tailrace.model.base.values import number
+from tailrace.model.base.values import fitted_number
 from tailrace.model.logs.json_limits import DEPTH, DIGITS, beyond
 from tailrace.model.logs.log import Log
 
@@ -112,7 +112,7 @@ class JsonChanges:
         row = (change.get("payload") or change)[side]
         given = next(row[name] for name in self.log.names_of(column) if row.get(name) is not None)
         try:
-            return isfinite(number(given, "double"))
+            return isfinite(fitted_number(given, "double"))
         except ValueError:
             return False
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tailrace.model.base.errors import AnswerError
 from tailrace.model.base.time import instant
-from tailrace.model.base.types import WHOLE, decimal_parts, exact, power
+from tailrace.model.base.types import WHOLE, decimal_parts, exact, unit_power
 
 Term: TypeAlias = Any
 """A value of the algebra: a Python value for `Scalars`, an SQL expression for the native execution."""
@@ -288,23 +288,23 @@ class Scalars:
         return float(a)
 
     def remainder(self, a: Term, unit: int, type: str) -> Term:
-        return _EXACT.remainder(a, power(unit, type))
+        return _EXACT.remainder(a, unit_power(unit, type))
 
     def quotient(self, a: Term, unit: int, type: str) -> Term:
-        return int(_EXACT.divide_int(a, power(unit, type)))
+        return int(_EXACT.divide_int(a, unit_power(unit, type)))
 
     def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        number = _EXACT.fma(high, power(unit, type), low)
+        number = _EXACT.fma(high, unit_power(unit, type), low)
         return number if _inside(number, type) else None
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
-        number = _EXACT.fma(high, power(unit, type), low)
+        number = _EXACT.fma(high, unit_power(unit, type), low)
         if _inside(number, type):
             return 0, number
         return self.quotient(number, unit, type), self.remainder(number, unit, type)
 
     def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        return float(_EXACT.fma(high, power(unit, type), low))
+        return float(_EXACT.fma(high, unit_power(unit, type), low))
 
     def narrow(self, a: Term) -> Term:
         return int(a) if -_BIGINT <= a < _BIGINT else None
@@ -334,21 +334,21 @@ class Scalars:
         return [] if a is None else [a]
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
-        return sorted([*a, *b], key=place)
+        return sorted([*a, *b], key=sort_key)
 
     def united(self, a: Term, b: Term) -> Term:
-        return sorted({place(one): one for one in (*a, *b)}.values(), key=place)
+        return sorted({sort_key(one): one for one in (*a, *b)}.values(), key=sort_key)
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
-        return sorted([*a, *b], key=place, reverse=True)[:most]
+        return sorted([*a, *b], key=sort_key, reverse=True)[:most]
 
     def field(self, a: Term, name: str) -> Term:
         return None if a is None else a[name]
 
     def highest(self, a: Term, by: str) -> Term:
         there = [one for one in a if one[by] is not None]
-        most = max((place(one[by]) for one in there), default=None)
-        return [one for one in there if place(one[by]) == most]
+        most = max((sort_key(one[by]) for one in there), default=None)
+        return [one for one in there if sort_key(one[by]) == most]
 
     def once(self, a: Term, type: str) -> Term:
         return [] if a is None else [{"value": a, "n": 1}]
@@ -356,7 +356,7 @@ class Scalars:
     def counted(self, a: Term, b: Term, type: str) -> Term:
         held: dict[Any, dict[str, Any]] = {}
         for row in (*a, *b):
-            at = place(row["value"])
+            at = sort_key(row["value"])
             held[at] = {"value": row["value"], "n": row["n"] + (held[at]["n"] if at in held else 0)}
         return [held[at] for at in sorted(held) if held[at]["n"]]
 
@@ -377,20 +377,20 @@ class Scalars:
         return len(a)
 
     def ranked(self, a: Term, share: float) -> Term:
-        return sorted(a, key=place)[max(0, ceil(exact(share) * len(a)) - 1)] if a else None
+        return sorted(a, key=sort_key)[max(0, ceil(exact(share) * len(a)) - 1)] if a else None
 
 
-def place(value: Any) -> tuple[bool, bool, Any]:
+def sort_key(value: Any) -> tuple[bool, bool, Any]:
     """Make the sort key of a value: null first, NaN after all numbers, a struct field by field."""
     if isinstance(value, dict):
-        return (True, False, tuple(place(one) for one in value.values()))
+        return (True, False, tuple(sort_key(one) for one in value.values()))
     odd = value != value
     return (value is not None, odd, 0 if odd or value is None else value)
 
 
 def _inside(value: Any, type: str) -> bool:
     """Tell whether a number has no more digits than a decimal type. `abs` would round it to 28 of them."""
-    end = power((decimal_parts(type) or (0, 0))[0], type)
+    end = unit_power((decimal_parts(type) or (0, 0))[0], type)
     return bool(end.copy_negate() < value < end)
 
 

@@ -24,17 +24,17 @@ def of_value(value: Any, type: str) -> Any:
         case "boolean":
             return value if isinstance(value, bool) else no_value()
         case "timestamp":
-            return zoned(value) if isinstance(value, datetime) else no_value()
+            return in_utc(value) if isinstance(value, datetime) else no_value()
         case "date":
             return value if isinstance(value, date) and not isinstance(value, datetime) else no_value()
-    return no_value() if isinstance(value, bool | str) else number(value, type)
+    return no_value() if isinstance(value, bool | str) else fitted_number(value, type)
 
 
 @cache
-def fitting(type: str) -> Callable[[Any], Any]:
+def fitter(type: str) -> Callable[[Any], Any]:
     """Make the function that converts a value, or null, to a column's type: `of_value` with the type looked at once.
 
-    >>> fitting("string")("a"), fitting("string")(None), fitting("int")(3)
+    >>> fitter("string")("a"), fitting("string")(None), fitting("int")(3)
     ('a', None, 3)
     """
     return _text if type == "string" else partial(_other, type)
@@ -55,7 +55,7 @@ def _other(type: str, given: Any) -> Any:
     return None if given is None else of_value(given, type)
 
 
-def number(value: Any, type: str) -> Any:
+def fitted_number(value: Any, type: str) -> Any:
     """Convert a number to a column type, exactly. Raises `ValueError` where it does not fit."""
     if isinstance(value, bool):
         return value
@@ -95,7 +95,7 @@ _WHOLE = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
 """The whole numbers of each type."""
 
 
-def zoned(at: datetime) -> datetime:
+def in_utc(at: datetime) -> datetime:
     """Convert an instant to UTC; an instant with no zone is taken to be in UTC already.
 
     Raises `ValueError` for one that lies outside the years 1 to 9999 in UTC.

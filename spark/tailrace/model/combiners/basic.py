@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
-from tailrace.model.base.types import MAX_PRECISION, WHOLE, is_exact_number, outgrown, sum_type
+from tailrace.model.base.types import MAX_PRECISION, WHOLE, is_exact_number, may_outgrow, sum_type
 
 
 class Merge(Enum):
@@ -152,7 +152,7 @@ def total_parts(name: str, type: str) -> tuple[Part, ...]:
     >>> [part.name for type in ("int", "bigint", "decimal(30,2)") for part in total_parts("total", type)]
     ['total', 'total', 'total', 'total_high']
     """
-    if not outgrown(type):
+    if not may_outgrow(type):
         return (Part(name, sum_type(type), Merge.ADD),)
     if type == "bigint":
         return (Part(name, WHOLE, Merge.ADD, kept="bigint"),)
@@ -166,7 +166,7 @@ def split_parts(name: str, type: str) -> tuple[Part, Part]:
 
 def lifted_total(o: Algebra, number: Term, type: str) -> tuple[Term, ...]:
     """Return the values that a number, which is not null, adds to the parts of `total_parts`."""
-    if type == "bigint" or not outgrown(type):
+    if type == "bigint" or not may_outgrow(type):
         return (number,)
     return (o.remainder(number, UNIT, sum_type(type)), o.quotient(number, UNIT, sum_type(type)))
 
@@ -249,7 +249,7 @@ class Sum(_Total):
         return sum_type(type or "bigint")
 
     def leaves(self, type: str | None) -> bool:
-        return outgrown(type or "bigint")
+        return may_outgrow(type or "bigint")
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         type = type or "bigint"
@@ -263,7 +263,7 @@ class Sum(_Total):
 
     def _total(self, o: Algebra, parts: Mapping[str, Term], type: str) -> Term:
         """Return the total; null where it leaves its type."""
-        if not outgrown(type):
+        if not may_outgrow(type):
             return parts["total"]
         if type == "bigint":
             return o.narrow(parts["total"])
@@ -288,7 +288,7 @@ class Mean(_Total):
 
     def _real(self, o: Algebra, parts: Mapping[str, Term], type: str) -> Term:
         """Return the total as a double."""
-        if type == "bigint" or not outgrown(type):
+        if type == "bigint" or not may_outgrow(type):
             return o.real(parts["total"], WHOLE if type == "bigint" else sum_type(type))
         return o.real_of(parts["total_high"], parts["total"], UNIT, sum_type(type))
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault, RecordError, failure
 from tailrace.model.base.types import element_type, is_type, struct_fields
-from tailrace.model.base.values import fitting
+from tailrace.model.base.values import fitter
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 from tailrace.model.windows.windows import Windowing
 
@@ -103,7 +103,7 @@ def _of_type(value: Any, type: str) -> Any:
     """Convert a value, or null, to a state's or a result's type. Raises one of `_NO_VALUE` where it is none of it."""
     if value is None or struct_fields(element := element_type(type) or type) is not None:
         return value
-    return [fitting(element)(one) for one in value] if element != type else fitting(type)(value)
+    return [fitter(element)(one) for one in value] if element != type else fitter(type)(value)
 
 
 def _is_state(type: object) -> bool:

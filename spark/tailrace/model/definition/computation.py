@@ -21,7 +21,7 @@ from tailrace.model.base.names import RESERVED, name_faults, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
 from tailrace.model.base.types import element_type, is_type
-from tailrace.model.base.values import fitting
+from tailrace.model.base.values import fitter
 from tailrace.model.definition.context import ComputationError, Context, Timer
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.fingerprint import of_log
@@ -167,12 +167,12 @@ class Computation(Definition):
     @cached_property
     def going_out(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
         """The columns that are produced, each with the function that converts a value to the column's type."""
-        return tuple((name, fitting(type_)) for name, type_ in type(self).produces.items())
+        return tuple((name, fitter(type_)) for name, type_ in type(self).produces.items())
 
     @cached_property
     def going_back(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
         """The columns that are fed back, each with the function that converts a value to the column's type."""
-        return tuple((name, fitting(type_)) for name, type_ in type(self).feedback.items())
+        return tuple((name, fitter(type_)) for name, type_ in type(self).feedback.items())
 
     @cached_property
     def _storing(self) -> Mapping[str, Callable[[Any], Any]]:
@@ -228,7 +228,7 @@ def value_of(value: Any, type: str) -> Any:
 def _conversion(type: str) -> Callable[[Any], Any]:
     """Make the function that converts a value to a field's type, or raises."""
     inner = element_type(type)
-    return partial(_listed, fitting(inner)) if inner else fitting(type)
+    return partial(_listed, fitter(inner)) if inner else fitter(type)
 
 
 def _listed(each: Callable[[Any], Any], values: Any) -> Any:

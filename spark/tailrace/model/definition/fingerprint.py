@@ -79,7 +79,7 @@ def decode_meaning(text: str) -> Parts:
     return found
 
 
-def changed(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
+def differing_parts(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
     """Find the parts that differ, each as it was and as it is; None for a part that is not there."""
     pairs = {name: (before.get(name), after.get(name)) for name in {**after, **before}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -89,7 +89,7 @@ def change(before: Parts | None, after: Parts) -> Change:
     """Classify the change of a definition from `before`, None where the lake does not say, to `after`."""
     if before is None:
         return Change.UNKNOWN
-    different = set(changed(before, after))
+    different = set(differing_parts(before, after))
     if not different:
         return Change.NOTHING
     if different - FIRING - {FOLLOWS, "what"}:

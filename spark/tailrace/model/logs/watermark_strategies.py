@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from tailrace.model.base.errors import Fault
 from tailrace.model.base.time import BEGINNING, duration, instant, minutes, waits
-from tailrace.model.base.values import zoned
+from tailrace.model.base.values import in_utc
 
 ENOUGH = 1_000
 """The number of records that must have been seen before their lags are used."""
@@ -183,7 +183,7 @@ class Injected(WatermarkStrategy):
         if found is None or found["until"] is None:
             return None
         try:
-            until = instant(zoned(datetime.fromisoformat(found["until"])))
+            until = instant(in_utc(datetime.fromisoformat(found["until"])))
         except ValueError:
             return None
         return found.groupdict().get("partition") or "", until

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
-from tailrace.model.base.values import no_value, of_value, zoned
-from tailrace.model.base.values import number as of_number
+from tailrace.model.base.values import fitted_number as of_number
+from tailrace.model.base.values import in_utc, no_value, of_value
 from tailrace.model.definition.source_text import length
 from tailrace.model.logs.json_limits import beyond
 from tailrace.model.logs.log import Log
@@ -243,7 +243,7 @@ def _of_text(text: Any, type: str) -> Any:
         case "date":
             return date.fromisoformat(text)
         case "timestamp":
-            return zoned(datetime.fromisoformat(text))
+            return in_utc(datetime.fromisoformat(text))
     if type == "double" and _WHOLE.fullmatch(text.strip()):
         _refuse_beyond(int(text))
     return of_number(Decimal(text.strip()), type)

@@ -179,7 +179,7 @@ def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], cl
             made = [
                 (one, computation_state.record_of(definition, one)) for one in computation_state.in_turn(productions)
             ]
-            productions, left_out = settled(definition.once, definition.produced.columns, made, run.claims)
+            productions, left_out = divide_claimed(definition.once, definition.produced.columns, made, run.claims)
             run.claimed += left_out
         run.productions += productions
         run.work += work.values()
@@ -189,7 +189,7 @@ def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], cl
     return sent, watermark
 
 
-def settled(
+def divide_claimed(
     once: Once, types: Mapping[str, str], productions: Iterable[tuple[Production, Mapping[str, Any]]], claims: Claims
 ) -> tuple[list[Production], list[Production]]:
     """Divide the productions of an epoch, each with its record, into productions that count and claimed ones.

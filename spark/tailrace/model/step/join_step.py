@@ -204,6 +204,6 @@ def _pair(join: Join, left: Kept | None, right: Kept | None, epoch: int, *, retr
     return Joined(values, max(one.at for one in there), epoch, first, second, retraction)
 
 
-def finished(join: Join, bundle: Iterable[Mapping[str, Any]]) -> list[Joined]:
+def batch_rows(join: Join, bundle: Iterable[Mapping[str, Any]]) -> list[Joined]:
     """Return all that a join gives of finished input, of which nothing comes too late."""
     return step(join, JoinState(), bundle, Clock(0, END_OF_TIME, 0))[1]

@@ -39,7 +39,7 @@ Arrival: TypeAlias = tuple[int, AnyRecord]
 """A record with its event time in microseconds."""
 
 
-def in_order(event_time: str, records: Iterable[Record]) -> list[Record]:
+def in_event_time_order(event_time: str, records: Iterable[Record]) -> list[Record]:
     """Sort records into the order in which a key takes them: by event time, then by their places in the source."""
     return sorted(records, key=lambda one: _turn_of((instant(one[event_time]), one)))
 

@@ -34,11 +34,11 @@ def correct_stages(
         one = correct(stage, state, records, answers(own), generation, closed=True)
         found.append(one)
         assert state.clock is not None
-        records = standing(stage, (*own, *one.panes), state.clock.epoch)
+        records = standing_records(stage, (*own, *one.panes), state.clock.epoch)
     return tuple(found)
 
 
-def standing(pipeline: Pipeline, panes: Iterable[Pane], epoch: int) -> list[Record]:
+def standing_records(pipeline: Pipeline, panes: Iterable[Pane], epoch: int) -> list[Record]:
     """Return the records that a later stage has read of a stage's panes up to an epoch, and that stand by then."""
     stand = dict[tuple[Key, Window], Pane]()
     for pane in panes:

@@ -19,7 +19,7 @@ def clock_columns(pipeline: Pipeline) -> list[str]:
     return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
 
 
-def times(pipeline: Pipeline) -> Times:
+def clock_terms(pipeline: Pipeline) -> Times:
     """Return the row's columns as the terms that the rules read."""
     signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
     return Times("watermark_before", "watermark_after", "before", "now", signals)

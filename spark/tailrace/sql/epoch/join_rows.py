@@ -20,7 +20,7 @@ from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.epoch.rejected_rows import rejected_rows
-from tailrace.sql.query_shapes import filled
+from tailrace.sql.query_shapes import select_list
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import FAILED, set_aside
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, quoted
@@ -326,4 +326,4 @@ def _carried(join: Join) -> dict[str, str]:
 
 
 def _row(join: Join, values: Mapping[str, str]) -> str:
-    return filled(row_types(join), values)
+    return select_list(row_types(join), values)

@@ -19,7 +19,7 @@ from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch import part_columns
 from tailrace.sql.epoch.rejected_rows import rejected_rows
 from tailrace.sql.epoch.transition_rows import any_emits, phases
-from tailrace.sql.query_shapes import filled, first_of
+from tailrace.sql.query_shapes import first_of, select_list
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import Condition, Query, Relation, Sql, null, quoted
 
@@ -70,7 +70,7 @@ class Rows:
 
     def _entry(self, transitions: Relation, holds: str, values: dict[str, str]) -> Query:
         values = values | {name: quoted(name) for name in self.keys}
-        return Query(f"SELECT {filled(self.types, values)} FROM {transitions} WHERE {holds}")
+        return Query(f"SELECT {select_list(self.types, values)} FROM {transitions} WHERE {holds}")
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
         """List the rows that a window may write: the condition of each, and its columns that are not null.
@@ -111,7 +111,7 @@ class Rows:
             "source_offset": "_offset",
             **{name: quoted(name) for name in self.keys},
         }
-        return Query(f"SELECT {filled(self.types, values)} FROM ({late})")
+        return Query(f"SELECT {select_list(self.types, values)} FROM ({late})")
 
     def of_rejected(self, rejected: Relation, clock: Clock) -> Query:
         """Write the SQL of the records of a view that a step rejected, in the ledger's columns."""
@@ -160,7 +160,7 @@ class Rows:
         texts = []
         for values, holds in ((own, remains), (left, leaves)):
             values = {**values, **{name: quoted(name) for name in self.keys}}
-            texts.append(f"SELECT {filled(self.types, values)} FROM {corrected} WHERE {holds}")
+            texts.append(f"SELECT {select_list(self.types, values)} FROM {corrected} WHERE {holds}")
         return Query(" UNION ALL ".join(texts))
 
     def state(self, transitions: Relation) -> Query:

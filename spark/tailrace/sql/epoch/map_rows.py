@@ -8,7 +8,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.epoch.rejected_rows import rejected_rows
-from tailrace.sql.query_shapes import filled
+from tailrace.sql.query_shapes import select_list
 from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Query, Relation, quoted
 
@@ -35,7 +35,7 @@ def of_epoch(definition: Map, records: Relation, clock: Clock, generation: int) 
         "writer": "'stream'",
     }
     named = {name: quoted(name) for name in (*definition.results, PANE_TIME, *PLACE)}
-    return Query(f"SELECT {filled(row_types(definition), named | own)} FROM ({output(definition, records)})")
+    return Query(f"SELECT {select_list(row_types(definition), named | own)} FROM ({output(definition, records)})")
 
 
 def of_rejected(definition: Map, rejected: Relation, clock: Clock) -> Query:

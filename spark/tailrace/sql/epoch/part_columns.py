@@ -14,7 +14,7 @@ from tailrace.sql import wide_numbers
 from tailrace.sql.terms import Sql, quoted
 
 
-def packed(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
+def part_columns(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
     """Write the columns in which tables keep an accumulator, by name; its parts are columns with a prefix."""
     rules = Transition(pipeline, Sql())
     terms = rules.levelled({name: quoted(prefix + name) for name in pipeline.parts})
@@ -29,7 +29,7 @@ def packed(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
 
 def struct(pipeline: Pipeline, prefix: str) -> str:
     """Write the struct in which tables keep an accumulator whose parts are columns with a prefix."""
-    return f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in packed(pipeline, prefix))})"
+    return f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in part_columns(pipeline, prefix))})"
 
 
 def unpacked(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:

@@ -12,7 +12,16 @@ from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql.query_shapes import equal_in, islands
-from tailrace.sql.records.assignment import NATIVE, assigned, end_by_start, listed, names, overlapping, sliced, spread
+from tailrace.sql.records.assignment import (
+    NATIVE,
+    end_by_start,
+    listed,
+    names,
+    overlapping,
+    slice_rows,
+    spread,
+    window_rows,
+)
 from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quoted, total, whole_total
 
 
@@ -38,9 +47,9 @@ def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices
     alone. Records of windows that merge are judged here, each by its own window before any merging (rule M1).
     """
     if not pipeline.where.merges:
-        return finished(pipeline, source) if by_slices else _grouped(pipeline, assigned(pipeline, source))
+        return finished(pipeline, source) if by_slices else _grouped(pipeline, window_rows(pipeline, source))
     expired = closed(pipeline, "window_end", "c.watermark_before")
-    alive = Query(f"SELECT r.* FROM ({assigned(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}")
+    alive = Query(f"SELECT r.* FROM ({window_rows(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}")
     return _sessions(pipeline, alive)
 
 
@@ -72,9 +81,9 @@ def finished(pipeline: Pipeline, source: Relation) -> Query:
     so a record is not read once for every window that it is in.
     """
     if not overlapping(pipeline):
-        return aggregated(pipeline, assigned(pipeline, source))
+        return aggregated(pipeline, window_rows(pipeline, source))
     by, carried = listed(names(pipeline), ["at"]), [quoted(name) for name in pipeline.parts]
-    slices = Query(f"SELECT {by}, {_totals(pipeline)} FROM ({sliced(pipeline, source)}) GROUP BY {by}")
+    slices = Query(f"SELECT {by}, {_totals(pipeline)} FROM ({slice_rows(pipeline, source)}) GROUP BY {by}")
     rows = spread(pipeline, [*names(pipeline), "arrived", *carried], slices)
     return _grouped(pipeline, rows, "CAST(SUM(arrived) AS bigint)")
 
@@ -158,4 +167,4 @@ def refused(pipeline: Pipeline, source: Relation, clock: Relation, transitions: 
 def _too_late(pipeline: Pipeline, span: str, reason: str, source: Relation, joined: str) -> Query:
     items = [*(f"r.{name}" for name in names(pipeline)), "r.at", span, "r._source", "r._offset"]
     items += ["c.watermark_before", "c.epoch", "c.now", f"'{reason}' AS reason"]
-    return Query(f"SELECT {listed(items)} FROM ({assigned(pipeline, source)}) r {joined}")
+    return Query(f"SELECT {listed(items)} FROM ({window_rows(pipeline, source)}) r {joined}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tailrace.lake.schema.contracts import REJECTED
 from tailrace.model.base.clock import Clock
-from tailrace.sql.query_shapes import filled
+from tailrace.sql.query_shapes import select_list
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query, Relation
 
@@ -22,4 +22,4 @@ def rejected_rows(types: Mapping[str, str], records: Relation, clock: Clock, own
         "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
         "reason": FAILED,
     }
-    return Query(f"SELECT {filled(types, values | dict(own))} FROM {records}")
+    return Query(f"SELECT {select_list(types, values | dict(own))} FROM {records}")

@@ -16,7 +16,7 @@ from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_columns
-from tailrace.sql.epoch.part_columns import packed
+from tailrace.sql.epoch.part_columns import part_columns
 from tailrace.sql.query_shapes import equal_in, islands
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, total
@@ -128,7 +128,7 @@ def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
         f"'{name}', {term}"
         for name, term in {
             **{name: name for name in ("window_start", "window_end", "generation", "panes")},
-            **dict(packed(pipeline, "fired_")),
+            **dict(part_columns(pipeline, "fired_")),
         }.items()
     )
     items.append(f"COLLECT_LIST(IF(held AND panes > 0L, NAMED_STRUCT({own}), NULL)) AS fired_before")

@@ -10,13 +10,13 @@ from __future__ import annotations
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
-from tailrace.sql.epoch.clock_row import times
+from tailrace.sql.epoch.clock_row import clock_terms
 from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.assignment import names
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, quoted
 
 
-def meeting(pipeline: Pipeline, *, by_key: bool) -> Condition:
+def meets_record(pipeline: Pipeline, *, by_key: bool) -> Condition:
     """Write the condition that a record touches a window: it is in it, or with `by_key` it has the same key.
 
     Where windows merge, or Python takes the step, a record touches all windows of its key.
@@ -24,24 +24,24 @@ def meeting(pipeline: Pipeline, *, by_key: bool) -> Condition:
     return Condition(equal_in("s", "p", names(pipeline), () if by_key else SPAN) or "true")
 
 
-def changing(pipeline: Pipeline) -> Condition:
+def changed_by_clock(pipeline: Pipeline) -> Condition:
     """Write the condition that an epoch changes a window without records, on columns of the window and the clock."""
     rules = Transition(pipeline, Sql())
     row = {name: quoted(name) for name in rules.columns()}
-    return Condition(f"COALESCE({rules.changes_without_records(row, 'window_end', times(pipeline))}, true)")
+    return Condition(f"COALESCE({rules.changes_without_records(row, 'window_end', clock_terms(pipeline))}, true)")
 
 
 def touched(pipeline: Pipeline, state: Relation, clock: Relation, records: Relation, *, by_key: bool) -> Query:
     """Write the query of the touched windows in one pass over the state, with DuckDB's number of each row as `_row`."""
-    met = f"EXISTS (SELECT 1 FROM {records} p WHERE {meeting(pipeline, by_key=by_key)})"
+    met = f"EXISTS (SELECT 1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     found = f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c"
-    return Query(f"{found} WHERE {met} OR {changing(pipeline)}")
+    return Query(f"{found} WHERE {met} OR {changed_by_clock(pipeline)}")
 
 
 def met_by(pipeline: Pipeline, state: Relation, records: Relation, *, by_key: bool, few: bool) -> Query:
     """Write the query of the windows that records meet; `few` sends the records to every part of the state (Spark)."""
     hint = "/*+ BROADCAST(p) */ " if few else ""
-    met = f"EXISTS (SELECT {hint}1 FROM {records} p WHERE {meeting(pipeline, by_key=by_key)})"
+    met = f"EXISTS (SELECT {hint}1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     return Query(f"SELECT s.* FROM {state} s WHERE {met}")
 
 
@@ -55,8 +55,8 @@ def changed_alone(
     within: Condition = ALWAYS,
 ) -> Query:
     """Write the query of the windows that the clock changes, less those `within` that the records meet, if any are."""
-    found = Query(f"SELECT s.* FROM {state} s CROSS JOIN {clock} c WHERE {changing(pipeline)}")
+    found = Query(f"SELECT s.* FROM {state} s CROSS JOIN {clock} c WHERE {changed_by_clock(pipeline)}")
     if records is None:
         return found
-    met = f"EXISTS (SELECT 1 FROM {records} p WHERE {meeting(pipeline, by_key=by_key)})"
+    met = f"EXISTS (SELECT 1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     return Query(f"SELECT s.* FROM ({found}) s WHERE NOT ({within} AND {met})")

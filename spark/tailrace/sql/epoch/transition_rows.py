@@ -9,7 +9,7 @@ from __future__ import annotations
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Row, Transition
 from tailrace.model.triggers.combinators import Phase
-from tailrace.sql.epoch.clock_row import clock_columns, times
+from tailrace.sql.epoch.clock_row import clock_columns, clock_terms
 from tailrace.sql.terms import Condition, Query, Sql, quoted
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
@@ -82,13 +82,13 @@ def _arrive(pipeline: Pipeline, rules: Transition, chain: Chain, state: Row) -> 
         parts = {name: f"IF(refused, {zero[name]}, {quoted(name)})" for name in zero}
     else:
         parts = {name: quoted(name) for name in pipeline.parts}
-    clock = times(pipeline)
+    clock = clock_terms(pipeline)
     ends = {"open": rules.open(_END, clock), "closing": rules.closing(_END, clock)}
     chain.add(rules.arrived(state, "arrived", parts, _END, clock) | ends)
 
 
 def _fire(rules: Transition, chain: Chain, state: Row, letter: str, phase: Phase | None) -> None:
-    clock, advances = times(rules.pipeline), f"{letter}_advances"
+    clock, advances = clock_terms(rules.pipeline), f"{letter}_advances"
     if phase is None:
         term = rules.closes(state, "closing", "b_emits" if "b_emits" in chain.columns else "false")
     else:

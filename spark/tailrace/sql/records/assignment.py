@@ -30,7 +30,7 @@ def listed(*groups: list[str]) -> str:
     return ", ".join(item for group in groups for item in group)
 
 
-def lifted(pipeline: Pipeline) -> list[str]:
+def lifted_items(pipeline: Pipeline) -> list[str]:
     """Write what each record adds to each part of the accumulator, as select-list items."""
     o, items = Sql(), []
     later = pipeline.takes_back
@@ -53,7 +53,7 @@ def lifted(pipeline: Pipeline) -> list[str]:
     return items
 
 
-def assigned(pipeline: Pipeline, source: Relation) -> Query:
+def window_rows(pipeline: Pipeline, source: Relation) -> Query:
     """Write the SQL of a bundle's records with the windows each is in: one row for a record and window.
 
     Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's place in the
@@ -84,7 +84,7 @@ LEAST_WINDOWS = 3
 """The windows to a record from which on slices pay: with fewer, putting slices together may cost more than it saves."""
 
 
-def sliced(pipeline: Pipeline, source: Relation) -> Query:
+def slice_rows(pipeline: Pipeline, source: Relation) -> Query:
     """Write the SQL of a bundle's lifted records, each at the beginning of its slice of time (`at`).
 
     A window has all of a slice or none of it: a slice is as long as the greatest common divisor of a window's size and
@@ -114,7 +114,7 @@ def _at(pipeline: Pipeline) -> str:
 
 
 def _lifted_records(pipeline: Pipeline, source: Relation, at: str, places: list[str]) -> Query:
-    items = listed(names(pipeline), [f"{at} AS at"], lifted(pipeline), places)
+    items = listed(names(pipeline), [f"{at} AS at"], lifted_items(pipeline), places)
     return Query(f"SELECT {items} FROM {source}{keep_clause(pipeline)}")
 
 

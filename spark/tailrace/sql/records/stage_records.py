@@ -48,7 +48,7 @@ def sent_until(epoch: int) -> Condition:
     return Condition(f"kind = '{PANE}' AND epoch <= {epoch}L AND NOT ({_OPENED} AND epoch = {epoch}L)")
 
 
-def answered(pipeline: Pipeline, answers: Query) -> Query:
+def records_of_batch(pipeline: Pipeline, answers: Query) -> Query:
     """Write the SQL of a later stage's records, from answers whose windows are microseconds (`answers.batch`)."""
     spans = ["window_start", "window_end"]
     items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]

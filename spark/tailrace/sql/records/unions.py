@@ -9,7 +9,7 @@ from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
 from tailrace.sql.terms import Query, Relation, quoted
 
 
-def united(union: Union, members: Mapping[str, Relation]) -> Query:
+def union_records(union: Union, members: Mapping[str, Relation]) -> Query:
     """Write the SQL of a union's records, from a relation of each log's records by the log's name in the union."""
     return Query(" UNION ALL ".join(_member(union, name, rows) for name, rows in members.items()))
 

@@ -54,7 +54,7 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
     return Query(f"SELECT {items} FROM ({accumulators}) WHERE {there}{within}")
 
 
-def current(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:
+def current_answers(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:
     """Write the SQL of the current answers in `table`, with the windows as microseconds and the version."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
     items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.answer_columns], list(VERSION))

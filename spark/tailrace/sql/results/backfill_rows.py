@@ -8,7 +8,7 @@ from tailrace.lake.schema.contracts import OPEN, PANE, spark_type
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch import part_columns
-from tailrace.sql.query_shapes import filled
+from tailrace.sql.query_shapes import select_list
 from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 
@@ -59,5 +59,5 @@ def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open
             values["answer"] = f"NAMED_STRUCT({inside})"
             if which == "new":
                 values["pending"] = part_columns.struct(pipeline, "part_")
-        texts.append(f"SELECT {filled(types, values)} FROM {view} WHERE {holds}")
+        texts.append(f"SELECT {select_list(types, values)} FROM {view} WHERE {holds}")
     return Query(" UNION ALL ".join(texts))

@@ -20,7 +20,7 @@ from tailrace.model.definition.join_input import JOIN_WINDOW, SIDES
 from tailrace.model.definition.map import Map
 from tailrace.model.logs.log import PANE_TIME, SIGN
 from tailrace.sql.epoch import join_rows, map_rows
-from tailrace.sql.query_shapes import equal_in, filled
+from tailrace.sql.query_shapes import equal_in, select_list
 from tailrace.sql.records.stage_records import pair_place
 from tailrace.sql.results.backfill_rows import CORRECTIONS, BackfillVersion
 from tailrace.sql.results.compared_rows import ComparedRows
@@ -76,7 +76,7 @@ class OutputRows(ComparedRows):
         texts = []
         for which, retraction, holds in CORRECTIONS:
             values = {name: quoted(f"{which}_{name}") for name in self.values} | {"retraction": retraction}
-            texts.append(f"SELECT {filled(self.types, common | values)} FROM {view} WHERE {holds}")
+            texts.append(f"SELECT {select_list(self.types, common | values)} FROM {view} WHERE {holds}")
         return Query(" UNION ALL ".join(texts))
 
 

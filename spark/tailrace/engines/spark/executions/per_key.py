@@ -30,7 +30,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
 from tailrace.sql.epoch.clock_row import clock_row
-from tailrace.sql.epoch.touched_windows import changing
+from tailrace.sql.epoch.touched_windows import changed_by_clock
 from tailrace.sql.records.assignment import keep_clause
 from tailrace.sql.terms import Query, quoted
 
@@ -50,7 +50,7 @@ class PerKey(SparkExecution):
         super().__init__(spark, pipeline, rest)
         state, ledger = self._state_schema(), schema_of(self.rows.types)
         self._schema = StructType([StructField("state", state), StructField("ledger", ledger)])
-        self._due = changing(pipeline)
+        self._due = changed_by_clock(pipeline)
 
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> Consumed:
         """Take a bundle through the definition's steps; only the step looks at its records."""

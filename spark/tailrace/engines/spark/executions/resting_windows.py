@@ -24,7 +24,7 @@ from tailrace.model.step.outlook import Outlook, outlook, passed_before, stays
 from tailrace.model.step.transition import Times
 from tailrace.sql.epoch.clock_row import clock_row, clock_values
 from tailrace.sql.epoch.ledger_rows import state_types
-from tailrace.sql.epoch.touched_windows import changing
+from tailrace.sql.epoch.touched_windows import changed_by_clock
 
 FRAMES = 16
 """The number of epochs whose windows, taken out of the files, are in a frame each before they are put into one."""
@@ -44,7 +44,7 @@ class RestingWindows:
         self.files = RestingFiles(spark, lake, pipeline, RESTING if streams else f"replay_{RESTING}")
         self._streams = streams
         self._outlook = outlook(pipeline)
-        self._changing, self._schema = changing(pipeline), schema_of(state_types(pipeline))
+        self._changing, self._schema = changed_by_clock(pipeline), schema_of(state_types(pipeline))
         self._settled: tuple[OpenWindows, OpenWindows] | None = None
         self._taken: list[DataFrame] = []
         self._past: list[DataFrame] = []
