@@ -196,7 +196,7 @@ def test_X2_a_stream_killed_at_a_step_of_its_compaction_has_lost_and_doubled_not
         group = FoldGroup(no_spark, compacting.lake, [HOURLY], follow_every=3)
         with monkeypatch.context() as patch:
             if times < 2:
-                patch.setattr(compaction, "exchanged", dying(place))
+                patch.setattr(compaction, "exchange_files", dying(place))
             try:
                 while compacting.epoch < EPOCHS - 1:
                     compacting.fold(group)
@@ -221,7 +221,7 @@ def test_X3_a_commit_whose_outcome_nobody_knows_is_no_reason_to_stop(
         exchange_files(lake, table, change)
         raise ConnectionError("the reply is lost")
 
-    monkeypatch.setattr(compaction, "exchanged", unknown)
+    monkeypatch.setattr(compaction, "exchange_files", unknown)
     with compacting.stream() as group:
         for _ in range(EPOCHS):
             compacting.fold(group)

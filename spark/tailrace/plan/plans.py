@@ -42,7 +42,7 @@ def plan(definition: Definition, settings: Settings, *, answers: bool = True) ->
     >>> from tailrace.model.samples.visits import example
     >>> made = plan(example(), Settings(engine="duckdb"))
     >>> [stage.name for stage in made.kind.stages][-2:], made.stage("ledger").execution.value
-    (['ledger', 'answers'], 'process')
+    (['watermark', 'ledger'], 'process')
     """
     choice = EnginePolicy.of(settings).for_stream(definition)
     begin = Beginning(choice, settings.windows_in_driver != 0, answers)

@@ -7,33 +7,6 @@ of 8,000. Larger files are left to maintenance.
 
 A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
 epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
-
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def sum_type(name: str) -> str:
 def may_outgrow(name: str) -> bool:
     """Tell whether a total of a few values of type `name` may leave its type, `sum_type(name)`.
 
-    >>> may_outgrow("bigint"), outgrown("int"), outgrown("decimal(27,2)"), outgrown("decimal(28,2)")
+    >>> may_outgrow("bigint"), may_outgrow("int"), may_outgrow("decimal(27,2)"), may_outgrow("decimal(28,2)")
     (True, False, False, True)
     """
     parts = decimal_parts(name)
@@ -102,7 +102,7 @@ def may_outgrow(name: str) -> bool:
 def unit_power(unit: int, type: str) -> Decimal:
     """Return ten to the power `unit`, counted in units of the last digit of a decimal type.
 
-    >>> unit_power(3, "decimal(10,2)"), power(1, "decimal(10,2)")
+    >>> unit_power(3, "decimal(10,2)"), unit_power(1, "decimal(10,2)")
     (Decimal('1E+1'), Decimal('0.1'))
     """
     return Decimal(1).scaleb(unit - (decimal_parts(type) or (0, 0))[1])

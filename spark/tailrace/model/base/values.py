@@ -34,7 +34,7 @@ def of_value(value: Any, type: str) -> Any:
 def fitter(type: str) -> Callable[[Any], Any]:
     """Make the function that converts a value, or null, to a column's type: `of_value` with the type looked at once.
 
-    >>> fitter("string")("a"), fitting("string")(None), fitting("int")(3)
+    >>> fitter("string")("a"), fitter("string")(None), fitter("int")(3)
     ('a', None, 3)
     """
     return _text if type == "string" else partial(_other, type)
