@@ -195,7 +195,7 @@ def test_X7_X2_a_file_that_vanishes_is_rejected_and_an_epoch_that_was_cut_off_co
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Checkpoint, "files", listed)
-    monkeypatch.setattr(parsing, "look", looked)
+    monkeypatch.setattr(parsing, "inspect_files", looked)
     monkeypatch.setattr(worker_landing, "WORTH", worth)
     lake = Lake(settings.model_copy(update={"engine": engine, "windows_in_driver": 0}))
     with monkeypatch.context() as patch:
