@@ -111,7 +111,7 @@ class Query:
         return self.definition.key if isinstance(self.definition, Pipeline) else ()
 
     def flattened(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-        """The same of the rows of its table, or of those that a map or a join gives."""
+        """The same of the rows of its table, or of the rows of a map or a join."""
         for row in rows:
             found = tuple(_plain(theirs, row[ours]) for theirs, ours in self.columns)
             yield from [found] * row.get(TIMES, 1)
@@ -128,7 +128,7 @@ def query(name: str) -> Query:
 
 
 def beside(definition: R, mark: str, *, log: bool = False) -> R:
-    """The same definition under other names, which end in `mark`: all that it reads, too, and with `log` the log's."""
+    """Rename a definition and its inputs: each name ends in `mark`, and with `log` the log's name does, too."""
     name = definition.name + mark
     if isinstance(definition, Join):
         left, right = (_beside(one, mark, log=log) for one in (definition.left, definition.right))

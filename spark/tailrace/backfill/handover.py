@@ -4,7 +4,7 @@ The backfill borrows the ledger's lease at an epoch boundary, so that the ledger
 on landing records, and waits with the epoch that it has folded. The backfill computes the windows from all that the log
 holds up to the ledger's epoch, whether a source or another definition filled it. It compares them with the open state
 and the answers (`open_windows_correction`). In one commit it writes panes, retractions and partials in its own
-generation, and gives the lease back. The stream then reads its state anew from the ledger, and folds its epoch again.
+generation, and gives the lease back. The stream then restores its state from the ledger, and folds its epoch again.
 """
 
 from __future__ import annotations

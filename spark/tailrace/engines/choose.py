@@ -90,7 +90,7 @@ _SPELLING = "its ids in a registry have more than six decimals, which DuckDB doe
 
 @dataclass(frozen=True)
 class EnginePolicy:
-    """The bounds of what fits this process, and the choices that follow from them.
+    """The bounds of this process, and the choices of an engine that follow from them.
 
     An `engine` that is named takes everything, however large; `named` is the reason, as a clause for people.
     `windows` is the maximum number of open windows in Spark's driver; None for as many as do not spill.

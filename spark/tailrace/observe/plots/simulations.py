@@ -1,4 +1,4 @@
-"""The simulation of any definition; a kind of one's own registers its class with `simulation`."""
+"""The simulation of any definition; a custom kind registers its class with `simulation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a simulation, by its kind; a kind of one's own registers the functions of its report with `report`."""
+"""The report of a simulation, by its kind; a custom kind registers the functions of its report with `report`."""
 
 from __future__ import annotations
 
