@@ -162,9 +162,9 @@ def measured(lake: Lake, visits: int) -> dict[str, list[float]]:
 
     from starlette.testclient import TestClient
 
-    from tailrace.observe.serving.guard import Access
-    from tailrace.observe.serving.lake_pages import Served
-    from tailrace.observe.serving.web_application import application
+    from tailrace.serve.guard import Access
+    from tailrace.serve.lake_pages import Served
+    from tailrace.serve.web_application import application
 
     app = application(lake, Served({"rides.py": PIPELINE}), Access.of("127.0.0.1", None), tell=print)
     base, found = f"/stages/{PIPELINE.name}", dict[str, list[float]]()

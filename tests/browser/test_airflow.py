@@ -17,9 +17,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_report import late_report
 from tailrace.model.base.time import hours, moment, text
-from tailrace.observe.serving.airflow_links import remedy
-from tailrace.observe.serving.reading.event_time import TimeRange
 from tailrace.plan.loader import load
+from tailrace.serve.airflow_links import remedy
+from tailrace.serve.reading.event_time import TimeRange
 from tailrace.settings import Settings
 from tests.support.engines.sessions import session
 from tests.support.processes.serve_process import serving

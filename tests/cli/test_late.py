@@ -25,8 +25,8 @@ from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.base.time import instant, moment
-from tailrace.observe.serving.reading.lake_reader import Reader
-from tailrace.observe.serving.reading.stage_overview import late_state
+from tailrace.serve.reading.lake_reader import Reader
+from tailrace.serve.reading.stage_overview import late_state
 from tailrace.settings import Settings
 from tests.support.lakes import small_lake
 from tests.support.lakes.small_lake import HOURLY, RIDES, append, at

@@ -19,10 +19,10 @@ from tailrace.lake.catalog.run import Run
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.step.progress import Partition, Progress
-from tailrace.observe.telemetry.log_lines import Logs
-from tailrace.observe.telemetry.run_events import Began, Ended, Happening, Mended, Subject
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
+from tailrace.telemetry.log_lines import Logs
+from tailrace.telemetry.run_events import Began, Ended, Happening, Mended, Subject
 from tests.support.lakes import small_lake
 from tests.support.services.terraform import SOURCES
 

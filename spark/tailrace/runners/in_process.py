@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Ranged
-from tailrace.observe.telemetry.observation import observing
-from tailrace.observe.telemetry.run_events import Subject
 from tailrace.plan.loader import load_ranged
 from tailrace.runners.jobs import BackfillJob, JobOutcome
 from tailrace.settings import Settings
+from tailrace.telemetry.observation import observing
+from tailrace.telemetry.run_events import Subject
 
 if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session

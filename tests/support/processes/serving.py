@@ -13,9 +13,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.time import instant
 from tailrace.model.definition.definition import Definition
-from tailrace.observe.serving.guard import Access
-from tailrace.observe.serving.lake_pages import Served
-from tailrace.observe.serving.web_application import application
+from tailrace.serve.guard import Access
+from tailrace.serve.lake_pages import Served
+from tailrace.serve.web_application import application
 from tests.support.lakes.small_lake import HOURLY, append, at, pane
 
 HERE = "http://127.0.0.1"

@@ -19,12 +19,12 @@ from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.logs.log import PANE_TIME
-from tailrace.observe.serving.lake_pages import address, heat
-from tailrace.observe.serving.reading.event_grid import EventGrid, event_grid, extent, whole_units
-from tailrace.observe.serving.reading.event_time import TimeRange, wider
-from tailrace.observe.serving.reading.lake_reader import Reader, Session
-from tailrace.observe.serving.reading.shown_text import compact, counted, window_text
-from tailrace.observe.serving.reading.stage_rows import ALL, Named, instant_of, late_rows, within
+from tailrace.serve.lake_pages import address, heat
+from tailrace.serve.reading.event_grid import EventGrid, event_grid, extent, whole_units
+from tailrace.serve.reading.event_time import TimeRange, wider
+from tailrace.serve.reading.lake_reader import Reader, Session
+from tailrace.serve.reading.shown_text import compact, counted, window_text
+from tailrace.serve.reading.stage_rows import ALL, Named, instant_of, late_rows, within
 
 
 def templates() -> jinja2.Environment:
@@ -32,7 +32,7 @@ def templates() -> jinja2.Environment:
 
     The grid's template is the one of `tailrace serve`.
     """
-    loaders = [jinja2.PackageLoader(one) for one in ("tailrace.airflow.web", "tailrace.observe.serving")]
+    loaders = [jinja2.PackageLoader(one) for one in ("tailrace.airflow.web", "tailrace.serve")]
     made = jinja2.Environment(
         loader=jinja2.ChoiceLoader(loaders), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,

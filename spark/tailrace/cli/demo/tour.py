@@ -32,7 +32,7 @@ from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.observe.plots.plot_page import render
+from tailrace.plots.plot_page import render
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tailrace.verify.tampering.audit_result import Audit

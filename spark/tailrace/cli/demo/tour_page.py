@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.cli.demo.reads import Answers, Fired, Flight, Reads, Span
 from tailrace.cli.terminal.formats import counted, span
-from tailrace.observe.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable
+from tailrace.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable
 from tailrace.verify.tampering.audit_result import Audit
 
 

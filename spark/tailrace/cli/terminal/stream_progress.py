@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.formats import counted, rate, span, time_text
-from tailrace.observe.telemetry.run_events import HELD_BACK, epoch_data
+from tailrace.telemetry.run_events import HELD_BACK, epoch_data
 
 if TYPE_CHECKING:
     from tailrace.stream.epoch_report import EpochReport

@@ -39,12 +39,12 @@ def serve(
     settings = Settings() if token is None else Settings(serve_token=token)
     loaded = load_all(definitions)
     try:
-        from tailrace.observe.serving.airflow_links import airflow_address
-        from tailrace.observe.serving.guard import Access
-        from tailrace.observe.serving.lake_pages import Served
-        from tailrace.observe.serving.web_application import application
-        from tailrace.observe.serving.web_server import listen
-        from tailrace.observe.serving.web_server import serve as run
+        from tailrace.serve.airflow_links import airflow_address
+        from tailrace.serve.guard import Access
+        from tailrace.serve.lake_pages import Served
+        from tailrace.serve.web_application import application
+        from tailrace.serve.web_server import listen
+        from tailrace.serve.web_server import serve as run
     except ImportError as error:
         if error.name not in ("starlette", "uvicorn", "jinja2"):
             raise

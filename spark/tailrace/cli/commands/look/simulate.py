@@ -22,7 +22,7 @@ from tailrace.model.step.chain_fold import epochs_read
 
 if TYPE_CHECKING:
     from tailrace.model.windows.panes import Key
-    from tailrace.observe.plots.simulation import Simulation
+    from tailrace.plots.simulation import Simulation
 
 _SMALL = 1.0
 """The scale of the pictures of the figures, which are for pages: some 1,200 pixels wide."""
@@ -88,7 +88,7 @@ def simulate(
     if every is not None and every <= 0:
         raise UsageError(f"--every {every:g}: expected more than no time at all")
     from tailrace.cli.commands.look.simulated import report
-    from tailrace.observe.plots.simulations import simulation
+    from tailrace.plots.simulations import simulation
 
     loaded = load_any(definition)
     period = timedelta(seconds=every) if every is not None else None
@@ -144,7 +144,7 @@ class _Drawing:
             raise UsageError(f"--result {result}: expected one of {', '.join(names)}")
         if key is None and not trial.keys:
             raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
-        from tailrace.observe.plots.plot_page import render, render_png
+        from tailrace.plots.plot_page import render, render_png
 
         plot = trial.plot(trial.keys[0] if key is None else key, result or names[0])
         for path in filter(None, (self.page, self.png)):
@@ -164,8 +164,8 @@ def _key(keys: list[Key], texts: list[str] | None) -> Key | None:
 
 
 def _paper(output: Output, folder: Path) -> None:
-    from tailrace.observe.plots.paper import figures, page
-    from tailrace.observe.plots.plot_page import render_png
+    from tailrace.plots.paper import figures, page
+    from tailrace.plots.plot_page import render_png
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "paper.html").write_text(page(), encoding="utf-8")

@@ -10,10 +10,10 @@ from tailrace.cli.commands.look.simulated_computation import computation_data, c
 from tailrace.cli.commands.look.simulated_pipeline import pipeline_data, pipeline_lines
 from tailrace.cli.commands.look.simulated_rows import row_data, row_lines
 from tailrace.model.definition.definition import KindError
-from tailrace.observe.plots.computation_simulation import ComputationSimulation
-from tailrace.observe.plots.pipeline_simulation import PipelineSimulation
-from tailrace.observe.plots.row_simulation import RowSimulation
-from tailrace.observe.plots.simulation import Simulation
+from tailrace.plots.computation_simulation import ComputationSimulation
+from tailrace.plots.pipeline_simulation import PipelineSimulation
+from tailrace.plots.row_simulation import RowSimulation
+from tailrace.plots.simulation import Simulation
 
 
 class Report(NamedTuple):

@@ -14,7 +14,7 @@ from tailrace.cli.terminal.formats import counted, key_named, span, time_text
 from tailrace.model.base.time import instant, text
 from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Key
-from tailrace.observe.plots.computation_simulation import ComputationSimulation
+from tailrace.plots.computation_simulation import ComputationSimulation
 
 
 def computation_lines(trial: ComputationSimulation, sample: Sample, key: Key | None) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Key, Late, Pane, settled_indexes
 from tailrace.model.windows.windows import Window
-from tailrace.observe.plots.pipeline_simulation import PipelineSimulation, answers
+from tailrace.plots.pipeline_simulation import PipelineSimulation, answers
 
 
 def pipeline_lines(trial: PipelineSimulation, sample: Sample, key: Key | None) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from tailrace.cli.terminal.formats import counted, time_text
 from tailrace.model.base.time import text
 from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Key
-from tailrace.observe.plots.row_simulation import RowSimulation
+from tailrace.plots.row_simulation import RowSimulation
 
 
 def row_lines(trial: RowSimulation[Any], sample: Sample, key: Key | None) -> Iterator[Any]:

@@ -16,10 +16,10 @@ from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Ranged
-from tailrace.observe.telemetry.observation import observing
-from tailrace.observe.telemetry.run_events import Subject
 from tailrace.runners.jobs import BEHIND, JobOutcome
 from tailrace.settings import Settings
+from tailrace.telemetry.observation import observing
+from tailrace.telemetry.run_events import Subject
 
 if TYPE_CHECKING:
     from tailrace.backfill.result import Backfilled

@@ -34,9 +34,9 @@ from tailrace.lake.catalog.events import (
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
-from tailrace.observe.telemetry.observation import Observing, observing
-from tailrace.observe.telemetry.run_events import Mended, Subject
 from tailrace.settings import Settings
+from tailrace.telemetry.observation import Observing, observing
+from tailrace.telemetry.run_events import Mended, Subject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

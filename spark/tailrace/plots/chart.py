@@ -1,0 +1,305 @@
+"""Draw a laid-out plot with Vega-Lite (altair), and turn it into SVG and PNG (vl-convert)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from math import ceil, floor
+from typing import Any
+from xml.etree import ElementTree
+
+from tailrace.plots.plot import PanePlot, PlotMissingError
+from tailrace.plots.scene import KINDS, LINES, PRODUCED, RECORDS, WIDTH, Row, Scene, scene
+
+try:
+    import altair as alt
+    import vl_convert
+except ImportError:
+    raise PlotMissingError("altair and vl-convert-python are not installed: install tailrace[plot]") from None
+
+_SVG = "http://www.w3.org/2000/svg"
+_INK, _SOFT, _PALE, _GRID, _WRONG = "#1d2733", "#5b6776", "#c3ccd6", "#e8ecf1", "#c2203f"
+_MADE = "#7a3fb0"
+_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+_MINUTE, _DAY = 60_000, 86_400_000
+_STEPS = [
+    *(second * 1_000 for second in (1, 2, 5, 10, 15, 30)),
+    *(minute * _MINUTE for minute in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
+    *(day * _DAY for day in (1, 2, 7, 14, 28)),
+]
+_MOST_TICKS = 16
+_FAR_ROW = 26
+_BOX: dict[str, Any] = {"fillOpacity": 0.62, "strokeOpacity": 0.6, "strokeWidth": 1}
+_BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "middle"}
+
+
+def svg(plot: PanePlot) -> str:
+    """Draw the chart as an SVG element whose marks have their descriptions as titles: the browser's own tooltips."""
+    laid = scene(plot)
+    drawn = vl_convert.vegalite_to_svg(_specification(_chart(laid), laid), allowed_base_urls=[])
+    ElementTree.register_namespace("", _SVG)
+    root = ElementTree.fromstring(drawn)
+    numbers: dict[str, str] = {}
+    for mark in list(root.iter()):
+        for name in ("id", "clip-path"):
+            if clip := re.search(r"clip\d+", mark.get(name, "")):
+                # Vega numbers its clips across charts; number them anew, so that the same plot gives the same page.
+                number = numbers.setdefault(clip[0], f"frame{len(numbers)}")
+                mark.set(name, mark.get(name, "").replace(clip[0], number))
+        tip = mark.get("aria-label", "")
+        if mark.get("role") == "graphics-symbol" and " · " in tip:
+            title = ElementTree.Element(f"{{{_SVG}}}title")
+            title.text = tip.replace(" · ", "\n")
+            mark.insert(0, title)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def png(plot: PanePlot, scale: float) -> bytes:
+    """Draw the chart as a PNG, with the plot's title and subtitle on it."""
+    title = alt.Title(plot.title, subtitle=[plot.subtitle, f"{plot.value} for {plot.key}"], anchor="start")
+    laid = scene(plot)
+    spec = _specification(_chart(laid).properties(title=title), laid)
+    return vl_convert.vegalite_to_png(spec, scale=scale, allowed_base_urls=[])
+
+
+def _specification(chart: alt.VConcatChart, laid: Scene, *, validate: bool = True) -> dict[str, Any]:
+    specification = chart.to_dict(validate=validate)
+    specification["datasets"] = {name: list(rows) for name, rows in _datasets(laid).items()}
+    # Put legends one under the other: Vega has this setting, but altair's schema of Vega-Lite lacks it.
+    below = {"anchor": "start", "direction": "vertical", "margin": 6}
+    specification["config"]["legend"]["layout"] = {"bottom": below}
+    return specification
+
+
+def _chart(laid: Scene) -> alt.VConcatChart:
+    charts = [alt.layer(*_main(laid)).properties(width=WIDTH, height=laid.height)]
+    if laid.far:
+        note = alt.Title(laid.far_note, anchor="start", orient="bottom", frame="group", fontSize=12.5, color=_WRONG)
+        rows = alt.layer(*_far(laid)).properties(width=WIDTH, height=_FAR_ROW * len(laid.far), title=note)
+        charts.insert(0, rows)
+    look = alt.Config(
+        font=_FONT,
+        background="white",
+        padding=8,
+        view=alt.ViewConfig(stroke=_PALE),
+        title=alt.TitleConfig(fontSize=20, subtitleFontSize=14, subtitleColor=_SOFT, color=_INK, fontWeight="normal"),
+        axis=alt.AxisConfig(
+            labelFontSize=12,
+            labelColor=_SOFT,
+            titleFontSize=13,
+            titleFontWeight="normal",
+            titleColor=_INK,
+            titlePadding=10,
+            gridColor=_GRID,
+            domainColor=_PALE,
+            tickColor=_PALE,
+        ),
+        legend=alt.LegendConfig(
+            orient="bottom",
+            direction="horizontal",
+            labelFontSize=12.5,
+            labelColor=_INK,
+            labelLimit=0,
+            columnPadding=22,
+            symbolSize=160,
+            offset=12,
+            rowPadding=4,
+        ),
+    )
+    # Each chart has scales of its own: were they shared, the rows, which have no legend, would remove the chart's.
+    own: dict[str, Any] = dict.fromkeys(("fill", "stroke", "shape"), "independent")
+    chart: alt.VConcatChart = alt.vconcat(*charts, spacing=10, config=look).resolve_scale(**own)
+    return chart
+
+
+def _main(laid: Scene) -> list[alt.Chart]:
+    x = _instants("event time (when it happened)", laid.x)
+    y = _instants("processing time (when it became known)", laid.y)
+    across, up, left = alt.X("x:T", **x), alt.Y("y:T", **y), alt.X("left:T", **x)
+    rows, edges, line, text = map(_data, ("boxes", "edges", "lines", "labels"))
+    return [
+        rows.mark_rect(**_BOX, clip=True).encode(
+            left, alt.X2("right"), alt.Y("low:T", **y), alt.Y2("high"), *_colours(laid), _tip()
+        ),
+        edges.mark_rule(clip=True, strokeWidth=3).encode(
+            left, alt.X2("right"), alt.Y("high:T", **y), _colours(laid)[1], _tip()
+        ),
+        line.mark_line(clip=True, strokeWidth=1.6, color=_INK).encode(across, up, _dash(laid), alt.Order("order:Q")),
+        *_records(laid, "dots", across, up),
+        *(_produced(laid, across, up) if laid.produced else ()),
+        # Draw the text twice, the first time as a white rim, so that it is legible on lines and edges.
+        text.mark_text(**_BOLD, stroke="white", strokeWidth=3.5, strokeJoin="round").encode(across, up, _text()),
+        text.mark_text(**_BOLD).encode(across, up, _text(), alt.Color("ink:N", scale=None)),
+    ]
+
+
+def _far(laid: Scene) -> list[alt.LayerChart | alt.Chart]:
+    x = _instants(None, laid.x) | {"axis": alt.Axis(labels=False, ticks=False, title=None, grid=False)}
+    axis = alt.Axis(title=None, labelLimit=0, ticks=False, grid=False, labelPadding=6)
+    row = alt.Y("row:N", sort=list(laid.far), scale=alt.Scale(domain=list(laid.far), padding=0.08), axis=axis)
+    rows = _data("far_boxes")
+    fill, stroke = _colours(laid, legend=False)
+    return [
+        rows.mark_rect(**_BOX).encode(alt.X("left:T", **x), alt.X2("right"), row, fill, stroke, _tip()),
+        *_records(laid, "far_dots", alt.X("x:T", **x), row, legend=False),
+        rows.mark_text(**_BOLD).encode(alt.X("middle:T", **x), row, _text(), alt.Color("ink:N", scale=None)),
+    ]
+
+
+def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = True) -> list[alt.Chart]:
+    """Draw the records as dots: with their labels inside while there are few, else small."""
+    shape = _shape(laid, legend)
+    wrong = alt.datum.kind == RECORDS[True]
+    ink = alt.when(wrong).then(alt.value(_WRONG)).otherwise(alt.value(_INK))
+    if not laid.numbered:
+        dot = _data(rows).mark_point(filled=True, opacity=0.75)
+        size = alt.when(wrong).then(alt.value(70)).otherwise(alt.value(22))
+        return [dot.encode(across, up, shape, _tip(), color=ink, size=size)]
+    # Three digits want a wider ring, and a diamond holds less than a circle.
+    room = alt.expr(f"(length(datum.text) > 2 ? 680 : 430) * (datum.kind == '{RECORDS[True]}' ? 1.9 : 1)")
+    ring = _data(rows).mark_point(size=room, strokeWidth=1.5, fill="white", opacity=1)
+    text = _data(rows).mark_text(fontSize=12, baseline="middle").encode(across, up, _text(), color=ink)
+    return [ring.encode(across, up, shape, _tip(), stroke=ink), text]
+
+
+def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
+    """Draw productions as triangles, each with its label beside it, white-rimmed to be legible on dots."""
+    rows = _data("produced")
+    mark = rows.mark_point(filled=True, opacity=1, size=220, color=_MADE)
+    text = {**_BOLD, "align": "right", "dx": -12}
+    return [
+        mark.encode(across, up, _shape(laid, legend=True), _tip()),
+        rows.mark_text(**text, stroke="white", strokeWidth=3.5, strokeJoin="round").encode(across, up, _text()),
+        rows.mark_text(**text, color=_MADE).encode(across, up, _text()),
+    ]
+
+
+def _shape(laid: Scene, legend: bool) -> alt.Shape:
+    """Choose a shape for each kind of point that is drawn."""
+    marks = {RECORDS[False]: "circle", RECORDS[True]: "diamond" if laid.numbered else "cross", PRODUCED: "triangle-up"}
+    drawn = {row["kind"] for row in (*laid.dots, *laid.far_dots, *laid.produced)}
+    names = [name for name in marks if name in drawn]
+    return alt.Shape(
+        "kind:N",
+        scale=alt.Scale(domain=names, range=[marks[name] for name in names]),
+        legend=alt.Legend(title=None) if legend and names else None,
+    )
+
+
+def _datasets(laid: Scene) -> dict[str, Sequence[Row]]:
+    """Name the rows that marks are drawn of. They are put in at the end, for altair copies all that a chart has."""
+    edges = [row for row in laid.boxes if row["kind"] != KINDS["retraction"][0]]
+    named = {"boxes": laid.boxes, "edges": edges, "lines": laid.lines, "labels": laid.labels, "dots": laid.dots}
+    return named | {"produced": laid.produced, "far_boxes": laid.far_boxes, "far_dots": laid.far_dots}
+
+
+def _data(name: str) -> alt.Chart:
+    return alt.Chart(alt.NamedData(name=name))
+
+
+def _instants(title: str | None, domain: tuple[float, float]) -> dict[str, Any]:
+    """Make a UTC axis over the domain: a round step, labels as fine as the step, the date where the day changes."""
+    low, high = domain
+    step = next((step for step in _STEPS if (high - low) / step <= _MOST_TICKS), (high - low) / _MOST_TICKS)
+    ticks = [step * number for number in range(ceil(low / step), floor(high / step) + 1)]
+    clock = "%-d %b" if step >= _DAY else "%H:%M" if step >= _MINUTE else "%H:%M:%S"
+    label = f"utcFormat(datum.value, datum.value % {_DAY} == 0 ? '%-d %b' : '{clock}')"
+    if title is not None and ticks:
+        first = datetime.fromtimestamp(ticks[0] / 1000, UTC)
+        title = f"{title}, from {first.day} {first:%b %Y}"
+    axis = alt.Axis(title=title, values=ticks, labelExpr=label, labelOverlap=True)
+    return {"scale": alt.Scale(type="utc", domain=list(domain), nice=False, zero=False), "axis": axis}
+
+
+def _colours(laid: Scene, legend: bool = True) -> tuple[alt.Fill, alt.Stroke]:
+    """Choose a pale fill and a full stroke for each kind of pane, with one legend for both."""
+    used = {row["kind"] for row in [*laid.boxes, *laid.far_boxes]}
+    kinds = [(name, ink) for name, ink in KINDS.values() if name in used]
+    names = [name for name, _ in kinds]
+    # A legend of nothing would make the drawing infinitely large.
+    key = alt.Legend(title=None, symbolType="square", columns=5) if legend and names else None
+    fill = alt.Scale(domain=names, range=[_pale(ink) for _, ink in kinds])
+    stroke = alt.Scale(domain=names, range=[ink for _, ink in kinds])
+    return alt.Fill("kind:N", scale=fill, legend=key), alt.Stroke("kind:N", scale=stroke, legend=key)
+
+
+def _pale(ink: str) -> str:
+    """Mix a colour with three quarters of white."""
+    parts = (int(ink[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{255 - (255 - part) // 4:02x}" for part in parts)
+
+
+def _dash(laid: Scene) -> alt.StrokeDash:
+    dashes = {LINES[0]: [5, 4], LINES[1]: [2, 4]}
+    names = [name for name in LINES if any(row["line"] == name for row in laid.lines)]
+    scale = alt.Scale(domain=names, range=[dashes[name] for name in names])
+    key = alt.Legend(title=None, symbolType="stroke") if names else None
+    return alt.StrokeDash("line:N", scale=scale, legend=key)
+
+
+def _text() -> alt.Text:
+    return alt.Text("text:N")
+
+
+def _tip() -> alt.Description:
+    return alt.Description("tip:N")
+
+
+def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
+    """Compile the chart for a page that draws it by Vega, whose expressions are interpreted; dark if asked."""
+    laid = scene(plot)
+    made = _specification(_chart(laid), laid, validate=False)
+    compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recoloured(made, _night()) if dark else made)
+    return dict(_interpretable(compiled))
+
+
+def _interpretable(part: Any) -> Any:
+    """Write the instants that the compiler made expressions of as numbers: Vega's interpreter makes none of them.
+
+    Of a scale's domain that is several, those expressions repeat what an array beside them says.
+    """
+    if isinstance(part, dict):
+        found = _INSTANT.fullmatch(str(part.get("signal", "")))
+        return float(found[1]) if found else {name: _interpretable(value) for name, value in part.items()}
+    if isinstance(part, list):
+        repeated = [one for one in part if isinstance(one, dict) and str(one.get("signal", "")).startswith("{data: ")]
+        return [_interpretable(one) for one in part if one not in repeated or len(repeated) == len(part)]
+    return part
+
+
+_INSTANT = re.compile(r"(?:datetime\(|\{data: datetime\()(-?[0-9.e+]+)\)\}?")
+
+_LIGHT_INKS = {
+    "#1f77b4": "#6cb6f5",
+    "#11875d": "#4cc596",
+    "#b86200": "#f0a04b",
+    "#7a3fb0": "#c39af0",
+    "#c2203f": "#ff7a8f",
+}
+
+
+def _night() -> dict[str, str]:
+    """Return the colours of a dark page by those of a light one: lighter inks, dark papers."""
+    papers = {"white": "#161b22", _INK: "#e6edf3", _SOFT: "#9aa7b4", _PALE: "#3a4552", _GRID: "#262e38"}
+    fills = {_pale(ink): _mixed(light, "#161b22", 3) for ink, light in _LIGHT_INKS.items()}
+    return papers | fills | _LIGHT_INKS
+
+
+def _mixed(ink: str, paper: str, parts: int) -> str:
+    """Mix a colour with so many parts of another."""
+    pairs = ((int(ink[at : at + 2], 16), int(paper[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{(one + other * parts) // (parts + 1):02x}" for one, other in pairs)
+
+
+def _recoloured(part: Any, colours: Mapping[str, str]) -> Any:
+    """Replace colours wherever a specification names them, but not in what it writes."""
+    if isinstance(part, dict):
+        said = ("text", "tip", "kind", "row", "line")
+        return {
+            name: value if name in said and isinstance(value, str) else _recoloured(value, colours)
+            for name, value in part.items()
+        }
+    if isinstance(part, list):
+        return [_recoloured(value, colours) for value in part]
+    return colours.get(part, part) if isinstance(part, str) else part

@@ -1,0 +1,82 @@
+"""A computation folded over a sample by the reference execution, and its plot (MillWheel, 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from tailrace.model.base.time import instant, moment
+from tailrace.model.definition.computation import Computation
+from tailrace.model.step.chain_fold import ChainRun, fold_read
+from tailrace.model.step.computation_state import LateInput, Production
+from tailrace.model.windows.panes import Key, Rejected
+from tailrace.plots.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
+from tailrace.plots.simulation import Simulation, key_text, plot_value
+
+
+class ComputationSimulation(Simulation[Computation]):
+    """A computation folded over epochs as it reads them."""
+
+    @cached_property
+    def run(self) -> ChainRun:
+        """The result of the fold: the productions, and the records left out, in order."""
+        return fold_read(self.definition, self.epochs)
+
+    @property
+    def outputs(self) -> Iterator[Key]:
+        return (one.key for one in self.run.productions)
+
+    @property
+    def results(self) -> list[str]:
+        return list(self.definition.produces)
+
+    @property
+    def rejected(self) -> list[Rejected]:
+        return self.run.rejected
+
+    def productions(self, key: Key | None) -> list[Production]:
+        """Return the productions of one key, or of all, in the order in which they were produced."""
+        return [one for one in self.run.productions if key is None or one.key == key]
+
+    @property
+    def late(self) -> list[LateInput]:
+        """The records that came too late."""
+        return [one for one in self.run.late if isinstance(one, LateInput)]
+
+    @cached_property
+    def produced_at(self) -> dict[int, int]:
+        """The processing time of each epoch, in microseconds."""
+        return {clock.epoch: clock.processing_time for _, clock in self.epochs}
+
+    def plot(self, key: Key, result: str) -> PanePlot:
+        """Plot the records and productions of one key over both times; `result` names the column of the labels."""
+        computation = self.definition
+        made = self.productions(key)
+        columns = ["produced", "event time", *computation.produces]
+        rows = [
+            [moment(self.produced_at[one.epoch]), moment(one.at), *map(plot_value, one.values.values())] for one in made
+        ]
+        return PanePlot(
+            title=f"{computation.name}, simulated",
+            subtitle=f"{type(computation).__name__} by {', '.join(computation.key) or 'nothing'}",
+            key=key_text(computation.key, key),
+            value=result,
+            records=self._dots(key),
+            productions=[
+                PlotProduction(moment(one.at), moment(self.produced_at[one.epoch]), f"{plot_value(one.values[result])}")
+                for one in made
+            ],
+            watermark=self.watermark_line,
+            tables=[PlotTable("What was produced, in its order", columns, rows)] if made else [],
+        )
+
+    def _dots(self, key: Key) -> list[PlotRecord]:
+        log, dots = self.definition.log, list[PlotRecord]()
+        late = {id(one.record) for one in self.late}
+        for bundle, clock in self.epochs:
+            for record in bundle:
+                if tuple(record.get(name) for name in self.definition.key) == key:
+                    at = instant(record[log.event_time])
+                    seen = instant(record[log.arrival_time]) if log.arrival_time else clock.processing_time
+                    dots.append(PlotRecord(moment(at), moment(seen), "1", too_late=id(record) in late))
+        return dots

@@ -1,0 +1,136 @@
+"""A pipeline folded over a sample by the reference execution, and its plot (Dataflow Model, 2.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from tailrace.model.base.time import instant, moment
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.source_text import written
+from tailrace.model.logs.log import sign_of
+from tailrace.model.samples.sample_records import Epochs
+from tailrace.model.step.reference import ReferenceRun, fold_stages, prepared
+from tailrace.model.step.stages import changes
+from tailrace.model.windows.panes import Key, Pane, Rejected
+from tailrace.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, bounded
+from tailrace.plots.simulation import Simulation, key_text, plot_value
+
+
+class PipelineSimulation(Simulation[Pipeline]):
+    """A pipeline folded over epochs, as its first stage reads them."""
+
+    @cached_property
+    def runs(self) -> tuple[ReferenceRun, ...]:
+        """The results of the stages, the first stage first: panes, and the records left out, in order."""
+        return fold_stages(self.definition, self.epochs)
+
+    @property
+    def run(self) -> ReferenceRun:
+        """The result of the last stage."""
+        return self.runs[-1]
+
+    @cached_property
+    def bundles(self) -> Epochs:
+        """The epochs that the last stage folds: the source's, or else the panes of the stage before, as records."""
+        earlier = self.definition.earlier
+        if earlier is None:
+            return self.epochs
+        fired: dict[int, list[Pane]] = {}
+        for pane in self.runs[-2].panes:
+            fired.setdefault(pane.version.epoch, []).append(pane)
+        return [(changes(earlier, fired.get(clock.epoch, ())), clock) for _, clock in self.epochs]
+
+    @property
+    def outputs(self) -> Iterator[Key]:
+        return (pane.key for pane in self.run.panes)
+
+    @property
+    def results(self) -> list[str]:
+        return list(self.definition.what)
+
+    @property
+    def rejected(self) -> list[Rejected]:
+        return [bad for run in self.runs for bad in run.rejected]
+
+    def panes(self, key: Key) -> list[Pane]:
+        """Return the panes of one key, in the order in which they fired."""
+        return [pane for pane in self.run.panes if pane.key == key]
+
+    def plot(self, key: Key, result: str, title: str = "", subtitle: str = "") -> PanePlot:
+        """Build the paper's plot of one key and one of the results."""
+        own = self.panes(key)
+        return PanePlot(
+            title=title or f"{self.definition.name}, simulated",
+            subtitle=subtitle or answers(self.definition),
+            key=key_text(self.definition.key, key),
+            value=result,
+            panes=[_box(pane, result) for pane in own],
+            records=self._dots(key, result),
+            watermark=self.watermark_line,
+            tables=[table(own)] if own else [],
+        )
+
+    def _dots(self, key: Key, result: str) -> list[PlotRecord]:
+        log, dots = self.definition.log, []
+        column = self.definition.what[result].column
+        late = Counter(id(one.record) for one in self.run.late)
+        for bundle, clock in self.bundles:
+            for source, record in prepared(self.definition, bundle):
+                if tuple(record.get(name) for name in self.definition.key) != key:
+                    continue
+                at = instant(record[log.event_time])
+                seen = instant(record[log.arrival_time]) if log.arrival_time else clock.processing_time
+                windows = len(self.definition.windows_of(at, record))
+                label = "1" if column is None else f"{plot_value(record.get(column))}"
+                label = label if sign_of(record) > 0 else f"−{label}"
+                lost = bool(late[id(source)]) and late[id(source)] >= windows
+                # An answer of all of event time happened at no time of its own: it is shown when it became known.
+                happened = moment(at) if bounded(moment(at)) else moment(seen)
+                dots.append(PlotRecord(happened, moment(seen), label, too_late=lost))
+        return dots
+
+
+def answers(pipeline: Pipeline) -> str:
+    """Write a definition's four answers in one line: what, where, when and how.
+
+    >>> from tailrace.model.samples import examples
+    >>> answers(examples.figure(12))
+    'Sum("value") by team · Fixed(minutes(2)) · AfterWatermark(late=AfterCount(1)) · accumulating'
+    """
+    what = ", ".join(written(combiner).replace("'", '"') for combiner in pipeline.what.values())
+    by = f" by {', '.join(pipeline.key)}" if pipeline.key else ""
+    return f"{what}{by} · {written(pipeline.where)} · {written(pipeline.when)} · {pipeline.how.value}"
+
+
+def table(panes: Sequence[Pane]) -> PlotTable:
+    """Make a table of panes, one a row, in the order in which they fired."""
+    names = list(dict.fromkeys(name for pane in panes for name in pane.values))
+    columns = ["fired", "watermark", "window start", "window end", "timing", "", *names, "pane index"]
+    rows = []
+    for pane in panes:
+        times = [_end(pane.processing_time), _end(pane.watermark), _end(pane.window.start), _end(pane.window.end)]
+        sign = "take back" if pane.retraction else ""
+        values = [plot_value(pane.values.get(name)) for name in names]
+        rows.append([*times, pane.timing.value.replace("_", " "), sign, *values, pane.version.index])
+    return PlotTable("Panes, in the order in which they fired", columns, rows)
+
+
+def _box(pane: Pane, result: str) -> PlotPane:
+    return PlotPane(
+        window_start=moment(pane.window.start),
+        window_end=moment(pane.window.end),
+        fired_at=moment(pane.processing_time),
+        value=plot_value(pane.values[result]),
+        timing=pane.timing.value,
+        retraction=pane.retraction,
+        index=pane.version.index,
+        epoch=pane.version.epoch,
+        generation=pane.version.generation,
+    )
+
+
+def _end(micros: int) -> object:
+    at = moment(micros)
+    return at if bounded(at) else "–"

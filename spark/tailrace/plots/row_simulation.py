@@ -1,0 +1,93 @@
+"""A map or a join folded over a sample by the reference execution: the rows that it gives."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.map import Map, Mapped
+from tailrace.model.step.chain_fold import ChainRun, fold_read
+from tailrace.model.step.join_step import Joined, LateKept
+from tailrace.model.windows.panes import Rejected
+from tailrace.plots.simulation import D, Simulation
+
+
+class RowSimulation(Simulation[D]):
+    """A definition that gives rows of records, folded over epochs. There is nothing to draw."""
+
+    @cached_property
+    def run(self) -> ChainRun:
+        """The result of the fold."""
+        return fold_read(self.definition, self.epochs)
+
+    @property
+    def rejected(self) -> Sequence[Rejected]:
+        return self.run.rejected
+
+    @property
+    @abstractmethod
+    def rows(self) -> Sequence[Mapped | Joined]:
+        """The rows that it gave, in order."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """The columns of the rows."""
+
+    @property
+    @abstractmethod
+    def reads(self) -> str:
+        """A few words on the kind of the definition and its inputs."""
+
+    @property
+    def signs(self) -> Sequence[int] | None:
+        """The sign of each row, -1 for one that is taken back; None where nothing ever is."""
+        return None
+
+    @property
+    def late(self) -> Sequence[LateKept] | None:
+        """The records that came too late; None where nothing is late."""
+        return None
+
+
+class MapSimulation(RowSimulation[Map]):
+    """A map folded over epochs."""
+
+    @property
+    def rows(self) -> Sequence[Mapped]:
+        return self.run.mapped
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(self.definition.results)
+
+    @property
+    def reads(self) -> str:
+        return f"map of {self.definition.log.name}"
+
+
+class JoinSimulation(RowSimulation[Join]):
+    """A join folded over epochs."""
+
+    @property
+    def rows(self) -> Sequence[Joined]:
+        return self.run.joined
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return list(self.definition.results)
+
+    @property
+    def reads(self) -> str:
+        join = self.definition
+        return f"{join.kind} join of {join.left.name} and {join.right.name}"
+
+    @property
+    def signs(self) -> Sequence[int] | None:
+        return [-1 if row.retraction else 1 for row in self.rows] if self.definition.takes_back else None
+
+    @property
+    def late(self) -> Sequence[LateKept]:
+        return self.run.late_for_join

@@ -1,0 +1,73 @@
+"""A definition folded over a sample by the reference execution, for people to look at before it is shipped.
+
+It needs neither Spark nor a lake.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from tailrace.model.base.time import BEGINNING, moment
+from tailrace.model.definition.definition import Definition
+from tailrace.model.samples.sample_records import Epochs
+from tailrace.model.windows.panes import Key, Rejected
+from tailrace.plots.plot import PanePlot, Value
+
+D = TypeVar("D", bound=Definition)
+
+
+@dataclass(frozen=True)
+class Simulation(Generic[D]):
+    """A definition folded over epochs, as its first stage reads them, by the reference execution."""
+
+    definition: D
+    epochs: Epochs
+
+    @property
+    def outputs(self) -> Iterable[Key]:
+        """The key of each output: of each pane, or of each production."""
+        return ()
+
+    @property
+    def results(self) -> Sequence[str]:
+        """The columns that a plot can show; none where there is nothing to draw."""
+        return ()
+
+    @property
+    def rejected(self) -> Sequence[Rejected]:
+        """The records that the definition rejected."""
+        raise NotImplementedError
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """The keys that have outputs, in the order of how many they have, most first."""
+        return [key for key, _ in Counter(self.outputs).most_common()]
+
+    def plot(self, key: Key, result: str) -> PanePlot:
+        """Plot one key and one of the results over both times."""
+        raise NotImplementedError
+
+    @property
+    def watermark_line(self) -> list[tuple[Any, Any]]:
+        """The watermark over processing time, for a plot."""
+        clocks = (clock for _, clock in self.epochs if clock.watermark > BEGINNING)
+        return [(moment(clock.processing_time), moment(clock.watermark)) for clock in clocks]
+
+
+def key_text(names: Sequence[str], key: Key) -> str:
+    """Write a key for a plot, with the names of its columns."""
+    return ", ".join(f"{name} = {value}" for name, value in zip(names, key, strict=True)) or "all records"
+
+
+def plot_value(value: Any) -> Value:
+    """Convert a result for plots and tables: numbers stay numbers (a `Decimal` becomes a float), the rest is text."""
+    if isinstance(value, Decimal):
+        return float(value)
+    return (
+        value if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)) else f"{value}"
+    )

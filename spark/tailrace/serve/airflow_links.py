@@ -1,0 +1,58 @@
+"""Where a backfill of a range is started: the page of its DAG in Airflow, or the command."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode, urlsplit
+
+from tailrace.model.base.errors import TailraceError
+from tailrace.serve.reading.event_time import TimeRange, address_text
+
+
+class AirflowAddressError(TailraceError, ValueError):
+    """An address of Airflow that is none."""
+
+
+def airflow_address(text: str) -> str:
+    """Return the address of an Airflow without a slash at its end.
+
+    Raises `AirflowAddressError` for another thing than the address of a server, for a page would link to it.
+    """
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+        odd = bool(parts.query or parts.fragment) or any(not one.isprintable() or one == " " for one in text)
+    except ValueError:
+        known, odd = False, True
+    if not known or odd:
+        raise AirflowAddressError(f"--airflow {text!r}: expected an address such as http://127.0.0.1:8080")
+    return text.rstrip("/")
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A backfill of a range: the command, and where Airflow is known the address of a form with the range filled in.
+
+    The form is Tailrace's page in Airflow, since the form of *Trigger* takes no values from an address.
+    """
+
+    range: TimeRange
+    command: str
+    form: str | None
+
+
+def remedy(definition: str, stage: str, range: TimeRange, airflow: str | None) -> Remedy:
+    """Say how to backfill a range of a definition.
+
+    >>> found = remedy("pipelines/a b.py", "hourly", TimeRange(0, 3_600_000_000), "http://127.0.0.1:8080")
+    >>> found.command
+    "tailrace backfill 'pipelines/a b.py' --from 1970-01-01T00:00:00Z --to 1970-01-01T01:00:00Z"
+    >>> found.form
+    'http://127.0.0.1:8080/tailrace/backfill/hourly.backfill?from=1970-01-01T00%3A00%3A00Z&to=1970-01-01T01%3A00%3A00Z'
+    """
+    first, last = address_text(range.first), address_text(range.last)
+    command = f"tailrace backfill {shlex.quote(definition)} --from {first} --to {last}"
+    query = urlencode({"from": first, "to": last})
+    form = None if airflow is None else f"{airflow}/tailrace/backfill/{quote(f'{stage}.backfill')}?{query}"
+    return Remedy(range, command, form)

@@ -1,0 +1,357 @@
+"""The pages: what an address asks for, read from the lake and laid out by a template that escapes all it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from io import StringIO
+from types import MappingProxyType
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import jinja2
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from tailrace.lake.catalog.events import unread_files
+from tailrace.lake.corrections.stages_behind import backfills_of
+from tailrace.lake.read.late_records import proposed
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.model.definition.chain import chain, keeping_answers
+from tailrace.model.definition.definition import Definition
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.serve.airflow_links import remedy
+from tailrace.serve.reading import shown_text
+from tailrace.serve.reading.event_grid import answer_list, event_grid, extent, whole_units
+from tailrace.serve.reading.event_time import TimeRange, address_text, wider
+from tailrace.serve.reading.lake_reader import Reader
+from tailrace.serve.reading.record_search import MOST_LETTERS, search
+from tailrace.serve.reading.run_changes import run_changes
+from tailrace.serve.reading.stage_overview import LastStates, late_state, runs_of
+from tailrace.serve.reading.stage_rows import ALL, NoTablesError, StageRows, late_rows
+from tailrace.serve.reading.window_story import MOST_RECORDS, WindowStory, window_story
+
+MOST_PAGES = 100_000
+"""The highest number of a page of a table."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """The definitions that are shown: the text by which each was given, and its stages, each once."""
+
+    definitions: Mapping[str, Definition]
+
+    @property
+    def stages(self) -> dict[str, Definition]:
+        """The stages by name, each after those that it reads."""
+        return {stage.name: stage for one in self.definitions.values() for stage in chain(one)}
+
+    def text_of(self, stage: Definition) -> str:
+        """Return the text of the first definition that a stage is part of."""
+        return next(text for text, one in self.definitions.items() if stage.name in {s.name for s in chain(one)})
+
+
+def environment() -> jinja2.Environment:
+    """Make the templates' environment: everything is escaped, and a name that is not there is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("tailrace.serve"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("shown", "instant_text", "second_text", "window_text", "span_text", "counted", "compact")
+    made.globals |= {name: getattr(shown_text, name) for name in names}
+    made.globals |= {"heat": heat, "address": address, "unread_files": unread_files}
+    made.filters["at"] = address_text
+    return made
+
+
+def heat(count: int, most: int) -> int:
+    """Return how strongly a count is coloured, 0 to 5, beside the largest one of its line.
+
+    >>> heat(0, 10), heat(1, 1000), heat(10, 10)
+    (0, 1, 5)
+    """
+    return 0 if not count else max(1, min(5, round(5 * (count / most) ** 0.5)))
+
+
+def address(path: str, values: Mapping[str, object] = MappingProxyType({}), **more: object) -> str:
+    """Write an address with a query; values that are None are left out.
+
+    >>> address("/stages/hourly", {"from": "2013"}, page=2, key=None)
+    '/stages/hourly?from=2013&page=2'
+    """
+    query = urlencode({name: value for name, value in {**values, **more}.items() if value is not None})
+    return f"{path}?{query}" if query else path
+
+
+@dataclass(frozen=True)
+class LakePages:
+    """The pages of a lake. `airflow` is the address of an Airflow, None where it is not known."""
+
+    reader: Reader
+    served: Served
+    airflow: str | None
+    templates: jinja2.Environment
+    states: LastStates
+
+    def _page(self, template: str, title: str, **values: Any) -> Response:
+        stages = [(name, stage.kind_name) for name, stage in self.served.stages.items()]
+        text = self.templates.get_template(template).render(title=title, stages=stages, stage=None, **values)
+        return HTMLResponse(text)
+
+    def _of_stage(self, template: str, request: Request, tab: str, **values: Any) -> Response:
+        stage = self._stage(request)
+        own, tabs = tables_of(stage), {"time": "Event time"}
+        if stage.repairs_late:
+            tabs["late"] = "Late records"
+        if own.runs is not None:
+            tabs["runs"] = "Runs"
+        tabs["definition"] = "Definition"
+        text = self.templates.get_template(template).render(
+            title=stage.name,
+            stages=[(name, one.kind_name) for name, one in self.served.stages.items()],
+            stage=stage.name,
+            kind=stage.kind_name,
+            tabs=tabs,
+            tab=tab,
+            **values,
+        )
+        return HTMLResponse(text)
+
+    def _stage(self, request: Request) -> Definition:
+        found = self.served.stages.get(request.path_params["stage"])
+        if found is None:
+            raise HTTPException(404, "no definition of this name is shown here")
+        return found
+
+    def warm(self) -> None:
+        """Read how every stage stands before it is asked for; what goes wrong is said where it is."""
+        with suppress(Exception), self.reader.session() as session:
+            for stage in self.served.stages.values():
+                self.states.of(session, stage)
+
+    def overview(self, request: Request) -> Response:
+        """Show how every stage stands."""
+        with self.reader.session() as session:
+            states = [self.states.of(session, stage) for stage in self.served.stages.values()]
+        settings, remedies = self.reader.lake.settings, dict[str, list[Any]]()
+        for state in states:
+            stage = self.served.stages[state.name]
+            ranges = backfills_of(state.lacks)
+            remedies[state.name] = [self._remedy(self.served.text_of(stage), stage, *one) for one in ranges]
+        return self._page("overview.html", "Overview", states=states, remedies=remedies, namespace=settings.namespace)
+
+    def time(self, request: Request) -> Response:
+        """Show a range of event time by what computed it, and the answers in it."""
+        stage, page, generation = self._stage(request), _page_of(request), _number(request, "generation")
+        asked = _range_of(request)
+        with self.reader.session() as session:
+            try:
+                rows = StageRows.of(session.lake, stage)
+            except NoTablesError:
+                return self._of_stage("not_yet.html", request, "time", definition=self.served.text_of(stage))
+            runs, files = runs_of(session.lake, stage), ALL if asked is None else whole_units(asked, rows.own.step)
+            with (
+                rows.named(session, files, (*rows.keys, *rows.values)) as named,
+                late_rows(session, stage.name, windowed=rows.windowed) as late,
+            ):
+                range = asked or extent(session, named, late)
+                grid = range and event_grid(
+                    session, named, late, range, runs, step=rows.own.step, unbounded=asked is None
+                )
+                # Before anything is asked for, the rows are those of the whole table: the first page of them.
+                listed = answer_list(session, rows, named, asked or ALL, page, generation)
+        path = f"/stages/{stage.name}"
+        where = (asked.query if asked is not None else {}) | ({} if generation is None else {"generation": generation})
+        return self._of_stage(
+            "time.html",
+            request,
+            "time",
+            grid=grid,
+            asked=asked,
+            up=[] if asked is None else wider(asked),
+            listed=listed,
+            windowed=rows.windowed,
+            generation=generation,
+            path=path,
+            query=where,
+            before=address(path, where, page=page - 1) if page else None,
+            after=address(path, where, page=page + 1) if listed.more else None,
+        )
+
+    def window(self, request: Request) -> Response:
+        """Show the story of one key's window."""
+        story = self._story(request)
+        query = {**story.window.query, "key": request.query_params.get("key", "")}
+        value = request.query_params.get("value")
+        drawn = value if value in story.drawn_values else next(iter(story.drawn_values), None)
+        return self._of_stage(
+            "window.html",
+            request,
+            "time",
+            story=story,
+            up=wider(story.window),
+            path=f"/stages/{story.pipeline.name}",
+            query=query,
+            drawn=drawn,
+            has_plot=bool(story.panes or story.records),
+            most_records=MOST_RECORDS,
+        )
+
+    def plot(self, request: Request) -> Response:
+        """Give the picture of one key's window, for the script that draws it."""
+        from tailrace.plots.chart import vega
+
+        plot = self._story(request).plot(request.query_params.get("value"))
+        return JSONResponse(vega(plot, dark=request.query_params.get("dark") == "1"))
+
+    def _story(self, request: Request) -> WindowStory:
+        stage, window = self._stage(request), _range_of(request)
+        if not stage.windowed or window is None:
+            raise HTTPException(404, "there is no such window")
+        with self.reader.session() as session:
+            found = window_story(session, cast("Pipeline", stage), window, request.query_params.get("key", "")[:64])
+        if found is None:
+            raise HTTPException(404, "the ledger has nothing of this key and window")
+        return found
+
+    def late(self, request: Request) -> Response:
+        """Show what came too late and is in no answer, by range, and how to take it in."""
+        stage, page = self._stage(request), _page_of(request)
+        if not stage.repairs_late:
+            raise HTTPException(404, f"a {stage.kind_name} has no late records for a backfill to take in")
+        with self.reader.session() as session:
+            report = late_state(session, stage)
+        text = self.served.text_of(stage)
+        ranges = () if report is None else report.ranges
+        first, most = page * self.reader.rows, self.reader.rows
+        wanted = [TimeRange(*one) for one in proposed(report.ready)] if report is not None and report.ready else []
+        path = f"/stages/{stage.name}/late"
+        return self._of_stage(
+            "late.html",
+            request,
+            "late",
+            report=report,
+            ranges=[
+                (one, TimeRange(one.first, one.last), report.wait(one), self._remedy(text, stage, one.first, one.last))
+                for one in ranges[first : first + most]
+                if report is not None
+            ],
+            remedies=[self._remedy(text, stage, one.first, one.last) for one in wanted],
+            before=address(path, page=page - 1) if page else None,
+            after=address(path, page=page + 1) if len(ranges) > first + most else None,
+        )
+
+    def _remedy(self, text: str, stage: Definition, first: int, last: int) -> Any:
+        return remedy(text, stage.name, TimeRange(first, last), self.airflow)
+
+    def runs(self, request: Request) -> Response:
+        """Show a stage's runs, the latest first."""
+        stage, page = self._stage(request), _page_of(request)
+        with self.reader.session() as session:
+            runs = runs_of(session.lake, stage)[::-1]
+        first, most = page * self.reader.rows, self.reader.rows
+        path = f"/stages/{stage.name}/runs"
+        return self._of_stage(
+            "runs.html",
+            request,
+            "runs",
+            runs=runs[first : first + most],
+            total=len(runs),
+            before=address(path, page=page - 1) if page else None,
+            after=address(path, page=page + 1) if len(runs) > first + most else None,
+        )
+
+    def run(self, request: Request) -> Response:
+        """Show what one run changed, row by row."""
+        stage, page = self._stage(request), _page_of(request)
+        named = request.path_params["run"]
+        with self.reader.session() as session:
+            run = next((one for one in runs_of(session.lake, stage) if one.run == named), None)
+            if run is None:
+                raise HTTPException(404, "there is no such run")
+            same = run.fingerprint == stage.fingerprint
+            changes = run_changes(session, stage, run, page, same_definition=same)
+        path = f"/stages/{stage.name}/runs/{run.run}"
+        return self._of_stage(
+            "run.html",
+            request,
+            "runs",
+            run=run,
+            changes=changes,
+            windowed=stage.windowed,
+            before=address(path, page=page - 1) if page else None,
+            after=address(path, page=page + 1) if changes.more else None,
+        )
+
+    def search(self, request: Request) -> Response:
+        """Show the records that a text names, and what became of each."""
+        find = request.query_params.get("find", "").strip()[:MOST_LETTERS]
+        named = request.query_params.get("stage")
+        stage = self.served.stages.get(named) if named else next(reversed(self.served.stages.values()))
+        if stage is None:
+            raise HTTPException(404, "no definition of this name is shown here")
+        found = None
+        if find:
+            with self.reader.session() as session:
+                found = search(session, stage, find)
+        return self._page("search.html", "Where is my record?", find=find, asked_stage=stage.name, found=found)
+
+    def definition(self, request: Request) -> Response:
+        """Show what a stage's definition does when it runs, as `tailrace explain` says it."""
+        stage = self._stage(request)
+        text = explained(stage, self.reader, self.served.definitions.values())
+        return self._of_stage("definition.html", request, "definition", text=text)
+
+
+def explained(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:
+    """Write what a stage does when it runs, as text; `definitions` are those that are deployed with it."""
+    from rich.console import Console
+
+    from tailrace.lake.read.table_sizes import table_sizes
+    from tailrace.plan.explainer import plan_page
+    from tailrace.plan.plans import plan
+
+    made = plan(stage, reader.lake.settings, answers=stage.name in keeping_answers(definitions))
+    with reader.session() as session:
+        sizes = table_sizes(session.lake, [table.table for table in made.tables])
+    written = StringIO()
+    Console(file=written, width=110, color_system=None, force_terminal=False, highlight=False).print(
+        plan_page(made, sizes)
+    )
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+
+
+def _range_of(request: Request) -> TimeRange | None:
+    first, last = (request.query_params.get(name) for name in ("from", "to"))
+    return None if first is None or last is None else TimeRange.of(first, last)
+
+
+def _page_of(request: Request) -> int:
+    return min(MOST_PAGES, _number(request, "page") or 0)
+
+
+def _number(request: Request, name: str) -> int | None:
+    """Read a whole number off an address; None where there is none, or another thing."""
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+Handler = Callable[[Request], Response]
+
+
+def named_pages(pages: LakePages) -> Iterator[tuple[str, Handler]]:
+    """Yield the paths of the pages, and what makes each."""
+    yield "/", pages.overview
+    yield "/search", pages.search
+    yield "/stages/{stage}", pages.time
+    yield "/stages/{stage}/window", pages.window
+    yield "/stages/{stage}/window/plot", pages.plot
+    yield "/stages/{stage}/late", pages.late
+    yield "/stages/{stage}/runs", pages.runs
+    yield "/stages/{stage}/runs/{run}", pages.run
+    yield "/stages/{stage}/definition", pages.definition

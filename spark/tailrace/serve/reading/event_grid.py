@@ -1,0 +1,197 @@
+"""A grid of event time by writer: the stream, each backfill, and late records, taken in or not.
+
+Rows are counted in the engine by two columns of the answers and of the late records, whose files without a row in the
+range are not opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.engines.duckdb.database.dialect import name_of
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.read.late_records import taken_in_until
+from tailrace.model.base.time import END_OF_TIME
+from tailrace.serve.reading.event_time import Column, TimeRange, columns_of, fitting, start_of
+from tailrace.serve.reading.lake_reader import Session, cut_columns, digest_of
+from tailrace.serve.reading.shown_text import shown
+from tailrace.serve.reading.stage_rows import Named, StageRows
+
+MOST_LINES = 10
+"""The maximum number of backfills with a line in a grid; the others share one."""
+
+
+@dataclass(frozen=True)
+class GridLine:
+    """A line of a grid: what computed it, and a count for each column. `generation` is None where that is no one.
+
+    `kind` is `stream`, `backfill`, `taken` (late, in an answer by now) or `late` (in none).
+    """
+
+    kind: str
+    name: str
+    note: str
+    counts: tuple[int, ...]
+    generation: int | None = None
+    run: str | None = None
+
+    @property
+    def most(self) -> int:
+        """The largest of its counts."""
+        return max(self.counts, default=0)
+
+
+@dataclass(frozen=True)
+class EventGrid:
+    """A grid of a range of event time. `outside` counts rows of windows without bounds, which no column holds."""
+
+    range: TimeRange
+    unit: str
+    columns: tuple[Column, ...]
+    lines: tuple[GridLine, ...]
+    outside: int
+
+
+def extent(session: Session, named: Named, late: Named | None) -> TimeRange | None:
+    """Find the range of event time of a stage's rows and late records; None where there is neither."""
+    found = _bounds(session, named) + ([] if late is None else _bounds(session, late))
+    return TimeRange(min(found), max(found) + 1) if found else None
+
+
+def _bounds(session: Session, named: Named) -> list[int]:
+    """Find the first and the last instant of rows, apart from those at an end of time."""
+    if named.span is not None and named.span[1] < END_OF_TIME - 1:
+        return [*named.span]
+    query = f"SELECT min({named.at}) AS first, max({named.at}) AS last FROM {named.name} WHERE {named.at} < ?"
+    return [one for one in session.one(query, [END_OF_TIME - 1]).values() if one is not None]
+
+
+def whole_units(range: TimeRange, step: int) -> TimeRange:
+    """Return the range that a grid of a range covers, which reaches to whole units."""
+    columns = columns_of(fitting(range, step), range)
+    return TimeRange(columns[0].range.first, columns[-1].range.last)
+
+
+def event_grid(
+    session: Session,
+    named: Named,
+    late: Named | None,
+    range: TimeRange,
+    runs: Sequence[Run],
+    *,
+    step: int = 0,
+    unbounded: bool,
+) -> EventGrid:
+    """Count a stage's rows of a range by what computed them and by a unit of event time that fits a page.
+
+    Windows are a `step` apart. With `unbounded`, rows that are at no instant of people's are counted, too.
+    """
+    unit = fitting(range, step)
+    columns = columns_of(unit, range)
+    whole = TimeRange(columns[0].range.first, columns[-1].range.last)
+    places = {column.range.first: place for place, column in enumerate(columns)}
+    lines = list(_lines(_counted(session, named, unit, whole, "generation"), places, len(columns), runs))
+    lines += [] if late is None else _late_lines(session, late, unit, whole, places, runs)
+    outside = 0
+    if unbounded and (named.span is None or named.span[1] >= END_OF_TIME - 1):
+        query = f"SELECT count(*) AS n FROM {named.name} WHERE {named.at} >= ?"
+        outside = int(session.one(query, [END_OF_TIME - 1])["n"])
+    return EventGrid(whole, unit, tuple(columns), tuple(lines), outside)
+
+
+def _counted(session: Session, named: Named, unit: str, whole: TimeRange, by: str) -> dict[object, dict[int, int]]:
+    query = (
+        f"SELECT {by} AS line, {start_of(unit, named.at)} AS start, count(*) AS n FROM {named.name} "
+        f"WHERE {named.at} >= ? AND {named.at} < ? GROUP BY ALL"
+    )
+    found: dict[object, dict[int, int]] = {}
+    for row in session.all(query, [whole.first, min(whole.last, END_OF_TIME - 1)]):
+        found.setdefault(row["line"], {})[row["start"]] = row["n"]
+    return found
+
+
+def _filled(starts: Mapping[int, int], places: Mapping[int, int], width: int) -> tuple[int, ...]:
+    counts = [0] * width
+    for start, n in starts.items():
+        if start in places:
+            counts[places[start]] += n
+    return tuple(counts)
+
+
+def _lines(
+    counted: Mapping[object, Mapping[int, int]], places: Mapping[int, int], width: int, runs: Sequence[Run]
+) -> Iterator[GridLine]:
+    """Make a line for each generation: streams first, then the backfills with the most windows."""
+    by_generation = {run.generation: run for run in runs}
+    backfills: list[GridLine] = []
+    for generation in sorted(one for one in counted if isinstance(one, int)):
+        run = by_generation.get(generation)
+        counts = _filled(counted[generation], places, width)
+        if run is None or run.kind != "backfill":
+            kind = "stream" if run is None else run.kind
+            yield GridLine("stream", kind, f"generation {generation}", counts, generation, run.run if run else None)
+        else:
+            note = f"generation {generation}" + (f": {shown(run.reason)}" if run.reason else "")
+            backfills.append(GridLine("backfill", "backfill", note, counts, generation, run.run))
+    kept = sorted(backfills, key=lambda line: -sum(line.counts))[:MOST_LINES]
+    yield from (line for line in backfills if line in kept)
+    others = [line for line in backfills if line not in kept]
+    if others:
+        counts = tuple(map(sum, zip(*(line.counts for line in others), strict=True)))
+        yield GridLine("backfill", "other backfills", f"{len(others)} of them", counts)
+
+
+def _late_lines(
+    session: Session, late: Named, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
+) -> Iterator[GridLine]:
+    """Make the lines of late records: one of records that a backfill took in, one of the others."""
+    taken = session.known_as("taken_in", _steps(taken_in_until(runs)))
+    judged = (
+        f"(SELECT r._at, coalesce(t.epoch >= r.epoch, false) AS taken "
+        f"FROM (SELECT *, {late.at} AS _at FROM {late.name}) r ASOF LEFT JOIN {taken} t ON r._at >= t._from)"
+    )
+    counted = _counted(session, Named(judged, "_at"), unit, whole, "taken")
+    names = {True: ("taken", "late, taken in", "by a backfill"), False: ("late", "late, not taken in", "in no answer")}
+    for is_taken, (kind, name, note) in names.items():
+        if starts := counted.get(is_taken):
+            yield GridLine(kind, name, note, _filled(starts, places, len(places)))
+
+
+def _steps(steps: Iterable[tuple[int, int]]) -> pa.Table:
+    rows = list(steps)
+    columns = {"_from": [at for at, _ in rows], "epoch": [epoch for _, epoch in rows]}
+    return pa.table(columns, pa.schema([("_from", pa.int64()), ("epoch", pa.int64())]))
+
+
+@dataclass(frozen=True)
+class AnswerList:
+    """One page of a stage's rows of a range: their columns, their cells, and whether more follow."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    page: int
+    more: bool
+
+
+def answer_list(
+    session: Session, rows: StageRows, named: Named, range: TimeRange, page: int, generation: int | None = None
+) -> AnswerList:
+    """Read one page of a stage's rows of a range, by event time and key; text is cut as it is read."""
+    columns = (*rows.keys, *rows.values, *rows.version)
+    items = [*cut_columns(rows.table.schema(), columns), f"{digest_of(rows.keys)} AS _key"]
+    spans = ["epoch_us(window_start) AS _start", "epoch_us(window_end) AS _end"] if rows.windowed else []
+    spans = spans or [f"{named.at} AS _start"]
+    of = "" if generation is None else "AND generation = ?"
+    order = ", ".join([spans[0].partition(" AS ")[0], *map(name_of, rows.keys)])
+    # Digests are made and texts are cut of the page's rows alone.
+    chosen = (
+        f"SELECT * FROM {named.name} WHERE {named.at} >= ? AND {named.at} < ? {of} ORDER BY {order} LIMIT ? OFFSET ?"
+    )
+    query = f"SELECT {', '.join([*items, *spans])} FROM ({chosen}) ORDER BY {order}"
+    values = [range.first, range.last, *([] if generation is None else [generation])]
+    found = session.all(query, [*values, session.rows + 1, page * session.rows])
+    return AnswerList(columns, tuple(found[: session.rows]), page, len(found) > session.rows)

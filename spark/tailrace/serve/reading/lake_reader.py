@@ -1,0 +1,181 @@
+"""Read a lake's tables for a page: in DuckDB, a few queries at once, each for so long and no longer.
+
+What the process keeps is one database in memory, which is bounded by `TAILRACE_MEMORY`, and the statistics of at most
+`TAILRACE_SERVE_FILES` files. pyiceberg plans by them which files are read, and DuckDB reads only the columns that a
+query names.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import BinaryType, FixedType, NestedField, PrimitiveType, StringType, UUIDType
+
+from tailrace.engines.duckdb.database.connection import EngineError, connect
+from tailrace.engines.duckdb.database.dialect import name_of
+from tailrace.engines.duckdb.database.scans import files_read
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.still_lake import KeptManifests, StillLake
+from tailrace.lake.read.file_bounds import bounds
+from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.model.base.errors import TailraceError
+from tailrace.serve.reading.shown_text import CUT
+from tailrace.settings import Settings
+
+AT_ONCE = 4
+"""The maximum number of pages that read at the same time; a further one waits until one of them is done."""
+
+
+class SlowError(TailraceError, TimeoutError):
+    """A page whose reading took longer than it may, or that had to wait for others for so long."""
+
+
+class _TimeIsUp(Exception):  # noqa: N818 - it never leaves this module
+    """Raised where a query would begin after the page's time is up, as where the files alone took it to find."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader of a lake for pages. `rows` is the most rows that a page shows, `seconds` the longest that one reads."""
+
+    lake: Lake
+    database: duckdb.DuckDBPyConnection
+    gate: threading.BoundedSemaphore
+    kept: KeptManifests
+    rows: int
+    seconds: float
+
+    @classmethod
+    def of(cls, lake: Lake) -> Reader:
+        """Open a reader with the bounds that the lake's settings have."""
+        settings: Settings = lake.settings
+        gate, kept = threading.BoundedSemaphore(AT_ONCE), KeptManifests(settings.serve_files)
+        return cls(lake, connect(settings), gate, kept, settings.serve_rows, settings.serve_timeout.total_seconds())
+
+    def close(self) -> None:
+        """Close the database; its scratch folder goes with it."""
+        self.database.close()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Open a session for one page.
+
+        Raises `SlowError` where the page's time is up, and `EngineError` where DuckDB cannot read.
+        """
+        if not self.gate.acquire(timeout=self.seconds):
+            raise SlowError(f"{AT_ONCE} other pages have been read for {self.seconds:.0f} s: try again later")
+        cursor = self.database.cursor()
+
+        def stop() -> None:
+            # The page may have been made just now.
+            with suppress(duckdb.Error):
+                cursor.interrupt()
+
+        timer = threading.Timer(self.seconds, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            still = StillLake.freeze(self.lake, self.kept)
+            yield Session(still, cursor, self.rows, time.monotonic() + self.seconds)
+        except (duckdb.InterruptException, _TimeIsUp):
+            raise SlowError(
+                f"reading took longer than {self.seconds:.0f} s: look at a shorter range, or set TAILRACE_SERVE_TIMEOUT"
+            ) from None
+        except duckdb.Error as error:
+            raise EngineError.of(error) from None
+        finally:
+            timer.cancel()
+            cursor.close()
+            self.gate.release()
+
+
+@dataclass(frozen=True)
+class Session:
+    """The reading of one page, of tables that stand still for it.
+
+    It begins nothing more after the instant `until` of the monotonic clock.
+    """
+
+    lake: Lake
+    cursor: duckdb.DuckDBPyConnection
+    rows: int
+    until: float
+    _planned: dict[tuple[str, str], list[FileScanTask]] = field(default_factory=dict)
+
+    @contextmanager
+    def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
+        """Name a relation of some columns of a table for as long as the block lasts; `where` only skips files."""
+        scan = table.scan(row_filter=where, selected_fields=tuple(columns))
+        with files_read(self.cursor, table, scan, self._files(table, where)) as name:
+            yield name
+
+    def _files(self, table: Table, where: Filter) -> list[FileScanTask]:
+        """Plan which files are read, once for all that is read of them."""
+        place = table.metadata_location, repr(where)
+        if place not in self._planned:
+            self._planned[place] = list(table.scan(row_filter=where).plan_files())
+        return self._planned[place]
+
+    def bounds(self, table: Table, where: Filter, column: str) -> tuple[int, int] | None:
+        """Find the lowest and highest instant of a column in the files that `where` leaves, by their statistics.
+
+        None where there are no files, or the statistics of one do not tell. With `where` of partitions alone no other
+        file's rows count.
+        """
+        tasks = self._files(table, where)
+        if any(task.delete_files for task in tasks):
+            return None
+        return bounds((task.file for task in tasks), table.schema().find_field(column))
+
+    def all(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[dict[str, Any]]:
+        """Run a query, and return all of its rows; a caller bounds them."""
+        if time.monotonic() > self.until:
+            raise _TimeIsUp
+        given = dict(values) if isinstance(values, Mapping) else list(values)
+        found: list[dict[str, Any]] = self.cursor.execute(query, given).to_arrow_table().to_pylist()
+        return found
+
+    def one(self, query: str, values: Sequence[object] = ()) -> dict[str, Any]:
+        """Run a query that has one row, and return it."""
+        return self.all(query, values)[0]
+
+    def known_as(self, name: str, rows: pa.Table) -> str:
+        """Make rows of this process a relation of the session, and return its name."""
+        self.cursor.register(name, rows)
+        return name
+
+
+def cut_columns(schema: Schema, names: Sequence[str], prefix: str = "") -> list[str]:
+    """Write the items of a SELECT for columns, whose text the engine cuts, so that a page never holds it all."""
+    return [f"{_cut(schema.find_field(name), prefix)} AS {name_of(name)}" for name in names]
+
+
+def _cut(field: NestedField, prefix: str) -> str:
+    column = prefix + name_of(field.name)
+    whole = isinstance(field.field_type, PrimitiveType)
+    if isinstance(field.field_type, BinaryType | FixedType):
+        return f"hex({column}[1:{CUT + 1}])"
+    if isinstance(field.field_type, StringType):
+        return f"left({column}, {CUT + 1})"
+    if whole and not isinstance(field.field_type, UUIDType):
+        return column
+    return f"left(CAST({column} AS VARCHAR), {CUT + 1})"
+
+
+def digest_of(names: Sequence[str], prefix: str = "") -> str:
+    """Write the SQL of a key's digest, by which a link names a key of any length and any characters.
+
+    Each part is written with its length before it, so that no two keys are written alike.
+    """
+    texts = (f"CAST({prefix}{name_of(name)} AS VARCHAR)" for name in names)
+    parts = (f"coalesce(strlen({text}) || ':' || {text}, '-')" for text in texts)
+    return f"md5({' || '.join([*parts, repr('')])})"

@@ -1,0 +1,150 @@
+"""Find records from a search box, and lay out what became of each: a link to every window that it is in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from tailrace.lake.schema.filters import Filter
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.model.definition.definition import Definition
+from tailrace.serve.reading.event_time import TimeRange
+from tailrace.serve.reading.lake_reader import Session, digest_of
+from tailrace.serve.reading.shown_text import instant_text, shown, span_text, window_text
+from tailrace.trace.steps import InWindow, Step
+from tailrace.trace.tracing import Tracing
+from tailrace.trace.wanted_records import (
+    LandedRecord,
+    RejectedRecord,
+    Wanted,
+    WantedError,
+    find_in_logs,
+    place_text,
+)
+
+MOST_FOUND = 5
+"""The maximum number of records that a search shows."""
+
+MOST_LETTERS = 1_000
+"""The longest text that is searched for."""
+
+_PLACE = re.compile(r"\S+:[0-9]{1,18}")
+_CONDITION = re.compile(r"[=<>]|\b(is|in|like|between)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StepShown:
+    """What became of a record in one definition: the row of a table. `query` leads to the window's page."""
+
+    definition: str
+    state: str
+    window: str = ""
+    key: str = ""
+    told: str = ""
+    query: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class RecordShown:
+    """A record that was found: where it is, its columns, and what became of it."""
+
+    log: str
+    place: str
+    landed: str
+    values: Mapping[str, str]
+    steps: tuple[StepShown, ...]
+
+
+@dataclass(frozen=True)
+class SearchShown:
+    """What a search found; `says` is why nothing was, in a sentence."""
+
+    records: tuple[RecordShown, ...] = ()
+    rejected: tuple[Mapping[str, str], ...] = ()
+    says: str = ""
+    more: bool = False
+
+
+def wanted(text: str) -> Wanted:
+    """Read what is looked for: a condition, a place as SOURCE:OFFSET, or an id, its parts between spaces.
+
+    >>> wanted("carrier = 'AA'").where, wanted("00003.json:15").offset, wanted("a 7").id
+    ("carrier = 'AA'", 15, ('a', '7'))
+    """
+    if _CONDITION.search(text):
+        return Wanted(where=text)
+    if _PLACE.fullmatch(text):
+        return Wanted.at(text)
+    return Wanted(id=tuple(text.split()))
+
+
+def search(session: Session, stage: Definition, text: str) -> SearchShown:
+    """Find the records that a text names, in the logs that a definition reads, and what became of each in it."""
+    asked = wanted(text)
+    rows = None if asked.offset is None else partial(_at_place, session, asked)
+    try:
+        found = find_in_logs(session.lake, stage.sources, asked, MOST_FOUND, rows)
+    except WantedError as error:
+        return SearchShown(says=str(error))
+    tracing = Tracing(session.lake, stage)
+    stages = {one.name: one for one in tracing.chain}
+    records = tuple(
+        _record(record, [_step(session, stages[step.definition], step) for step in tracing.of(record)])
+        for one in found
+        for record in one.landed
+    )
+    rejected = tuple(_rejected(one) for log in found for one in log.rejected)
+    nothing = "" if records or rejected else "There is no such record, and none was rejected."
+    return SearchShown(records, rejected, nothing, any(one.more for one in found))
+
+
+def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> list[dict[str, Any]]:
+    """Read the rows at a place in the engine: nearly every file of a log has a row of a small offset."""
+    source = str(asked.source)
+    with session.relation(table, where) as name:
+        at = "_offset = ? AND (_source = ? OR ends_with(_source, ?))"
+        query = f"SELECT * FROM {name} WHERE {at} ORDER BY _epoch LIMIT {MOST_FOUND + 1}"
+        return session.all(query, [asked.offset, source, f"/{source}"])
+
+
+def _record(record: LandedRecord, steps: list[StepShown]) -> RecordShown:
+    values = {name: shown(value) for name, value in record.values.items()}
+    landed = f"epoch {record.epoch}, {instant_text(record.arrival)}"
+    return RecordShown(record.log, shown(place_text(record.source, record.offset)), landed, values, tuple(steps))
+
+
+def _rejected(one: RejectedRecord) -> Mapping[str, str]:
+    return {
+        "log": one.log,
+        "place": shown(place_text(one.source, one.offset)),
+        "epoch": str(one.epoch),
+        "error": shown(one.error),
+        "raw": shown(one.raw[:1000].decode(errors="backslashreplace")),
+    }
+
+
+def _step(session: Session, stage: Definition, step: Step) -> StepShown:
+    told = ". ".join(one[:1].upper() + one[1:] for one in step.told(span_text, shown))
+    if not isinstance(step, InWindow):
+        return StepShown(step.definition, step.word, told=told)
+    window, key = TimeRange(step.window.start, step.window.end), ", ".join(shown(part) for part in step.key)
+    query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
+    return StepShown(step.definition, step.word, window_text(window.first, window.last), key, told, query)
+
+
+def _digest(session: Session, stage: Definition, step: InWindow) -> str:
+    """Write the key as addresses have it (`digest_of`)."""
+    own = tables_of(stage)
+    schema, keys = iceberg_schema(own.ledger).as_arrow(), own.keys
+    if not keys:
+        return str(session.one(f"SELECT {digest_of(())} AS digest")["digest"])
+    typed = pa.schema([schema.field(name) for name in keys])
+    name = session.known_as("_one_key", pa.Table.from_pylist([dict(zip(keys, step.key, strict=True))], schema=typed))
+    return str(session.one(f"SELECT {digest_of(keys)} AS digest FROM {name}")["digest"])

@@ -1,0 +1,118 @@
+"""Write values of tables as text for a page: cut, and without characters that could hide or reverse the rest.
+
+Templates escape what they are given; what is left to do here is what escaping does not: a megabyte of text, characters
+that are not seen, and those that change the direction of the text around them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.plots.plot import written
+
+CUT = 160
+"""The maximum number of characters of a value that are shown."""
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+"""The Unicode categories of characters that are written as their numbers: controls, directions, separators."""
+
+
+def shown(value: object, most: int = CUT) -> str:
+    """Write a value for a page, at most `most` characters of it.
+
+    >>> shown("a" * 1_000_000)[-3:], shown("a\\u202eb"), shown(None), shown(12345)
+    ('aa…', 'a⟨U+202E⟩b', '–', '12,345')
+    """
+    if isinstance(value, bytes):
+        value = value[: most + 1].hex(" ")
+    text = value if isinstance(value, str) else _short(value)
+    whole, text = len(text) <= most, text[:most]
+    seen = "".join(f"⟨U+{ord(one):04X}⟩" if unicodedata.category(one) in _HIDDEN else one for one in text)
+    return seen if whole else f"{seen}…"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, datetime):
+        return instant_text(instant(value if value.tzinfo else value.replace(tzinfo=UTC)))
+    return written(value)
+
+
+def instant_text(micros: int | None) -> str:
+    """Write an instant in UTC, as exact as it is; a dash for none.
+
+    >>> instant_text(0), instant_text(1_500_000), instant_text(END_OF_TIME), instant_text(None)
+    ('1970-01-01 00:00', '1970-01-01 00:00:01.500000', 'end of time', '–')
+    """
+    if micros is None:
+        return "–"
+    if micros <= BEGINNING or micros >= END_OF_TIME:
+        return "beginning of time" if micros <= BEGINNING else "end of time"
+    at = moment(micros)
+    text = at.replace(tzinfo=None).isoformat(" ")
+    return text.removesuffix(":00") if not at.second and not at.microsecond else text
+
+
+def second_text(micros: int | None) -> str:
+    """Write an instant in UTC to the second, as an overview has it.
+
+    >>> second_text(1_500_000), second_text(BEGINNING), second_text(END_OF_TIME)
+    ('1970-01-01 00:00:01', 'beginning of time', 'end of time')
+    """
+    if micros is None or not BEGINNING < micros < END_OF_TIME:
+        return instant_text(micros)
+    return instant_text(micros - micros % 1_000_000)
+
+
+def window_text(start: int, end: int) -> str:
+    """Write a window by its bounds, with the day once where both are in it.
+
+    >>> window_text(0, 3_600_000_000), window_text(0, 86_400_000_000)
+    ('1970-01-01 00:00 – 01:00', '1970-01-01 00:00 – 1970-01-02 00:00')
+    """
+    first, last = instant_text(start), instant_text(end)
+    if first[:11] == last[:11] and last[4:5] == "-":
+        last = last[11:]
+    return f"{first} – {last}"
+
+
+def span_text(micros: int) -> str:
+    """Write a length of time in its two largest units, below ten seconds exactly.
+
+    >>> span_text(93_600_000_000), span_text(90_000_000), span_text(1_500_000), span_text(0)
+    ('1 d 2 h', '1 min 30 s', '1.5 s', '0 s')
+    """
+    if micros < 10_000_000:
+        return f"{micros / 1e6:.3g} s"
+    left, parts = micros // 1_000_000, list[str]()
+    for name, unit in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, unit)
+        if count:
+            parts.append(f"{count} {name}")
+        if len(parts) == 2 or (parts and not count):
+            break
+    return " ".join(parts)
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Write a number of things, with the noun in its singular or plural.
+
+    >>> counted(1, "window"), counted(12345, "window")
+    ('1 window', '12,345 windows')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def compact(count: int) -> str:
+    """Write a count in at most five characters.
+
+    >>> compact(0), compact(999), compact(12_345), compact(1_000_000)
+    ('', '999', '12k', '1.0M')
+    """
+    if not count:
+        return ""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f}{unit}" if count < 10 * size else f"{count // size}{unit}"
+    return str(count)

@@ -1,0 +1,137 @@
+"""How each stage of the definitions stands: watermark and what holds it back, epochs, windows, late records, runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyiceberg.table import Table
+
+from tailrace.engines.duckdb.database.dialect import name_of
+from tailrace.lake.catalog.drift import check_meaning
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.run import Run
+from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.corrections.stages_behind import StageBehind, stages_behind
+from tailrace.lake.read.late_records import LateReport
+from tailrace.lake.read.late_report import late_report
+from tailrace.lake.read.status import LogStatus, Status, status
+from tailrace.lake.schema.column_groups import SPAN
+from tailrace.lake.schema.contracts import LATE
+from tailrace.lake.schema.filters import equal
+from tailrace.lake.schema.lake_errors import OtherDefinitionError
+from tailrace.lake.schema.table_names import ledger_name, runs_name
+from tailrace.model.definition.chain import chain
+from tailrace.model.definition.definition import Definition
+from tailrace.serve.reading.lake_reader import Session
+from tailrace.serve.reading.shown_text import counted
+
+NAMED = 3
+"""The maximum number of partitions that are named as holding a watermark back."""
+
+LAST = 3
+"""The maximum number of runs that the overview shows of a stage."""
+
+
+@dataclass(frozen=True)
+class StageState:
+    """The state of a stage for the overview: the status of the stage and its logs, and the backfills that it lacks.
+
+    `own` is None where no stream has made its tables yet. `late_left` counts the late records that no backfill has
+    taken in, None where no report tells it. `lacks` names the corrections of its inputs that the stage lacks.
+    """
+
+    name: str
+    kind: str
+    own: Status | None = None
+    logs: tuple[LogStatus, ...] = ()
+    late_left: int | None = None
+    lacks: tuple[StageBehind, ...] = ()
+
+    @property
+    def held_by(self) -> str:
+        """What holds the watermark back."""
+        return held_by(self.logs)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The last runs that computed a range, the latest first."""
+        own = () if self.own is None else self.own.runs
+        return tuple(run for run in own if run.kind != "stream")[-LAST:][::-1]
+
+
+def standing(lake: Lake, stages: Sequence[Definition]) -> str:
+    """Return a text that changes as soon as a table of the stages or of their logs does."""
+    names = [name for stage in stages for name in (stage.name, ledger_name(stage.name), runs_name(stage.name))]
+    names += [log.name for stage in stages for log in stage.sources]
+    found = [(name, table.metadata_location) for name in dict.fromkeys(names) if (table := lake.find(name)) is not None]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+class LastStates:
+    """How each stage stood when it was last asked for, so that pages that are refreshed together read it once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, StageState]] = {}
+
+    def of(self, session: Session, stage: Definition) -> StageState:
+        """Read how a stage stands, where its tables have moved since."""
+        mark = standing(session.lake, chain(stage))
+        held = self._found.get(stage.name)
+        if held is None or held[0] != mark:
+            held = self._found[stage.name] = (mark, stage_state(session, stage))
+        return held[1]
+
+
+def stage_state(session: Session, stage: Definition) -> StageState:
+    """Read how a stage stands."""
+    found = status(session.lake, stage)
+    if found.own is None:
+        return StageState(stage.name, stage.kind_name, logs=found.logs)
+    report = late_state(session, stage)
+    left = None if report is None else report.records - report.repaired
+    lacks = tuple(one for one in stages_behind(session.lake, stage) if one.stage.name == stage.name)
+    return StageState(stage.name, stage.kind_name, found.own, found.logs, left, lacks)
+
+
+def held_by(logs: Sequence[LogStatus]) -> str:
+    """Name what holds the watermark back: the partitions that lag most, or the log where it has a single one."""
+    there = [log for log in logs if log.progress is not None and not log.progress.all_idle]
+    least = min((log.progress.watermark for log in there if log.progress is not None), default=None)
+    names: list[str] = []
+    for log in there:
+        progress = log.progress
+        if progress is None or progress.watermark != least:
+            continue
+        several = len(progress.partitions) > 1
+        names += [f"{log.log}: {one}" for one in progress.behind] if several else [log.log] * (len(logs) > 1)
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {counted(more, 'more', 'more')}" if more > 0 else "")
+
+
+def late_state(session: Session, stage: Definition) -> LateReport | None:
+    """Report a stage's late records; None of a kind that has no report, or without tables of this definition."""
+    lake = session.lake
+    if not stage.repairs_late or not lake.has(ledger_name(stage.name)):
+        return None
+    try:
+        check_meaning(lake, stage)
+    except OtherDefinitionError:
+        return None
+    return late_report(lake, stage, partial(_late_groups, session))
+
+
+def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Group a ledger's late records in the engine (`late_records.late_groups`)."""
+    items = [f"epoch_us({one}) AS {one}" if one in SPAN else name_of(one) for one in names]
+    with session.relation(ledger, equal("kind", LATE), ("kind", *names, "behind")) as rows:
+        counts = "count(*) AS count_all, max(behind) AS behind_max"
+        return session.all(f"SELECT {', '.join(items)}, {counts} FROM {rows} WHERE kind = '{LATE}' GROUP BY ALL")
+
+
+def runs_of(lake: Lake, stage: Definition) -> list[Run]:
+    """List a stage's runs in the order of generations; none of a kind that has no table of runs."""
+    return Runs(lake, stage).all() if lake.has(runs_name(stage.name)) else []

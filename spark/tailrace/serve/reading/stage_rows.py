@@ -1,0 +1,157 @@
+"""Where a stage's rows of today are, and at which event time each belongs: answers of windows, or rows of maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyiceberg.table import Table
+
+from tailrace.engines.duckdb.database.dialect import name_of
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.query_views import standing_rows
+from tailrace.lake.schema.column_groups import SPAN, VERSION
+from tailrace.lake.schema.contracts import LATE, PANE, PRODUCTION, DefinitionTables
+from tailrace.lake.schema.filters import EVERYTHING, Filter, before, equal, every, since
+from tailrace.lake.schema.owned_tables import tables_of
+from tailrace.lake.schema.table_names import ledger_name
+from tailrace.model.base.time import BEGINNING, END_OF_TIME
+from tailrace.model.definition.definition import Definition
+from tailrace.model.logs.log import PANE_TIME
+from tailrace.serve.reading.event_time import TimeRange
+from tailrace.serve.reading.lake_reader import Session
+
+ALL = TimeRange(BEGINNING, END_OF_TIME)
+"""All of event time."""
+
+
+class NoTablesError(LookupError):
+    """A stage of which no stream has made the tables yet."""
+
+
+class Named(NamedTuple):
+    """A relation of a stage's rows: its name, and the SQL of the microsecond of event time that a row belongs at.
+
+    `span` has the first and the last such microsecond where files' statistics tell; None where the rows have to.
+    """
+
+    name: str
+    at: str
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """The rows of a stage that stand today, in one table. `keys` and `values` are columns that a page shows."""
+
+    own: DefinitionTables
+    table: Table
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    of_ledger: bool
+
+    @classmethod
+    def of(cls, lake: Lake, stage: Definition) -> StageRows:
+        """Find the table of a stage's rows. Raises `NoTablesError` where there is none yet."""
+        own = tables_of(stage)
+        answers = None if own.answers is None else lake.find(own.answers.table)
+        table = lake.find(own.ledger.table) if answers is None else answers
+        if table is None:
+            raise NoTablesError(stage.name)
+        there = set(table.schema().column_names)
+        # A table of another definition, or of an older one, has other columns: those that are there are shown.
+        keys = tuple(name for name in own.keys if name in there)
+        values = tuple(name for name in own.values if name in there and name not in own.keys)
+        return cls(own, table, keys, values, answers is None)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the rows are answers of windows."""
+        return self.own.answers is not None
+
+    @property
+    def timed(self) -> str:
+        """The column of the event time that a row belongs at."""
+        return SPAN[1] if self.windowed else PANE_TIME
+
+    @property
+    def version(self) -> tuple[str, ...]:
+        """The columns of a row's version."""
+        there = self.table.schema().column_names
+        return tuple(name for name in (*VERSION, "timing") if name in there)
+
+    @contextmanager
+    def named(self, session: Session, range: TimeRange = ALL, columns: Sequence[str] = ()) -> Iterator[Named]:
+        """Name a relation of the rows for as long as the block lasts; files without a row in the range are skipped."""
+        wanted = {*columns, self.timed, *(SPAN if self.windowed else ()), *self.version}
+        if self.of_ledger:
+            # The key and the version tell which answers stand; which rows of records do, all their values.
+            rows = self.own.runs is not None and not self.windowed
+            wanted = {"*"} if rows else wanted | {*self.keys, "retraction", "kind"}
+            wanted -= {"retraction"} - set(self.table.schema().column_names)
+        with session.relation(self.table, self._files(range), sorted(wanted)) as name:
+            span = None
+            if range == ALL and not self.of_ledger:
+                span = _span(session, self.table, EVERYTHING, self.timed)
+            yield Named(self._standing(name), instant_of(self.timed), span)
+
+    def _files(self, range: TimeRange) -> Filter:
+        own = [] if not self.of_ledger else [equal("kind", PANE if self.windowed else PRODUCTION)]
+        return within(self.timed, range, *own)
+
+    def _standing(self, name: str) -> str:
+        if not self.of_ledger:
+            return name
+        if self.windowed:
+            return self._latest_panes(name)
+        if self.own.runs is None:
+            # Nothing takes its rows back.
+            return f"(SELECT *, 1 AS generation FROM {name} WHERE kind = '{PRODUCTION}')"
+        columns = self.table.schema().column_names
+        return f"({standing_rows(name, columns, self.table.properties, chr(34))})"
+
+    def _latest_panes(self, name: str) -> str:
+        by = ", ".join(map(name_of, (*self.keys, *SPAN)))
+        # A retraction shares the version of the pane that takes its place (rule V1).
+        order = ", ".join([*(f"{one} DESC" for one in VERSION), "retraction"])
+        place = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
+        panes = f"SELECT *, {place} FROM {name} WHERE kind = '{PANE}'"
+        return f"(SELECT * FROM ({panes}) WHERE _place = 1 AND NOT retraction)"
+
+
+def instant_of(timed: str) -> str:
+    """Write the SQL of the microsecond that a row belongs at: its event time, or its window's last instant (V5)."""
+    moment = f"epoch_us({name_of(timed)})"
+    return f"({moment} - 1)" if timed == SPAN[1] else moment
+
+
+def within(timed: str, range: TimeRange, *where: Filter) -> Filter:
+    """Return the filter of the files that may hold rows of a range, by the column that says where a row belongs."""
+    terms = list(where)
+    # A window ends just after its last instant.
+    step = int(timed == SPAN[1])
+    if range.first > BEGINNING:
+        terms.append(since(timed, range.first + step))
+    if range.last < END_OF_TIME:
+        terms.append(before(timed, range.last + step))
+    return every(*terms) if terms else EVERYTHING
+
+
+@contextmanager
+def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[Named | None]:
+    """Name a relation of the records that came too late for a definition, by its name; None where it has none."""
+    ledger = session.lake.find(ledger_name(name))
+    timed = SPAN[1] if windowed else PANE_TIME
+    if ledger is None or timed not in ledger.schema().column_names:
+        yield None
+        return
+    with session.relation(ledger, equal("kind", LATE), sorted({"kind", "epoch", timed})) as rows:
+        span = _span(session, ledger, equal("kind", LATE), timed)
+        yield Named(f"(SELECT * FROM {rows} WHERE kind = '{LATE}')", instant_of(timed), span)
+
+
+def _span(session: Session, table: Table, where: Filter, timed: str) -> tuple[int, int] | None:
+    found, less = session.bounds(table, where, timed), int(timed == SPAN[1])
+    return None if found is None else (found[0] - less, found[1] - less)

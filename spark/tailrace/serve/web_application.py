@@ -1,0 +1,199 @@
+"""The web application: pages, the files that they need, and the news; a failure is a page with a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from threading import Lock
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.upkeep.diagnosis import explain_error
+from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import moment
+from tailrace.serve.guard import Access, Guard
+from tailrace.serve.lake_pages import LakePages, Served, environment, named_pages
+from tailrace.serve.news_feed import NewsFeed
+from tailrace.serve.reading.event_time import RangeError
+from tailrace.serve.reading.lake_reader import Reader, SlowError
+from tailrace.serve.reading.shown_text import shown
+from tailrace.serve.reading.stage_overview import LastStates
+
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_VEGA = "vega.js"
+
+_BUNDLE = (
+    "import sys, vl_convert\n"
+    "sys.stdout.buffer.write(vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;').encode())"
+)
+
+_MAKING = Lock()
+
+PATIENCE = 5.0
+"""The longest that the first reading of the lake keeps the server from listening, in seconds."""
+
+LONGEST = 1000
+"""The maximum number of characters of an error that a page shows."""
+
+
+class ServeMissingError(TailraceError, ImportError):
+    """The libraries that draw are not installed."""
+
+
+@cache
+def _static(name: str) -> bytes:
+    """Return a file that pages need, which never changes while the process runs: there are three."""
+    return files("tailrace.serve").joinpath("static", name).read_bytes()
+
+
+@cache
+def _drawing() -> bytes:
+    """Make the script that draws, in another process: it takes a second in which nothing else would run here."""
+    made = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
+    if made.returncode:
+        raise ServeMissingError("vl-convert-python makes no script that draws: install tailrace[plot] anew")
+    return made.stdout
+
+
+def _drawn_by() -> bytes:
+    """Name the content of the script that draws, which is not made for that."""
+    try:
+        return f"{version('vl-convert-python')} {_BUNDLE}".encode()
+    except PackageNotFoundError:
+        raise ServeMissingError("vl-convert-python is not installed: install tailrace[plot]") from None
+
+
+@cache
+def static_address(name: str) -> str:
+    """Return the address of a file that pages need; another content has another address, so that it may be kept."""
+    content = _drawn_by() if name == _VEGA else _static(name)
+    return f"/static/{hashlib.sha256(content).hexdigest()[:12]}/{name}"
+
+
+def _file(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in (*_STATIC, _VEGA):
+        raise HTTPException(404, "there is no such file")
+    keep = {"Cache-Control": "public, max-age=31536000, immutable"}
+    if name == _VEGA:
+        with _MAKING:
+            content = _drawing()
+    else:
+        content = _static(name)
+    return Response(content, media_type=_STATIC.get(name, "text/javascript"), headers=keep)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What is said where a page cannot be made. `tell` hears in a line what the page does not say."""
+
+    pages: LakePages
+    tell: Callable[[str], None]
+
+    def page(self, status: int, says: str) -> Response:
+        """Make a page with a sentence."""
+        stages = [(name, "") for name in self.pages.served.stages]
+        text = self.pages.templates.get_template("failure.html").render(
+            title="Not shown", stages=stages, stage=None, status=status, says=says
+        )
+        return HTMLResponse(text, status)
+
+    def http(self, request: Request, error: Exception) -> Response:
+        """Answer where there is no such page."""
+        known = isinstance(error, HTTPException)
+        return self.page(error.status_code if known else 404, str(error.detail) if known else "there is no such page")  # type: ignore[attr-defined]
+
+    def told(self, request: Request, error: TailraceError) -> Response:
+        """Answer where the lake or the address is not as it should be: the error says what mends it."""
+        status = {RangeError: 400, SlowError: 503}.get(type(error), 500)
+        return self.page(status, shown(str(error), LONGEST))
+
+    def unexpected(self, request: Request, error: Exception) -> Response:
+        """Answer where the fault is the page's own, and tell the terminal in a line."""
+        first = next(iter(str(error).splitlines()), "")[:300]
+        self.tell(f"{request.url.path[:200]!r} could not be shown: {type(error).__name__}: {shown(first)}")
+        return self.page(500, "this page could not be made; the terminal of tailrace serve says why")
+
+
+def _warm_pictures() -> None:
+    """Prepare the first picture, which would wait a second for it; where nothing can be drawn, the page says so."""
+    with suppress(TailraceError):
+        from tailrace.plots.chart import vega
+        from tailrace.plots.plot import PanePlot, PlotRecord
+
+        vega(PanePlot("", "", "", "", records=[PlotRecord(moment(0), moment(0), "")]))
+        with _MAKING:
+            _drawing()
+
+
+def application(
+    lake: Lake,
+    served: Served,
+    access: Access,
+    *,
+    cookie: str = "tailrace",
+    airflow: str | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> ASGIApp:
+    """Make the application, which reads the lake as it stands at each request."""
+    templates = environment()
+    templates.globals |= {"static": static_address, "vega": _VEGA}
+    reader = Reader.of(lake)
+    pages = LakePages(reader, served, airflow, templates, LastStates())
+    news, failures = NewsFeed(lake, list(served.stages.values())), Failures(pages, tell)
+
+    def guarded(make: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        def page(request: Request) -> Response:
+            try:
+                return make(request)
+            except HTTPException:
+                raise
+            except Exception as error:
+                shown = explain_error(error, lake.settings)
+                if isinstance(shown, TailraceError):
+                    return failures.told(request, shown)
+                return failures.unexpected(request, shown)
+
+        return page
+
+    async def events(request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        return StreamingResponse(news.events(request), media_type="text/event-stream")
+
+    @asynccontextmanager
+    async def life(_: Any) -> Any:
+        # Libraries are imported and files planned by the first reading, for which no visitor is to wait.
+        first = asyncio.create_task(run_in_threadpool(pages.warm))
+        await asyncio.wait([first], timeout=PATIENCE)
+        pictures = asyncio.create_task(run_in_threadpool(_warm_pictures))
+        yield
+        await asyncio.gather(first, pictures)
+        reader.close()
+
+    app = Starlette(
+        routes=[
+            *(Route(path, guarded(make)) for path, make in named_pages(pages)),
+            Route("/events", events),
+            Route("/static/{version}/{name}", guarded(_file)),
+        ],
+        exception_handlers={HTTPException: failures.http},
+        lifespan=life,
+    )
+    return Guard(app, access, cookie)

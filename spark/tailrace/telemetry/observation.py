@@ -1,0 +1,111 @@
+"""Observe a command's run as the settings request: metrics, structured logs, lineage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.telemetry.run_events import Began, Ended, ObserveError, Subject, Watcher, joined
+
+if TYPE_CHECKING:
+    from tailrace.telemetry.log_lines import Logs
+    from tailrace.telemetry.metrics import Metrics
+
+
+@dataclass
+class Observing:
+    """An observed run: call `tell` with each event. Set `stopped` if the run was told to stop."""
+
+    tell: Watcher
+    stopped: bool = False
+
+
+@contextmanager
+def observing(subject: Subject, say: Callable[[str], None], port: int | None = None) -> Iterator[Observing]:
+    """Observe a run from its beginning to its end, and notify the watchers of the end, even if it is an error.
+
+    `say` gets lines for people: the address of the metrics, and failures to observe.
+
+    Raises `ObserveMissingError` if a needed extra is not installed, and `ObserveError` if a port or a file is not
+    available.
+    """
+    settings = subject.settings
+    with ExitStack() as stack:
+        watchers: list[Watcher] = []
+        logs: Logs | None = None
+        warn = say
+        if settings.log_format is not None or settings.log_file is not None:
+            from tailrace.telemetry.log_lines import Logs
+
+            logs = Logs(subject, settings.log_format or "text", settings.log_file)
+            stack.callback(logs.close)
+            watchers.append(logs)
+            warn = _both(logs.warned, say) if settings.log_file else logs.warned
+        if port is not None or settings.metrics_file is not None:
+            metrics = _metrics(subject)
+            if settings.metrics_file is not None:
+                # The metrics are written after the notice of the run's end, because they count it.
+                stack.callback(_write, metrics, settings.metrics_file, warn)
+            if port is not None:
+                from tailrace.telemetry.endpoint import Endpoint
+
+                endpoint = stack.enter_context(Endpoint(metrics, settings.metrics_host, port))
+                say(f"metrics are served at {endpoint.url}")
+                if logs is not None:
+                    logs.served(endpoint.url)
+            # Metrics come before the logs, so that each logged epoch is counted already.
+            watchers.insert(0, metrics)
+        if lineage_wanted():
+            from tailrace.telemetry.lineage import Lineage
+
+            lineage = Lineage(subject, warn)
+            stack.callback(lineage.close)
+            watchers.append(lineage)
+        observed = Observing(joined(watchers, warn))
+        observed.tell(Began())
+        try:
+            yield observed
+        except BaseException as error:
+            observed.tell(Ended(error))
+            raise
+        observed.tell(Ended(stopped=observed.stopped))
+
+
+def lineage_wanted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether OpenLineage is configured: a URL, a file of configuration, or a transport.
+
+    >>> lineage_wanted({"OPENLINEAGE_URL": "http://localhost:5000"}), lineage_wanted({"OPENLINEAGE_NAMESPACE": "prod"})
+    (True, False)
+    """
+    if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    named = environment.get("OPENLINEAGE_URL") or environment.get("OPENLINEAGE_CONFIG")
+    return bool(named) or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in environment)
+
+
+def _metrics(subject: Subject) -> Metrics:
+    from tailrace.telemetry.metrics import Metrics
+
+    file = subject.settings.metrics_file
+    if file is not None and not (file.is_dir() or file.parent.is_dir()):
+        raise ObserveError(f"the folder {file.parent} is not there: make it, or set TAILRACE_METRICS_FILE to another")
+    return Metrics(subject)
+
+
+def _write(metrics: Metrics, file: Path, warn: Callable[[str], None]) -> None:
+    try:
+        metrics.write(file)
+    except OSError as error:
+        warn(f"the metrics could not be put into {file} ({error.strerror}): set TAILRACE_METRICS_FILE to another")
+
+
+def _both(one: Callable[[str], None], other: Callable[[str], None]) -> Callable[[str], None]:
+    def warn(text: str) -> None:
+        one(text)
+        other(text)
+
+    return warn
