@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH=airflow")
 
 from tailrace.airflow.form import Asked
-from tailrace.airflow.ranges import Extent, chosen, cut
-from tailrace.airflow.web.report import page
+from tailrace.airflow.ranges import Extent, choose_range, cut_range
+from tailrace.airflow.web.report import result_page
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.runners.jobs import RunnerError
 
@@ -88,27 +88,27 @@ def before(end: int) -> tuple[int, int]:
 
 
 def test_a_run_of_a_backfill_is_of_its_interval_and_of_nothing_else() -> None:
-    assert chosen(Asked(), (0, HOUR), EXTENT, before) == (0, HOUR)
+    assert choose_range(Asked(), (0, HOUR), EXTENT, before) == (0, HOUR)
     named = Asked.of({"from": "2013-03-08T00:00:00Z"})
     with pytest.raises(RunnerError, match="leave From and To empty"):
-        chosen(named, (0, HOUR), EXTENT, before)
+        choose_range(named, (0, HOUR), EXTENT, before)
 
 
 def test_a_run_by_hand_is_of_the_range_it_names_or_of_the_last_that_is_closed() -> None:
     start = instant(datetime(2013, 3, 8, tzinfo=UTC))
     named = Asked.of({"from": "2013-03-08T01:00:00+01:00", "to": "2013-03-08T03:00:00Z"})
-    assert chosen(named, None, EXTENT, before) == (start, start + 3 * HOUR)
-    assert chosen(Asked.of({"from": "2013-03-08T00:00:00Z"}), None, EXTENT, before) == (start, END_OF_TIME)
-    assert chosen(Asked(), None, EXTENT, before) == (8 * HOUR, 10 * HOUR)
-    assert chosen(Asked(), None, Extent(END_OF_TIME, 12 * HOUR), before) == (10 * HOUR, 12 * HOUR)
+    assert choose_range(named, None, EXTENT, before) == (start, start + 3 * HOUR)
+    assert choose_range(Asked.of({"from": "2013-03-08T00:00:00Z"}), None, EXTENT, before) == (start, END_OF_TIME)
+    assert choose_range(Asked(), None, EXTENT, before) == (8 * HOUR, 10 * HOUR)
+    assert choose_range(Asked(), None, Extent(END_OF_TIME, 12 * HOUR), before) == (10 * HOUR, 12 * HOUR)
     with pytest.raises(RunnerError, match="no window is closed yet"):
-        chosen(Asked(), None, Extent(BEGINNING, BEGINNING), before)
+        choose_range(Asked(), None, Extent(BEGINNING, BEGINNING), before)
 
 
 @pytest.mark.parametrize("interval", [(0, 10 * HOUR), (0, 30 * HOUR), (9 * HOUR, END_OF_TIME), (11 * HOUR, 12 * HOUR)])
 @pytest.mark.parametrize("parts", [1, 2, 3, 16])
 def test_a_range_is_cut_without_gaps_and_what_is_open_stays_together(interval: tuple[int, int], parts: int) -> None:
-    made = cut(interval, parts, EXTENT)
+    made = cut_range(interval, parts, EXTENT)
     assert 1 <= len(made) <= parts
     assert (made[0][0], made[-1][1]) == interval
     assert all(one[1] == two[0] for one, two in pairwise(made))
@@ -189,19 +189,19 @@ def test_a_stream_without_a_source_is_refused_as_its_dag_is_parsed() -> None:
 
 
 def test_what_dbt_did_is_counted_by_how_it_ended(tmp_path: Path) -> None:
-    from tailrace.airflow.dbt_task import results
+    from tailrace.airflow.dbt_task import read_results
 
     file = tmp_path / "run_results.json"
-    assert results(file) == (Counter(), [])
+    assert read_results(file) == (Counter(), [])
     ended = [("model.a", "success"), ("model.b", "success"), ("test.c", "fail"), ("model.d", "skipped")]
     file.write_text(json.dumps({"results": [{"unique_id": name, "status": status} for name, status in ended]}))
-    assert results(file) == (Counter(success=2, fail=1, skipped=1), ["test.c fail"])
+    assert read_results(file) == (Counter(success=2, fail=1, skipped=1), ["test.c fail"])
 
 
 def test_what_a_form_said_is_text_on_the_page_and_no_markup() -> None:
     said = {"pipeline": "p", "said": "1 changed", "reason": "<script>alert(1)</script>", "range": ["a", "<b>"]}
-    shown = page(said, "success")
+    shown = result_page(said, "success")
     assert "<script" not in shown
     assert "&lt;script&gt;" in shown
-    assert "Failed: &lt;i&gt;" in page({"failed": "<i>"}, "failed")
-    assert "is running" in page(None, "running")
+    assert "Failed: &lt;i&gt;" in result_page({"failed": "<i>"}, "failed")
+    assert "is running" in result_page(None, "running")

@@ -17,9 +17,9 @@ import pytest
 
 import tailrace
 from tailrace.aws import bundle, upload
-from tailrace.aws.bundle import ClusterBundle, archived, conf, sealed
+from tailrace.aws.bundle import ClusterBundle, conf, write_archive, write_manifest
 from tailrace.aws.objects import AwsError
-from tailrace.aws.upload import MANIFEST, uploaded
+from tailrace.aws.upload import MANIFEST, upload_bundle
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
 from tailrace.toolchain import quiet_home, require_java
@@ -60,7 +60,7 @@ def small(tmp_path: Path) -> Path:
     (folder / "jobs" / "stream.py").write_text("print('stream')\n")
     (folder / "jobs" / "backfill.py").write_text("print('backfill')\n")
     (folder / "environment.tar.gz").write_bytes(os.urandom(9_000_000))
-    sealed(folder, {"version": "1"})
+    write_manifest(folder, {"version": "1"})
     return folder
 
 
@@ -72,7 +72,7 @@ def there() -> dict[str, int]:
 
 @pytest.mark.usefixtures("s3")
 def test_an_upload_sends_everything_once_and_the_manifest_last(small: Path) -> None:
-    sent = uploaded(small, TO, quiet)
+    sent = upload_bundle(small, TO, quiet)
     assert sent == ["environment.tar.gz", "jobs/backfill.py", "jobs/stream.py", MANIFEST]
     assert there() == {path: (small / path).stat().st_size for path in sent}
     asked = {"Bucket": BUCKET, "ChecksumMode": "ENABLED"}
@@ -80,25 +80,25 @@ def test_an_upload_sends_everything_once_and_the_manifest_last(small: Path) -> N
         held = boto3.client("s3").head_object(Key=f"tailrace/{path}", **asked)
         assert held["Metadata"] == {"sha256": sha256_of(small / path)}
         assert held["ChecksumSHA256"], "S3 has compared what it got"
-    assert uploaded(small, TO, quiet) == []
+    assert upload_bundle(small, TO, quiet) == []
 
 
 @pytest.mark.usefixtures("s3")
 def test_an_upload_sends_what_has_changed(small: Path) -> None:
-    uploaded(small, TO, quiet)
+    upload_bundle(small, TO, quiet)
     (small / "jobs" / "stream.py").write_text("print('another')\n")
-    sealed(small, {"version": "1"})
-    assert uploaded(small, TO, quiet) == ["jobs/stream.py", MANIFEST]
-    sealed(small, {"version": "2"})
-    assert uploaded(small, TO, quiet) == [MANIFEST]
+    write_manifest(small, {"version": "1"})
+    assert upload_bundle(small, TO, quiet) == ["jobs/stream.py", MANIFEST]
+    write_manifest(small, {"version": "2"})
+    assert upload_bundle(small, TO, quiet) == [MANIFEST]
 
 
 @pytest.mark.usefixtures("s3")
 def test_half_an_upload_has_no_manifest_and_goes_on_where_it_was(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uploaded(small, TO, quiet)
+    upload_bundle(small, TO, quiet)
     for name in ("backfill", "stream"):
         (small / "jobs" / f"{name}.py").write_text("print('another')\n")
-    sealed(small, {"version": "2"})
+    write_manifest(small, {"version": "2"})
     put = upload._Place.put
 
     def cut_off(self: upload._Place, file: Path, path: str, digest: str) -> None:
@@ -109,24 +109,24 @@ def test_half_an_upload_has_no_manifest_and_goes_on_where_it_was(small: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(upload._Place, "put", cut_off)
         with pytest.raises(AwsError, match="the line went dead"):
-            uploaded(small, TO, quiet)
+            upload_bundle(small, TO, quiet)
     assert MANIFEST not in there(), "nobody takes it for a whole one"
-    assert uploaded(small, TO, quiet) == ["jobs/stream.py", MANIFEST]
+    assert upload_bundle(small, TO, quiet) == ["jobs/stream.py", MANIFEST]
 
 
 def test_a_bundle_that_has_changed_since_it_was_built_is_not_uploaded(small: Path) -> None:
     (small / "jobs" / "stream.py").write_text("print('by hand')\n")
     with pytest.raises(AwsError, match=r"has changed since its manifest was written \(jobs/stream.py\)"):
-        uploaded(small, TO, quiet)
+        upload_bundle(small, TO, quiet)
     (small / MANIFEST).unlink()
-    with pytest.raises(AwsError, match=r"has no manifest.json that holds: build the bundle anew"):
-        uploaded(small, TO, quiet)
+    with pytest.raises(AwsError, match=r"has no manifest.json that can be read: build the bundle again"):
+        upload_bundle(small, TO, quiet)
 
 
 @pytest.mark.usefixtures("s3")
 def test_a_bucket_that_is_not_there_is_said(small: Path) -> None:
     with pytest.raises(AwsError, match="NoSuchBucket"):
-        uploaded(small, "s3://no-such-bucket", quiet)
+        upload_bundle(small, "s3://no-such-bucket", quiet)
 
 
 def test_a_wrong_address_is_said_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +176,7 @@ def test_an_archive_of_the_same_files_is_the_same(tmp_path: Path) -> None:
         (folder / "__pycache__").mkdir()
         (folder / "__pycache__" / name).write_text(name)
         os.utime(folder / "tool", (at, at))
-        archived(tmp_path / f"{name}.tar.gz", {"": tmp_path / name})
+        write_archive(tmp_path / f"{name}.tar.gz", {"": tmp_path / name})
     assert sha256_of(tmp_path / "one.tar.gz") == sha256_of(tmp_path / "two.tar.gz")
     with tarfile.open(tmp_path / "one.tar.gz") as tar:
         assert tar.getnames() == ["bin", "bin/python", "bin/tool", "bin/twin"]

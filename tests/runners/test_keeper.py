@@ -16,7 +16,7 @@ import pytest
 
 from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
 from tailrace.runners.keeper import FINAL, Keeper
-from tailrace.runners.private import runs
+from tailrace.runners.processes import is_running
 from tests.support.waiting import until
 
 RUNS = """
@@ -53,7 +53,7 @@ class Stream:
         return Keeper(self.place, command, os.environ).keep_running(self.told.append, anew=anew)
 
     def stopped(self) -> Streaming:
-        return Keeper(self.place, (), os.environ).stopped(self.told.append)
+        return Keeper(self.place, (), os.environ).stop(self.told.append)
 
     @property
     def begun(self) -> int:
@@ -80,7 +80,7 @@ def gone(pid: int | None) -> None:
     def reaped() -> bool:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-        return not runs(pid)
+        return not is_running(pid)
 
     until(reaped, UNTIL)
 

@@ -130,7 +130,7 @@ def test_a_run_for_which_there_turns_out_to_be_no_room_goes_to_the_worker(
     def full(*_: object, **__: object) -> JobOutcome:
         raise RoomError("there is no more room")
 
-    monkeypatch.setattr("tailrace.runners.local.backfilled", full)
+    monkeypatch.setattr("tailrace.runners.local.run_backfill", full)
     assert bench.run(8, 9).changed == 1
     assert any("Spark takes it" in one for one in bench.told)
     bench.workers = 1

@@ -1,4 +1,4 @@
-"""Build a dbt project in a process of its own, and report dbt's counts of results: the dbt DAG's task."""
+"""Build a dbt project in another process, and report dbt's counts of results: the dbt DAG's task."""
 
 from __future__ import annotations
 
@@ -10,67 +10,58 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
-
-from tailrace.airflow.web.report import RESULT
+from tailrace.airflow.tasks import ReportingOperator
+from tailrace.runners.jobs import RunnerError
+from tailrace.runners.processes import signal_group
 from tailrace.toolchain.process_folder import process_folder
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class DbtOperator(BaseOperator):
-    """Builds a dbt project on the lake, by `tailrace dbt`; `arguments` are dbt's own."""
+class DbtOperator(ReportingOperator):
+    """Builds a dbt project on the lake, by `tailrace dbt`; `arguments` are arguments of dbt."""
 
     ui_color = "#fbe6d8"
 
     def __init__(self, *, project: Path, arguments: Sequence[str] = ("build",), **more: Any) -> None:
-        super().__init__(**more)
+        super().__init__(subject="dbt", **more)
         self.project, self.arguments = str(project), tuple(arguments)
         self._process: subprocess.Popen[str] | None = None
 
     def execute(self, context: Context) -> None:
-        with tempfile.TemporaryDirectory(dir=process_folder()) as made:
+        with self.reporting(context) as report, tempfile.TemporaryDirectory(dir=process_folder()) as folder:
             command = [sys.executable, "-m", "tailrace.cli.main", "dbt", f"--project={self.project}"]
-            command += ["--target", made, "--", *self.arguments]
+            command += ["--target", folder, "--", *self.arguments]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                 start_new_session=True, env=os.environ | {"NO_COLOR": "1"},
             )  # fmt: skip
             last = ""
             assert self._process.stdout is not None
-            for printed in self._process.stdout:
-                last = printed.strip() or last
-                self.log.info("%s", printed.rstrip())
+            for line in self._process.stdout:
+                last = line.strip() or last
+                self.log.info("%s", line.rstrip())
             status = self._process.wait()
-            counts, bad = results(Path(made) / "run_results.json")
-        built = ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing was built"
-        if status:
-            failed = f"{built}: {'; '.join(bad)}" if bad else last.removeprefix("error: ")
-            context["ti"].xcom_push(RESULT, {"pipeline": "dbt", "failed": failed})
-            raise AirflowException(failed)
-        context["ti"].xcom_push(RESULT, {"pipeline": "dbt", "said": built})
+            counts, failed = read_results(Path(folder) / "run_results.json")
+            report["said"] = (
+                ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing was built"
+            )
+            if status:
+                raise RunnerError(f"{report['said']}: {'; '.join(failed)}" if failed else last.removeprefix("error: "))
 
     def on_kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGTERM)
+        if self._process is not None:
+            signal_group(self._process, signal.SIGTERM)
 
 
-def results(file: Path) -> tuple[Counter[str], list[str]]:
+def read_results(file: Path) -> tuple[Counter[str], list[str]]:
     """Count the nodes by status, and list the failed nodes, from dbt's report of a run; both empty without a report."""
     if not file.is_file():
         return Counter(), []
-    nodes = json.loads(file.read_text())["results"]
-    ended = Counter(str(node["status"]) for node in nodes)
-    bad = [
-        f"{node['unique_id']} {node['status']}"
-        for node in nodes
-        if node["status"] in ("error", "fail", "runtime error")
-    ]
-    return ended, bad
+    nodes = [(node["unique_id"], str(node["status"])) for node in json.loads(file.read_text())["results"]]
+    failed = [f"{name} {status}" for name, status in nodes if status in ("error", "fail", "runtime error")]
+    return Counter(status for _, status in nodes), failed

@@ -4,73 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any
 
 from airflow.sdk import Param
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from tailrace.runners.jobs import LONGEST_REASON, Reason, RunnerError
 
 MOST_AT_ONCE = 16
 """The maximum number of parallel runs into which a range may be cut."""
 
-
-def form() -> dict[str, Param]:
-    """Make the parameters of a backfill DAG. The defaults suit the usual run."""
-    empty = ["null", "string"]
-    return {
-        "from": Param(
-            None,
-            type=empty,
-            format="date-time",
-            title="From",
-            description="Event time at which the range starts. Leave it empty for the last whole interval whose "
-            "windows are closed. A Backfill has a range of its own: leave it empty there.",
-        ),
-        "to": Param(
-            None,
-            type=empty,
-            format="date-time",
-            title="To",
-            description="Event time at which the range ends; this instant is not in it. Leave it empty for all there "
-            "is after From.",
-        ),
-        "reason": Param(
-            None,
-            type=empty,
-            maxLength=LONGEST_REASON,
-            title="Reason",
-            description=f"Why, for the table of runs: one line, at most {LONGEST_REASON} characters.",
-        ),
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description="Say what would change, and change nothing. Of a Backfill it counts only with 'Override "
-            "parameters on existing runs' ticked, for Airflow sends none of these otherwise.",
-        ),
-        "parallelism": Param(
-            1,
-            type="integer",
-            minimum=1,
-            maximum=MOST_AT_ONCE,
-            title="Parallelism",
-            description="Into how many runs the range is cut, all at once. Any cut gives the same answers; on one "
-            "machine a single run is the fastest. A Backfill has a run for each interval: see its Max Active Runs.",
-        ),
-    }
+_INSTANT = WithJsonSchema({"type": ["null", "string"], "format": "date-time"})
+_REASON = WithJsonSchema({"type": ["null", "string"], "maxLength": LONGEST_REASON})
 
 
 class Asked(BaseModel):
-    """The request for a run, from its parameters."""
+    """The request for a run, from its parameters. The titles and descriptions are on the form."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
 
-    first: Annotated[AwareDatetime | None, Field(alias="from")] = None
-    last: Annotated[AwareDatetime | None, Field(alias="to")] = None
-    reason: Reason | None = None
-    dry_run: Annotated[bool, Field(strict=True)] = False
-    parallelism: Annotated[int, Field(strict=True, ge=1, le=MOST_AT_ONCE)] = 1
+    first: Annotated[AwareDatetime | None, _INSTANT] = Field(
+        None, alias="from", title="From",
+        description="Event time at which the range starts. Leave it empty for the last whole interval whose windows "
+        "are closed. The runs of a Backfill have their intervals: leave it empty there.",
+    )  # fmt: skip
+    last: Annotated[AwareDatetime | None, _INSTANT] = Field(
+        None, alias="to", title="To",
+        description="Event time at which the range ends, exclusive. Leave it empty for everything after From.",
+    )  # fmt: skip
+    reason: Annotated[Reason | None, _REASON] = Field(
+        None, title="Reason",
+        description=f"The reason, for the table of runs: one line of at most {LONGEST_REASON} characters.",
+    )  # fmt: skip
+    dry_run: bool = Field(
+        False, strict=True, title="Dry run",
+        description="Report what would change, and change nothing. For a Backfill, also tick 'Override parameters on "
+        "existing runs', because Airflow sends no parameters otherwise.",
+    )  # fmt: skip
+    parallelism: int = Field(
+        1, strict=True, ge=1, le=MOST_AT_ONCE, title="Parallelism",
+        description="The number of runs into which the range is cut; they run at once. Any cut gives the same answers; "
+        "on one machine a single run is the fastest. A Backfill has a run for each interval: see its Max Active Runs.",
+    )  # fmt: skip
 
     @field_validator("first", "last", "reason", mode="before")
     @classmethod
@@ -101,6 +86,18 @@ class Asked(BaseModel):
         except ValidationError as error:
             faults = [_fault_text(fault) for fault in error.errors()]
             raise RunnerError("; ".join(faults), again=False) from None
+
+
+def form() -> dict[str, Param]:
+    """Make the parameters of a backfill DAG. The defaults suit the usual run."""
+    return {name: Param(**schema) for name, schema in _schemas().items()}
+
+
+@cache
+def _schemas() -> dict[str, dict[str, Any]]:
+    """Return the JSON schema of each parameter, with its default, once for all DAGs of a process."""
+    schemas: dict[str, dict[str, Any]] = Asked.model_json_schema()["properties"]
+    return schemas
 
 
 def _fault_text(fault: Any) -> str:

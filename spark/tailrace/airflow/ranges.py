@@ -54,7 +54,9 @@ class Extent:
         return min(self.closed, self.latest)
 
 
-def chosen(asked: Asked, interval: Interval | None, extent: Extent, before: Callable[[int], Interval]) -> Interval:
+def choose_range(
+    asked: Asked, interval: Interval | None, extent: Extent, before: Callable[[int], Interval]
+) -> Interval:
     """Choose the range of a run: its interval, else the range asked for, else the last whole interval that is closed.
 
     `interval` is that of a run of Airflow's *Backfill*, None for other runs. `before` returns the last whole interval
@@ -76,13 +78,13 @@ def chosen(asked: Asked, interval: Interval | None, extent: Extent, before: Call
     return before(extent.whole)
 
 
-def cut(interval: Interval, parts: int, extent: Extent) -> list[Interval]:
+def cut_range(interval: Interval, parts: int, extent: Extent) -> list[Interval]:
     """Cut a range into at most `parts` parts of whole hours. Windows that are still open stay together in the last.
 
     >>> hour = 3_600_000_000
-    >>> cut((0, 5 * hour), 2, Extent(5 * hour, 5 * hour)) == [(0, 3 * hour), (3 * hour, 5 * hour)]
+    >>> cut_range((0, 5 * hour), 2, Extent(5 * hour, 5 * hour)) == [(0, 3 * hour), (3 * hour, 5 * hour)]
     True
-    >>> cut((0, 5 * hour), 9, Extent(2 * hour, 5 * hour)) == [(0, hour), (hour, 5 * hour)]
+    >>> cut_range((0, 5 * hour), 9, Extent(2 * hour, 5 * hour)) == [(0, hour), (hour, 5 * hour)]
     True
     """
     first, last = interval

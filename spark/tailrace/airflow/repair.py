@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from tailrace.airflow.backfill_task import RangesOperator
 from tailrace.airflow.form import Asked
-from tailrace.airflow.operator import BackfillOperator, telling
 from tailrace.airflow.ranges import Extent, Interval
-from tailrace.airflow.web.report import RESULT
+from tailrace.airflow.tasks import ReportingOperator
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.pipeline import Pipeline
@@ -32,13 +31,13 @@ RANGES = "ranges"
 """The XCom of `propose` that `repair` reads: the ranges of window timestamps to backfill, in microseconds."""
 
 
-class ProposeOperator(BaseOperator):
+class ProposeOperator(ReportingOperator):
     """Reads from the ledger the late records that no backfill has taken in; skips the other tasks if there are none."""
 
     ui_color = "#fdf2d0"
 
     def __init__(self, *, pipeline: Pipeline, **more: Any) -> None:
-        super().__init__(**more)
+        super().__init__(subject=pipeline.name, **more)
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> None:
@@ -48,30 +47,27 @@ class ProposeOperator(BaseOperator):
         from tailrace.lake.read.late_report import late_report
         from tailrace.settings import Settings
 
-        did = {"pipeline": self.pipeline.name}
-        with telling(context, did):
+        with self.reporting(context) as report:
             lake = Lake(Settings())
             reports = [late_report(lake, stage) for stage in chain(self.pipeline) if stage.repairs_late]
             behind = stages_behind(lake, self.pipeline)
-        ready = [one for report in reports for one in report.ready]
-        waiting = sum(len(report.ranges) for report in reports) - len(ready)
-        summary = f"{sum(one.records for one in ready):,} late records are in no answer"
-        if waiting:
-            summary += f"; {waiting} more ranges wait for their windows to close"
-        context["ti"].xcom_push(RESULT, did | {"said": summary})
-        corrections = backfills_of(behind)
-        if not ready and not corrections:
-            raise AirflowSkipException("nothing came too late for a window that is closed: there is nothing to repair")
-        # What is taken in comes first, so that the stages that lack it are computed after it.
-        ranges = [*(proposed(ready) if ready else []), *corrections]
-        context["ti"].xcom_push(TABLE, table(reports, ranges, [one.said for one in behind if one.ready]))
+            ready = [one for late in reports for one in late.ready]
+            waiting = sum(len(late.ranges) for late in reports) - len(ready)
+            report["said"] = f"{sum(one.records for one in ready):,} late records are in no answer"
+            if waiting:
+                report["said"] += f"; {waiting} more ranges wait for their windows to close"
+        # Late records come first, so that the stages that read their answers are computed after them.
+        ranges = [*(proposed(ready) if ready else []), *backfills_of(behind)]
+        if not ranges:
+            raise AirflowSkipException("no record came too late for a closed window: there is nothing to repair")
+        context["ti"].xcom_push(TABLE, make_table(reports, ranges, [one.said for one in behind if one.ready]))
         context["ti"].xcom_push(RANGES, [list(one) for one in ranges])
 
 
-def table(reports: Sequence[LateReport], ranges: Sequence[Interval], behind: Sequence[str] = ()) -> str:
-    """Write a Markdown table of the ranges that can be repaired now, and a line of what would be backfilled.
+def make_table(reports: Sequence[LateReport], ranges: Sequence[Interval], behind: Sequence[str] = ()) -> str:
+    """Write a Markdown table of the ranges that can be repaired now, and a line with the backfills that are proposed.
 
-    `behind` are lines of what stages lack that earlier runs have corrected.
+    `behind` has a line for each stage that lacks corrections of earlier runs.
     """
     lines = ["| pipeline | windows from | to | late records | windows |", "|---|---|---|--:|--:|"]
     lines += [
@@ -81,13 +77,13 @@ def table(reports: Sequence[LateReport], ranges: Sequence[Interval], behind: Seq
     ]
     spans = " and ".join(f"{text(first)} to {text(last)}" for first, last in ranges)
     lines += ["", *(f"- {line}" for line in behind)] if behind else []
-    return "\n".join([*lines, "", f"Approving backfills {spans}; what comes out equal is left untouched."])
+    return "\n".join([*lines, "", f"Approving backfills {spans}; equal results are left untouched."])
 
 
-class RepairOperator(BackfillOperator):
+class RepairOperator(RangesOperator):
     """Backfills the ranges that were proposed, once a person has approved them."""
 
-    def asked(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
+    def find_ranges(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
         pulled: Any = context["ti"].xcom_pull(task_ids=PROPOSE, key=RANGES)
         if not pulled:
             raise RunnerError("nothing was proposed: run the whole DAG again", again=False)

@@ -29,6 +29,7 @@ from tailrace.airflow import sqlite_turns
 from tailrace.model.base.errors import TailraceError
 from tailrace.runners.keeper import end_all
 from tailrace.runners.local import Local
+from tailrace.runners.processes import signal_group
 from tailrace.settings import PREFIX, Place, Settings
 
 SERVERS = {
@@ -134,13 +135,14 @@ class Standalone:
     def stop(self) -> None:
         """Stop the processes, the runs' warm Spark session, and the lake's streams."""
         for process in self.processes.values():
-            _tell(process, signal.SIGTERM)
+            signal_group(process, signal.SIGTERM)
         until = time.monotonic() + STOPPING
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
             # Processes of the group may be left.
-            _tell(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self.processes.clear()
         Local.stop_all(self.warehouse)
@@ -194,11 +196,6 @@ class Standalone:
 def _airflow() -> str:
     """Return the path of this installation's `airflow` command."""
     return str(Path(sys.executable).with_name("airflow"))
-
-
-def _tell(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
 
 
 def _free(port: int) -> int:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import AssetAlias, BaseOperator, Param
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk import AssetAlias, Param
+from airflow.sdk.exceptions import AirflowSkipException
 
-from tailrace.airflow.assets import asset_of
-from tailrace.airflow.operator import telling
+from tailrace.airflow.tasks import ReportingOperator, RunnerOperator, asset_of
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import duration
 from tailrace.model.definition.definition import Definition
-from tailrace.runners.jobs import Runner, RunnerError, Streaming, StreamJob
+from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,25 +27,20 @@ YOUNG = 300.0
 SNAPSHOTS = "snapshots"
 """The XCom of the watermark's task with the snapshot of each table of answers."""
 
+ACTIONS = ("keep", "stop", "restart")
+"""The values of the form's parameter."""
+
 
 def form() -> dict[str, Param]:
     """Make the form of *Trigger*, which asks what to do with the stream."""
-    return {
-        "stream": Param(
-            "keep",
-            title="Stream",
-            description="keep: have it run, unless it was stopped here. stop: end it at the next epoch's boundary, and "
-            "leave it so. restart: the same, and start it again where it was.",
-            enum=list(ACTIONS),
-            section="What is done",
-        )
-    }
+    description = (
+        "keep: start the stream unless it runs, or was stopped here. stop: end it at the next epoch's boundary, and "
+        "leave it stopped. restart: end it, and start it again where it was."
+    )
+    return {"stream": Param("keep", title="Stream", description=description, enum=list(ACTIONS), section="Action")}
 
 
-ACTIONS = ("keep", "stop", "restart")
-
-
-class StreamOperator(BaseOperator):
+class StreamOperator(RunnerOperator):
     """Starts a stream, which runs on after the task, unless it is running already.
 
     A manual run may stop the stream, which then stays stopped until a manual run restarts it. The task fails once if
@@ -57,43 +50,36 @@ class StreamOperator(BaseOperator):
 
     ui_color = "#dcefee"
 
-    def __init__(self, *, job: StreamJob, definition: Definition, runner: Callable[[], Runner], **more: Any) -> None:
+    def __init__(self, *, job: StreamJob, **more: Any) -> None:
         super().__init__(**more)
-        self.job, self.definition, self.runner = job, definition, runner
+        self.job = job
 
     def execute(self, context: Context) -> None:
-        did = {"pipeline": self.definition.name}
         action: Any = context["params"].get("stream", "keep")
-        with telling(context, did):
+        with self.reporting(context) as report:
             if action not in ACTIONS:
                 raise RunnerError(f"stream: expected one of {', '.join(ACTIONS)}, found {action!r}", again=False)
-            stream = self._done(action)
-        summary = {
-            "running": f"{stream.named} runs",
-            "started": f"started {stream.named}",
-            "stopped": "it was stopped by hand: trigger this DAG with Stream restart to start it",
-        }[stream.state]
-        if stream.ended is not None:
-            summary += f"; the one before ended: {stream.ended}"
-        age = time.time() - (stream.since or 0.0)
-        young = stream.state != "stopped" and stream.ended is None and age < YOUNG
-        context["ti"].xcom_push(RESULT, did | {"said": summary, "young": young})
-        self.log.info("%s", summary)
+            stream = self._act(action)
+            report["said"] = {
+                "running": f"{stream.named} runs",
+                "started": f"started {stream.named}",
+                "stopped": "the stream was stopped by hand: trigger this DAG with Stream restart to start it",
+            }[stream.state]
+            if stream.ended is not None:
+                report["said"] += f"; the previous one ended: {stream.ended}"
+            age = time.time() - (stream.since or 0.0)
+            report["young"] = stream.state != "stopped" and stream.ended is None and age < YOUNG
         if stream.state == "stopped":
-            raise AirflowSkipException(summary)
+            raise AirflowSkipException(report["said"])
 
-    def _done(self, action: str) -> Streaming:
-        runner = self.runner()
-
-        def tell(doing: str) -> None:
-            self.log.info("%s", doing)
-
+    def _act(self, action: str) -> Streaming:
+        runner = self.start_runner()
         if action == "stop":
-            return runner.stop_stream(self.job, tell)
-        return runner.stream(self.job, tell, anew=action == "restart")
+            return runner.stop_stream(self.job, self.log_progress)
+        return runner.stream(self.job, self.log_progress, anew=action == "restart")
 
 
-class WatermarkOperator(BaseOperator):
+class WatermarkOperator(ReportingOperator):
     """Fails if a stage's watermark is more than `behind` behind the wall clock.
 
     A stage without a ledger also counts as behind, unless its stream started less than `YOUNG` seconds ago and did not
@@ -104,7 +90,7 @@ class WatermarkOperator(BaseOperator):
 
     def __init__(self, *, definition: Definition, behind: timedelta | None, **more: Any) -> None:
         self.alias = AssetAlias(f"{definition.name} streamed")
-        super().__init__(outlets=[self.alias], **more)
+        super().__init__(subject=definition.name, outlets=[self.alias], **more)
         self.definition, self.behind = definition, behind
 
     def execute(self, context: Context) -> None:
@@ -112,27 +98,19 @@ class WatermarkOperator(BaseOperator):
         from tailrace.lake.read.health import answers, unwell
         from tailrace.settings import Settings
 
-        did = {"pipeline": self.definition.name}
-        stream: Any = context["ti"].xcom_pull(task_ids=STREAM, key=RESULT)
-        young = bool((stream or {}).get("young"))
-        with telling(context, did):
+        task: Any = context["ti"]
+        young = bool((task.xcom_pull(task_ids=STREAM, key=RESULT) or {}).get("young"))
+        with self.reporting(context) as report:
             lake = Lake(Settings())
             now = answers(lake, self.definition)
-            most = None if self.behind is None else duration(self.behind)
-            wrong = unwell(lake, self.definition, time.time_ns() // 1_000, most, young=young)
-        # Without a map index, Airflow would return the values of all earlier runs instead of the last one.
-        before: Any = context["ti"].xcom_pull(
-            task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1
-        )
-        context["ti"].xcom_push(SNAPSHOTS, now)
-        changed = [
-            name for name, snapshot in now.items() if snapshot is not None and (before or {}).get(name) != snapshot
-        ]
-        for name in changed:
-            context["outlet_events"][self.alias].add(asset_of(name), extra={"snapshot": now[name]})
-        if wrong:
-            context["ti"].xcom_push(RESULT, did | {"failed": "; ".join(wrong)})
-            raise AirflowFailException("; ".join(wrong))
-        summary = f"it keeps up; {', '.join(changed)} changed" if changed else "it keeps up; nothing has changed"
-        context["ti"].xcom_push(RESULT, did | {"said": summary})
-        self.log.info("%s", summary)
+            limit = None if self.behind is None else duration(self.behind)
+            wrong = unwell(lake, self.definition, time.time_ns() // 1_000, limit, young=young)
+            # Without a map index, Airflow would return the values of all earlier runs instead of the last one.
+            before = task.xcom_pull(task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1)
+            task.xcom_push(SNAPSHOTS, now)
+            changed = [name for name, mark in now.items() if mark is not None and (before or {}).get(name) != mark]
+            for name in changed:
+                context["outlet_events"][self.alias].add(asset_of(name), extra={"snapshot": now[name]})
+            if wrong:
+                raise RunnerError("; ".join(wrong), again=False)
+            report["said"] = f"it keeps up; {', '.join(changed) + ' changed' if changed else 'nothing has changed'}"

@@ -77,9 +77,9 @@ class Aws:
         """Delete a check's objects below an address."""
         parsed = urlparse(address)
         under = {"Bucket": parsed.netloc, "Prefix": parsed.path.strip("/") + "/"}
-        while objects := self._asked("s3", "list_objects_v2", **under).get("Contents"):
+        while objects := self._call("s3", "list_objects_v2", **under).get("Contents"):
             for one in objects:
-                self._asked("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
+                self._call("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
 
     def _caller(self) -> str:
         # A store with only the S3 interface has no service that could name the keys' owner.
@@ -87,7 +87,7 @@ class Aws:
         if alone and not endpoint("sts"):
             raise UnseenError("the store is one of your own (AWS_ENDPOINT_URL_S3), and has no STS to ask", "")
         try:
-            caller = self._asked("sts", "get_caller_identity")
+            caller = self._call("sts", "get_caller_identity")
         except WrongError as error:
             if alone and _code(error) not in ("", *_NOBODY):
                 raise UnseenError(f"the service at {endpoint('sts')} has no STS to ask", "") from error
@@ -116,7 +116,7 @@ class Aws:
         name = self._place[0]
         another = "set TAILRACE_WAREHOUSE to a bucket that is there"
         try:
-            answer = self._asked("s3", "head_bucket", Bucket=name)
+            answer = self._call("s3", "head_bucket", Bucket=name)
         except WrongError as error:
             status = _status(error)
             if status == 404:
@@ -139,11 +139,11 @@ class Aws:
     def _objects(self) -> str:
         name, prefix = self._place
         at = {"Bucket": name, "Key": f"{prefix}{SCRATCH}/{uuid.uuid4().hex}"}
-        self._asked("s3", "put_object", **at, Body=b"doctor")
+        self._call("s3", "put_object", **at, Body=b"doctor")
         try:
-            read = self._asked("s3", "get_object", **at)["Body"].read()
+            read = self._call("s3", "get_object", **at)["Body"].read()
         finally:
-            self._asked("s3", "delete_object", **at)
+            self._call("s3", "delete_object", **at)
         if read != b"doctor":
             raise WrongError("an object that was written is read as another", "use another store (TAILRACE_WAREHOUSE)")
         return f"put, read and deleted under s3://{name}/{prefix}{SCRATCH}/"
@@ -152,23 +152,23 @@ class Aws:
         name, prefix = self._place
         at = {"Bucket": name, "Key": f"{prefix}{SCRATCH}/{uuid.uuid4().hex}"}
         another = "use a store that honours If-None-Match (TAILRACE_WAREHOUSE)"
-        self._asked("s3", "put_object", **at, Body=b"first", IfNoneMatch="*")
+        self._call("s3", "put_object", **at, Body=b"first", IfNoneMatch="*")
         try:
-            self._asked("s3", "put_object", **at, Body=b"second", IfNoneMatch="*")
+            self._call("s3", "put_object", **at, Body=b"second", IfNoneMatch="*")
         except WrongError as error:
             if _status(error) == 412:
                 return "an object that is there is not written over where that is ruled out"
             raise WrongError(error.found, error.mend or another) from error
         finally:
-            self._asked("s3", "delete_object", **at)
+            self._call("s3", "delete_object", **at)
         raise WrongError("an object was written over where that was ruled out (If-None-Match)", another)
 
     def _bucket_settings(self) -> str:
         name = self._place[0]
         try:
-            versioning = self._asked("s3", "get_bucket_versioning", Bucket=name).get("Status", "Off").lower()
+            versioning = self._call("s3", "get_bucket_versioning", Bucket=name).get("Status", "Off").lower()
             try:
-                blocked = self._asked("s3", "get_public_access_block", Bucket=name)["PublicAccessBlockConfiguration"]
+                blocked = self._call("s3", "get_public_access_block", Bucket=name)["PublicAccessBlockConfiguration"]
                 public = "blocked" if all(blocked.values()) else "blocked in part"
             except WrongError as error:
                 if _status(error) != 404:
@@ -181,28 +181,21 @@ class Aws:
     def _glue(self) -> str:
         account = self.settings.catalog_uri.removeprefix("glue://")
         whose, database = {"CatalogId": account} if account else {}, self.settings.namespace
-        try:
-            self._asked("glue", "get_database", Name=database, **whose)
-        except WrongError as error:
-            if _code(error) == "EntityNotFoundException":
-                raise UnseenError(
-                    f"there is no database {database} yet",
-                    "make it, or allow glue:CreateDatabase: the first stream then makes it",
-                ) from error
-            raise
-        self._asked("glue", "get_tables", DatabaseName=database, MaxResults=1, **whose)
-        return f"database {database} and its tables may be asked for"
+        absent = UnseenError(
+            f"there is no database {database} yet",
+            "make it, or allow glue:CreateDatabase: the first stream then makes it",
+        )
+        self._find("glue", "get_database", absent, "EntityNotFoundException", Name=database, **whose)
+        self._call("glue", "get_tables", DatabaseName=database, MaxResults=1, **whose)
+        return f"database {database} and its tables may be read"
 
     def _application(self, application: str) -> str:
-        try:
-            answer = self._asked("emr-serverless", "get_application", applicationId=application)["application"]
-        except WrongError as error:
-            if _code(error) == "ResourceNotFoundException":
-                raise WrongError(
-                    f"there is no EMR Serverless application {application} in this account and region",
-                    "give another --application, or set AWS_DEFAULT_REGION to its region",
-                ) from error
-            raise
+        absent = WrongError(
+            f"there is no EMR Serverless application {application} in this account and region",
+            "give another --application, or set AWS_DEFAULT_REGION to its region",
+        )
+        asked = ("emr-serverless", "get_application", absent, "ResourceNotFoundException")
+        answer = self._find(*asked, applicationId=application)["application"]
         summary = f"{answer.get('name', application)}, {answer['releaseLabel']}, {answer['state'].lower()}"
         if answer["state"] not in ("CREATING", "CREATED", "STARTING", "STARTED", "STOPPING", "STOPPED"):
             raise WrongError(f"application {application} is {answer['state'].lower()}", "make another, and give its id")
@@ -219,12 +212,11 @@ class Aws:
     def _role(self, role: str | None) -> str:
         if role is None:
             raise UnseenError("an application does not say which role its runs get", "give it as --role ARN")
+        absent = WrongError(f"there is no role {role}", "make it, or give another --role")
         try:
-            answer = self._asked("iam", "get_role", RoleName=role.rsplit("/", 1)[-1])["Role"]
+            answer = self._find("iam", "get_role", absent, "NoSuchEntity", RoleName=role.rsplit("/", 1)[-1])["Role"]
         except WrongError as error:
-            if _code(error) == "NoSuchEntity":
-                raise WrongError(f"there is no role {role}", "make it, or give another --role") from error
-            if error.mend:
+            if error is not absent and error.mend:
                 raise UnseenError(error.found, error.mend) from error
             raise
         trusted = answer["AssumeRolePolicyDocument"]
@@ -240,7 +232,7 @@ class Aws:
             self._clients[service] = client(service, **_HASTY)
         return self._clients[service]
 
-    def _asked(self, service: str, what: str, **words: Any) -> dict[str, Any]:
+    def _call(self, service: str, what: str, **words: Any) -> dict[str, Any]:
         """Call a service and return its answer. Raises `WrongError` with the service's message and how to mend it."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
@@ -264,6 +256,15 @@ class Aws:
             ) from error
         self._timed(answer)
         return answer
+
+    def _find(self, service: str, what: str, absent: WrongError, code: str, **words: Any) -> dict[str, Any]:
+        """Call a service; raise `absent` if the service answers by this code that there is no such thing."""
+        try:
+            return self._call(service, what, **words)
+        except WrongError as error:
+            if _code(error) == code:
+                raise absent from error
+            raise
 
     def _timed(self, answer: dict[str, Any]) -> None:
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")

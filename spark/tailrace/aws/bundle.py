@@ -23,7 +23,7 @@ from typing import Any
 
 import tailrace
 from tailrace.aws.objects import AwsError
-from tailrace.aws.upload import MANIFEST, address, contents, uploaded
+from tailrace.aws.upload import MANIFEST, list_files, split_address, upload_bundle
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
 from tailrace.toolchain import class_path, fetch, missing, require_java
@@ -102,10 +102,10 @@ class ClusterBundle:
 
     def _requirements(self, made: Path, wheel: Path) -> None:
         extras = ("airflow", *self.extras)
-        requirements = self._pinned(extras, "--no-hashes")
+        requirements = self._export_pins(extras, "--no-hashes")
         (made / "requirements.txt").write_text(requirements)
         # Amazon's Airflow is installed before the requirements, and keeps its own version.
-        requirements = self._pinned(extras, "--no-hashes", "--prune", "apache-airflow")
+        requirements = self._export_pins(extras, "--no-hashes", "--prune", "apache-airflow")
         (made / "requirements-mwaa.txt").write_text(f"{requirements}{MWAA}/{wheel.name}\n")
         with zipfile.ZipFile(made / "plugins.zip", "w") as file:
             held = zipfile.ZipInfo(wheel.name)
@@ -114,14 +114,14 @@ class ClusterBundle:
 
     def _environment(self, made: Path, scratch: Path, wheel: Path) -> None:
         place, pins = scratch / "environment", scratch / "requirements.txt"
-        pins.write_text(self._pinned(self._extras, *(() if self.spark else ("--prune", "pyspark"))))
+        pins.write_text(self._export_pins(self._extras, *(() if self.spark else ("--prune", "pyspark"))))
         self._uv("venv", "--relocatable", "--python", self.python, place)
         into = ("pip", "install", "--python", place / "bin" / "python", "--no-deps")
         self._uv(*into, "--require-hashes", "-r", pins)
         # Installed by name, for a package that is installed by path notes the path.
         self._uv(*into, "--no-cache", "--no-index", "--find-links", made, f"tailrace=={tailrace.__version__}")
         _forget(place, "uv_cache.json")
-        archived(made / "environment.tar.gz", {"": place})
+        write_archive(made / "environment.tar.gz", {"": place})
 
     def _jars(self, made: Path) -> None:
         if missing(self.jars, self.groups):
@@ -131,36 +131,36 @@ class ClusterBundle:
             shutil.copyfile(path, made / "jars" / path.name)
 
     def _sources(self, made: Path) -> None:
-        copied(self.root / "spark" / "jobs", made / "jobs", "*.py")
-        copied(self.root / "pipelines", made / "pipelines", "*.py")
+        copy_files(self.root / "spark" / "jobs", made / "jobs", "*.py")
+        copy_files(self.root / "pipelines", made / "pipelines", "*.py")
         # Side by side as in the checkout: a DAG names its definition by a path relative to the DAG's own file.
         for name in ("dags", "pipelines", "iceberg_schemas", "dbt"):
-            copied(self.root / name, made / "dags" / name, "**/*")
+            copy_files(self.root / name, made / "dags" / name, "**/*")
         (made / "dags" / ".airflowignore").write_text("pipelines/\ndbt/\n")
-        archived(
+        write_archive(
             made / "definitions.tar.gz",
             {name: made / "dags" / name for name in ("pipelines", "iceberg_schemas")},
         )
 
     def _manifest(self, made: Path) -> None:
         ask = "import json, sys, sysconfig; print(json.dumps([sys.version.split()[0], sysconfig.get_platform()]))"
-        python, platform = json.loads(_ran([self.python, "-c", ask]))
+        python, platform = json.loads(_run([self.python, "-c", ask]))
         commit, changed = self._commit()
         about = {
             "version": tailrace.__version__, "commit": commit, "changed": changed, "python": python,
             "platform": platform, "extras": [*self.extras], "jars": [*self.groups], "pyspark": self.spark,
         }  # fmt: skip
-        sealed(made, about)
+        write_manifest(made, about)
 
     def _commit(self) -> tuple[str | None, bool | None]:
         """Find the commit of the checkout, and whether it has uncommitted changes; both None without git."""
         git = ["git", "-C", str(self.root)]
         try:
-            return _ran([*git, "rev-parse", "HEAD"]).strip(), bool(_ran([*git, "status", "--porcelain"]).strip())
+            return _run([*git, "rev-parse", "HEAD"]).strip(), bool(_run([*git, "status", "--porcelain"]).strip())
         except AwsError:
             return None, None
 
-    def _pinned(self, extras: Iterable[str], *words: str) -> str:
+    def _export_pins(self, extras: Iterable[str], *words: str) -> str:
         """Export the packages that uv.lock pins for extras, without tailrace itself, as requirements."""
         flags = [word for extra in extras for word in ("--extra", extra)]
         fixed = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
@@ -170,16 +170,16 @@ class ClusterBundle:
         uv = self.root / "build" / "uv" / "bin" / "uv"
         if not uv.is_file():
             raise AwsError(f"{uv} is not there: run `make setup`")
-        return _ran([str(uv), "--quiet", "--no-python-downloads", *map(str, words)], cwd=self.root)
+        return _run([str(uv), "--quiet", "--no-python-downloads", *map(str, words)], cwd=self.root)
 
 
-def sealed(folder: Path, about: Mapping[str, Any]) -> None:
+def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
     """Write a bundle's manifest: the facts `about` the bundle, and each file with its sha256 and size in bytes."""
-    manifest = {**about, "files": contents(folder)}
+    manifest = {**about, "files": list_files(folder)}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
 
-def copied(folder: Path, to: Path, pattern: str) -> None:
+def copy_files(folder: Path, to: Path, pattern: str) -> None:
     """Copy the files of a folder of the project, without those that runs leave there."""
     for path in sorted(folder.glob(pattern)):
         below = path.relative_to(folder)
@@ -188,7 +188,7 @@ def copied(folder: Path, to: Path, pattern: str) -> None:
             shutil.copyfile(path, to / below)
 
 
-def archived(file: Path, folders: Mapping[str, Path]) -> None:
+def write_archive(file: Path, folders: Mapping[str, Path]) -> None:
     """Pack folders under the names that they are to have, sorted, without times, owners and paths of this machine."""
     with (
         file.open("wb") as raw,
@@ -196,7 +196,7 @@ def archived(file: Path, folders: Mapping[str, Path]) -> None:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for name, folder in sorted(folders.items()):
-            for path in _walked(folder):
+            for path in _walk(folder):
                 held = tar.gettarinfo(path, arcname=os.path.join(name, path.relative_to(folder)))
                 held.uid = held.gid = 0
                 held.uname = held.gname = ""
@@ -222,13 +222,13 @@ def _forget(environment: Path, name: str) -> None:
         record.write_text("".join(line for line in lines if f"/{name}," not in line))
 
 
-def _walked(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.name in {"__pycache__", ".lock"}:
             continue
         yield path
         if path.is_dir() and not path.is_symlink():
-            yield from _walked(path)
+            yield from _walk(path)
 
 
 def conf(place: str, files: Iterable[str]) -> dict[str, str]:
@@ -247,7 +247,7 @@ def conf(place: str, files: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _ran(command: Sequence[str], cwd: Path | None = None) -> str:
+def _run(command: Sequence[str], cwd: Path | None = None) -> str:
     """Run a command and return its output. Raises `AwsError` with the end of its error output if it fails."""
     # The command must not use an environment that happens to be active here.
     env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
@@ -277,14 +277,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more = tuple(name for name in ("kafka", "postgres") if getattr(options, name))
     try:
         if options.to is not None:
-            address(options.to)  # so that a wrong one is said before the work
+            # A wrong address is reported before the work.
+            split_address(options.to)
         extras = tuple(dict.fromkeys(("aws", *more, *options.extra)))
         root = Path(__file__).resolve().parents[3]
         bundle = ClusterBundle(root, Settings().jars, options.python, extras, (*GROUPS, *more), options.spark)
         bundle.build(options.out, lambda text: print(f"bundle: {text}", flush=True))
         print(f"bundle: {options.out}")
         if options.to is not None:
-            sent = uploaded(options.out, options.to, lambda text: print(f"upload: {text}", flush=True))
+            sent = upload_bundle(options.out, options.to, lambda text: print(f"upload: {text}", flush=True))
             print(f"upload: {len(sent)} files sent to {options.to}")
     except TailraceError as error:
         print(f"error: {error}", file=sys.stderr)

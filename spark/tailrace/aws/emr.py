@@ -19,10 +19,11 @@ from typing import Any
 from tailrace.aws.objects import AwsError, client, get, put
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, Streaming, StreamJob
-from tailrace.runners.keeper import FINAL, why
+from tailrace.runners.keeper import FINAL
+from tailrace.runners.processes import find_error
 from tailrace.runners.submit import last_object
 
-GOES_ON = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")
+ACTIVE = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")
 """The states of a job run that has not ended."""
 
 GRACE = 120
@@ -92,7 +93,7 @@ class Application:
         """Return an address under `place`."""
         return "/".join((self.place.rstrip("/"), *parts))
 
-    def there(self, definition: str) -> str:
+    def path_of(self, definition: str) -> str:
         """Return the path under which the driver finds a definition."""
         return f"{self.definitions}/{Path(definition).name}"
 
@@ -112,8 +113,8 @@ class _Run:
     since: float
 
     @property
-    def goes_on(self) -> bool:
-        return self.state in GOES_ON
+    def active(self) -> bool:
+        return self.state in ACTIVE
 
 
 class EmrServerless:
@@ -131,30 +132,30 @@ class EmrServerless:
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
         """Submit a backfill, and wait until it has ended."""
-        there = job.model_copy(update={"definition": self.application.there(job.definition)})
-        return JobOutcome.all_of(self._done("backfill", [*there.words, "--json"], tell))
+        there = job.model_copy(update={"definition": self.application.path_of(job.definition)})
+        return JobOutcome.all_of(self._run_to_end("backfill", [*there.words, "--json"], tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Submit maintenance, and wait until it has ended."""
-        return self._done("maintain", [self.application.there(job.definition), "--json"], tell)
+        return self._run_to_end("maintain", [self.application.path_of(job.definition), "--json"], tell)
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
         """Start a stream, unless it is running, as a job run in mode STREAMING, which EMR restarts if it fails."""
         last = self._last(job)
-        if last is not None and last.goes_on:
+        if last is not None and last.active:
             if not anew:
                 return Streaming(state="running", run=last.id, since=last.since)
             self._stop(last, tell)
         ended = None
         if last is not None and not anew:
-            if self._left(last, "stopped"):
+            if self._has_note(last, "stopped"):
                 return Streaming(state="stopped")
-            status, ended = self._ended(last)
-            if status in FINAL and not self._left(last, "told"):
+            status, ended = self._end(last)
+            if status in FINAL and not self._has_note(last, "told"):
                 # Raised only once: by the next start, somebody will have seen the error.
-                self._leave(last, "told")
+                self._add_note(last, "told")
                 raise RunnerError(f"the stream ended: {ended}", again=False)
-        there = job.model_copy(update={"definitions": tuple(map(self.application.there, job.definitions))})
+        there = job.model_copy(update={"definitions": tuple(map(self.application.path_of, job.definitions))})
         run = self._submit(
             "stream", there.words, _name(job), mode="STREAMING", retryPolicy={"maxFailedAttemptsPerHour": AGAIN}
         )
@@ -166,7 +167,7 @@ class EmrServerless:
         last = self._last(job)
         if last is not None:
             self._stop(last, tell)
-            self._leave(last, "stopped")
+            self._add_note(last, "stopped")
         return Streaming(state="stopped")
 
     def cancel(self) -> None:
@@ -174,19 +175,19 @@ class EmrServerless:
         for run in tuple(self._running):
             self._cancel(run)
 
-    def _done(self, command: str, words: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+    def _run_to_end(self, command: str, words: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
         if self._cancelled:
             raise Cancelled("cancelled before it began")
         run = self._submit(command, words, f"tailrace {command}")
         self._running.add(run)
         try:
             tell(f"submitted job run {run}")
-            ended = self._waited(run, tell)
+            ended = self._await_end(run, tell)
         finally:
             self._running.discard(run)
         if self._cancelled or ended.state == "CANCELLED":
             raise Cancelled("cancelled: nothing more is committed")
-        status, reason = self._ended(ended)
+        status, reason = self._end(ended)
         if status not in (0, ExitStatus.GAVE_WAY):
             raise RunnerError(reason, again=status != ExitStatus.USAGE)
         return last_object(self._outcome(ended).get("out", ""))
@@ -202,7 +203,7 @@ class EmrServerless:
             # EMR refuses an empty text.
             driver["sparkSubmitParameters"] = parameters
         overrides = {"monitoringConfiguration": self.application.monitoring}
-        answer = self._asked(
+        answer = self._call(
             "start_job_run", clientToken=token, executionRoleArn=self.application.role, name=name,
             jobDriver={"sparkSubmit": driver}, configurationOverrides=overrides,
             tags={"tailrace": command}, **more,
@@ -210,19 +211,19 @@ class EmrServerless:
         run: str = answer["jobRunId"]
         return run
 
-    def _waited(self, run: str, tell: Callable[[str], None]) -> _Run:
+    def _await_end(self, run: str, tell: Callable[[str], None]) -> _Run:
         state = ""
         while True:
             job_run = self._run(run)
             if job_run.state != state:
                 state = job_run.state
                 tell(f"job run {run} is {state.lower()}")
-            if not job_run.goes_on and job_run.state != "CANCELLING":
+            if not job_run.active and job_run.state != "CANCELLING":
                 return job_run
             time.sleep(self.every)
 
     def _run(self, run: str) -> _Run:
-        answer = self._asked("get_job_run", jobRunId=run)["jobRun"]
+        answer = self._call("get_job_run", jobRunId=run)["jobRun"]
         words = answer["jobDriver"]["sparkSubmit"]["entryPointArguments"]
         token = next((w.rsplit("/", 1)[1] for w in words if w.startswith("--outcome=")), "")
         return _Run(run, token, answer["state"], answer.get("stateDetails") or "", answer["createdAt"].timestamp())
@@ -232,7 +233,7 @@ class EmrServerless:
         job_runs: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
-            answer = self._asked("list_job_runs", **page)
+            answer = self._call("list_job_runs", **page)
             job_runs += [one for one in answer["jobRuns"] if one.get("name") == _name(job)]
             if not answer.get("nextToken"):
                 break
@@ -240,15 +241,15 @@ class EmrServerless:
         if not job_runs:
             return None
         # An active job run is the stream, even if others were submitted later.
-        last = max(job_runs, key=lambda one: (one["state"] in GOES_ON, one["createdAt"]))
+        last = max(job_runs, key=lambda one: (one["state"] in ACTIVE, one["createdAt"]))
         return self._run(last["id"])
 
-    def _ended(self, run: _Run) -> tuple[int | None, str]:
+    def _end(self, run: _Run) -> tuple[int | None, str]:
         """Return the exit status of an ended run (None without an outcome), and the reason of its end in one line."""
         outcome = self._outcome(run)
         if not outcome:
             return None, f"job run {run.id} {run.state.lower()}: {run.details or 'it left no outcome'}"
-        reason = why(f"{outcome['out']}\n{outcome['err']}") or "it said nothing"
+        reason = find_error(f"{outcome['out']}\n{outcome['err']}") or "it said nothing"
         return int(outcome["status"]), reason
 
     def _outcome(self, run: _Run) -> dict[str, Any]:
@@ -257,21 +258,21 @@ class EmrServerless:
         return outcome
 
     def _stop(self, run: _Run, tell: Callable[[str], None]) -> None:
-        if run.goes_on:
+        if run.active:
             tell(f"stopping job run {run.id} at the next epoch's boundary")
             self._cancel(run.id)
-            self._waited(run.id, tell)
+            self._await_end(run.id, tell)
 
     def _cancel(self, run: str) -> None:
-        self._asked("cancel_job_run", jobRunId=run, shutdownGracePeriodInSeconds=GRACE)
+        self._call("cancel_job_run", jobRunId=run, shutdownGracePeriodInSeconds=GRACE)
 
-    def _left(self, run: _Run, note: str) -> bool:
+    def _has_note(self, run: _Run, note: str) -> bool:
         return get(self.application.under("outcomes", f"{run.token}.{note}")) is not None
 
-    def _leave(self, run: _Run, note: str) -> None:
+    def _add_note(self, run: _Run, note: str) -> None:
         put(self.application.under("outcomes", f"{run.token}.{note}"), "")
 
-    def _asked(self, what: str, **words: Any) -> dict[str, Any]:
+    def _call(self, what: str, **words: Any) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

@@ -1,7 +1,9 @@
-"""Read and write small texts as objects in S3, by their addresses: `s3://bucket/key`."""
+"""Read and write objects in S3 by their addresses: `s3://bucket/key`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlparse
 
@@ -25,25 +27,34 @@ def client(service: str, **config: Any) -> Any:
     return boto3.client(service, config=Config(**{"retries": {"mode": "standard", "max_attempts": 5}} | config))
 
 
+@contextmanager
+def naming_faults(address: str) -> Iterator[None]:
+    """Turn an error of S3 into an `AwsError` that names the address."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (Boto3Error, BotoCoreError, ClientError) as error:
+        raise AwsError(f"{address}: {error}") from error
+
+
 def put(address: str, text: str) -> None:
     """Write a text to an address. Raises `AwsError`."""
     bucket, key = _parts(address)
-    try:
+    with naming_faults(address):
         client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode())
-    except _errors() as error:
-        raise AwsError(f"{address} cannot be written ({error})") from error
 
 
 def get(address: str) -> str | None:
     """Read the text at an address; None if there is none. Raises `AwsError`."""
     bucket, key = _parts(address)
     s3 = client("s3")
-    try:
-        body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-    except s3.exceptions.NoSuchKey:
-        return None
-    except _errors() as error:
-        raise AwsError(f"{address} cannot be read ({error})") from error
+    with naming_faults(address):
+        try:
+            body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        except s3.exceptions.NoSuchKey:
+            return None
     return body.decode()
 
 
@@ -52,9 +63,3 @@ def _parts(address: str) -> tuple[str, str]:
     if parsed.scheme != "s3" or not parsed.netloc or not parsed.path.strip("/"):
         raise AwsError(f"{address!r}: expected an address such as s3://bucket/key")
     return parsed.netloc, parsed.path.lstrip("/")
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    return BotoCoreError, ClientError

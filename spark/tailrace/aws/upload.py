@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tailrace.aws.objects import AwsError, client
+from tailrace.aws.objects import AwsError, client, naming_faults
 from tailrace.toolchain.jars import sha256_of
 
 MANIFEST = "manifest.json"
@@ -21,13 +22,13 @@ SUM = "sha256"
 """The metadata of an object that holds the sha256 of its content."""
 
 
-def contents(folder: Path) -> dict[str, dict[str, Any]]:
+def list_files(folder: Path) -> dict[str, dict[str, Any]]:
     """List the files of a bundle by their paths in it, each with its sha256 and its size in bytes."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return {path.relative_to(folder).as_posix(): {SUM: sha256_of(path), "bytes": path.stat().st_size} for path in paths}
 
 
-def address(place: str) -> tuple[str, str]:
+def split_address(place: str) -> tuple[str, str]:
     """Split an address into its bucket and its prefix, which ends with a slash. Raises `AwsError` if it is invalid."""
     match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w.=-]+)*)/?", place)
     if match is None:
@@ -36,26 +37,26 @@ def address(place: str) -> tuple[str, str]:
     return match[1], f"{prefix}/" if prefix else ""
 
 
-def uploaded(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]:
+def upload_bundle(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]:
     """Upload a bundle to an address; return the paths of the uploaded files, empty if all were there already.
 
     Additional files of an earlier bundle stay, without a manifest that names them. Raises `AwsError` if the folder has
     changed since its manifest was written, or if S3 refuses a call.
     """
-    bucket, prefix = address(place)
+    bucket, prefix = split_address(place)
     try:
         named: Mapping[str, Mapping[str, Any]] = json.loads((folder / MANIFEST).read_text())["files"]
     except (OSError, ValueError, KeyError):
-        raise AwsError(f"{folder} has no {MANIFEST} that holds: build the bundle anew") from None
-    here = contents(folder)
+        raise AwsError(f"{folder} has no {MANIFEST} that can be read: build the bundle again") from None
+    here = list_files(folder)
     if odd := sorted({*here} ^ {*named} | {path for path in {*here} & {*named} if here[path] != named[path]}):
-        raise AwsError(f"{folder} has changed since its manifest was written ({odd[0]}): build the bundle anew")
+        raise AwsError(f"{folder} has changed since its manifest was written ({odd[0]}): build the bundle again")
     to = _Place(bucket, prefix)
     sums = {path: facts[SUM] for path, facts in here.items()} | {MANIFEST: sha256_of(folder / MANIFEST)}
-    changed = [path for path in here if to.holds(path) != sums[path]]
+    changed = [path for path in here if to.digest(path) != sums[path]]
     if changed:
         to.remove(MANIFEST)
-    elif to.holds(MANIFEST) == sums[MANIFEST]:
+    elif to.digest(MANIFEST) == sums[MANIFEST]:
         return []
     for path in (*changed, MANIFEST):
         tell(f"{path}, {(folder / path).stat().st_size / 1e6:,.1f} MB")
@@ -69,35 +70,28 @@ class _Place:
     def __init__(self, bucket: str, prefix: str) -> None:
         self.bucket, self.prefix, self.s3 = bucket, prefix, client("s3")
 
-    def holds(self, path: str) -> str | None:
+    def digest(self, path: str) -> str | None:
         """Return the sha256 stored with an object: None without an object, empty if another program uploaded it."""
-        head = self._asked("head_object", path)
-        return None if head is None else head["Metadata"].get(SUM, "")
+        with self._naming_faults(path):
+            try:
+                head = self.s3.head_object(Bucket=self.bucket, Key=self.prefix + path)
+            except self.s3.exceptions.ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                    raise
+                return None
+        found: str = head["Metadata"].get(SUM, "")
+        return found
 
     def remove(self, path: str) -> None:
         """Delete an object, if there is one."""
-        self._asked("delete_object", path)
+        with self._naming_faults(path):
+            self.s3.delete_object(Bucket=self.bucket, Key=self.prefix + path)
 
     def put(self, file: Path, path: str, digest: str) -> None:
-        """Upload a file, in parts if it is large; S3 checks the sha256 of what it receives."""
-        from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError
-
+        """Upload a file, in parts if it is large; S3 checks the sha256 of the bytes that it receives."""
         more = {"Metadata": {SUM: digest}, "ChecksumAlgorithm": "SHA256"}
-        try:
+        with self._naming_faults(path):
             self.s3.upload_file(str(file), self.bucket, self.prefix + path, ExtraArgs=more)
-        except (Boto3Error, BotoCoreError, ClientError) as error:
-            raise AwsError(f"s3://{self.bucket}/{self.prefix}{path} cannot be written ({error})") from error
 
-    def _asked(self, what: str, path: str) -> dict[str, Any] | None:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            answer: dict[str, Any] = getattr(self.s3, what)(Bucket=self.bucket, Key=self.prefix + path)
-        except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404 and what == "head_object":
-                return None
-            raise AwsError(f"s3://{self.bucket}/{self.prefix}{path}: {error}") from error
-        except BotoCoreError as error:
-            raise AwsError(f"S3 cannot be asked ({error})") from error
-        return answer
+    def _naming_faults(self, path: str) -> AbstractContextManager[None]:
+        return naming_faults(f"s3://{self.bucket}/{self.prefix}{path}")

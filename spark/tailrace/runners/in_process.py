@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 AT_ONCE = os.cpu_count() or 1
 """The maximum number of runs that one process computes at once: its cores. Other runs wait."""
 
-loading = threading.Lock()
+LOADING = threading.Lock()
 """The lock for loading definitions one after another, because each is loaded with its folder on `sys.path`."""
 
 
-def loaded(job: BackfillJob) -> Ranged:
+def load_job(job: BackfillJob) -> Ranged:
     """Load the definition of a job."""
-    with loading:
+    with LOADING:
         return load_ranged(job.definition)
 
 
-def fits(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
+def duckdb_suffices(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
     """Tell whether DuckDB can run a job of a definition, so that Spark is not needed."""
     # Imported here because parsing a DAG needs none of these modules.
     from tailrace.backfill.backfill import engine_for
@@ -41,7 +41,7 @@ def fits(settings: Settings, job: BackfillJob, definition: Ranged) -> bool:
     return engine_for(Lake(settings), definition, job.first, job.last).engine is Engine.DUCKDB
 
 
-def backfilled(
+def run_backfill(
     settings: Settings,
     job: BackfillJob,
     definition: Ranged,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -46,13 +46,26 @@ class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went
     """A run was cancelled and has stopped. Its commits stay, and running the same job again does the rest."""
 
 
-class BackfillJob(BaseModel):
+class Job(BaseModel):
+    """A job of checked values for a runner."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Make a job from these values. Raises a `RunnerError` that names each invalid value, in one line."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            faults = [f"{'.'.join(map(str, one['loc'])) or 'the job'}: {one['msg']}" for one in error.errors()]
+            raise RunnerError("; ".join(faults), again=False) from None
+
+
+class BackfillJob(Job):
     """A backfill of a definition's windows with timestamps in `[first, last)`, in microseconds.
 
     `definition` is `FILE` or `FILE:NAME`, with an absolute path.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     definition: Place
     first: Annotated[int, Field(ge=BEGINNING, le=END_OF_TIME)]
@@ -66,11 +79,6 @@ class BackfillJob(BaseModel):
             raise ValueError(f"the range from {text(self.first)} to {text(self.last)} is empty")
         return self
 
-    @classmethod
-    def of(cls, **values: Any) -> BackfillJob:
-        """Make a job from these values. Raises a `RunnerError` that names each invalid value, in one line."""
-        return _checked(cls, values)
-
     @property
     def words(self) -> list[str]:
         """The arguments of `tailrace backfill` for this job."""
@@ -80,33 +88,18 @@ class BackfillJob(BaseModel):
         return [*words, "--dry-run"] if self.dry_run else words
 
 
-_Job = TypeVar("_Job", bound=BaseModel)
-
-
-def _checked(job: type[_Job], values: Mapping[str, Any]) -> _Job:
-    try:
-        return job(**values)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, one['loc'])) or 'the job'}: {one['msg']}" for one in error.errors()]
-        raise RunnerError("; ".join(faults), again=False) from None
-
-
-class MaintainJob(BaseModel):
+class MaintainJob(Job):
     """Maintenance of a definition's tables; `definition` is `FILE` or `FILE:NAME`, with an absolute path."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     definition: Place
 
 
-class StreamJob(BaseModel):
+class StreamJob(Job):
     """A stream of definitions of one log from a folder or a topic.
 
     Each definition is `FILE` or `FILE:NAME`, with an absolute path. `every` is the minimum time between two epochs in
     seconds; `per_epoch` is the maximum number of files or records in an epoch.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     definitions: Annotated[tuple[Place, ...], Field(min_length=1)]
     folder: Annotated[str, StringConstraints(pattern=r"^(/|[a-z0-9]+://)[^\x00]+$")] | None = None
@@ -121,11 +114,6 @@ class StreamJob(BaseModel):
         if (self.folder is None) == (self.topic is None):
             raise ValueError("a stream reads a folder or a topic: give one of them")
         return self
-
-    @classmethod
-    def of(cls, **values: Any) -> StreamJob:
-        """Make a job from these values. Raises a `RunnerError` that names each invalid value, in one line."""
-        return _checked(cls, values)
 
     @property
     def words(self) -> list[str]:
@@ -146,14 +134,18 @@ class StreamJob(BaseModel):
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:12]
 
 
-class Streaming(BaseModel):
+class Result(BaseModel):
+    """A result of a runner, whose values are checked where it is read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Streaming(Result):
     """The state of a stream: it was running already, was started, or was stopped by hand and stays stopped.
 
     The stream is process `pid` on the runner's machine, or job run `run` of a service. `since` is its start, in seconds
     since 1970. `ended` says why the previous stream ended.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     state: Literal["running", "started", "stopped"]
     pid: int | None = None
@@ -167,10 +159,8 @@ class Streaming(BaseModel):
         return f"process {self.pid}" if self.run is None else f"job run {self.run}"
 
 
-class GaveWay(BaseModel):
+class GaveWay(Result):
     """The run of a higher generation that a run gave way to."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str
     generation: int
@@ -180,10 +170,8 @@ BEHIND = "behind"
 """The key, in the output of `tailrace backfill --json`, of the stages that lack corrections."""
 
 
-class JobOutcome(BaseModel):
+class JobOutcome(Result):
     """The result of a run for one stage, as in `tailrace backfill --json`. The range is of window timestamps."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pipeline: str
     range: tuple[str, str]
@@ -234,7 +222,9 @@ class JobOutcome(BaseModel):
         try:
             return [cls.model_validate(one) for one in (*data.get("earlier", ()), last)]
         except ValidationError as error:
-            raise RunnerError(f"the run gave an answer that is none: {error.errors()[0]['msg']}", again=False) from None
+            raise RunnerError(
+                f"the output of the run is not a result: {error.errors()[0]['msg']}", again=False
+            ) from None
 
 
 class Runner(Protocol):

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -23,7 +24,14 @@ from typing import Any, BinaryIO
 
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
-from tailrace.runners.private import folder, runs
+from tailrace.runners.processes import (
+    find_error,
+    is_running,
+    private_folder,
+    reap_started,
+    start_detached,
+    wait_for,
+)
 from tailrace.settings import PREFIX, Place
 
 FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
@@ -56,82 +64,74 @@ class Keeper:
                 if (pid := self._pid()) is None:
                     raise RunnerError("the stream has just ended: ask again")
                 return Streaming(state="running", pid=pid, since=_read(self._state).get("since"))
-            ended = None if anew else self._ended()
+            ended = None if anew else self._end_state()
             if ended is not None and ended.get("by_hand"):
                 return Streaming(state="stopped")
             if ended is not None and ended["status"] in FINAL and not ended.get("told"):
                 # Raised only once: by the next start, somebody will have seen the error.
-                _noted(self._state, ended | {"told": True})
+                _write(self._state, ended | {"told": True})
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
-            tell(f"starting a stream: it says what it does in {self._out}")
+            tell(f"starting a stream: its output is in {self._out}")
             self._start(lock)
         reason = None if ended is None else ended["said"]
-        return Streaming(state="started", pid=self._see(), since=_read(self._state).get("since"), ended=reason)
+        return Streaming(state="started", pid=self._await_start(), since=_read(self._state).get("since"), ended=reason)
 
-    def stopped(self, tell: Callable[[str], None]) -> Streaming:
+    def stop(self, tell: Callable[[str], None]) -> Streaming:
         """Stop the stream at an epoch boundary if it is running, and record that it was stopped by hand."""
         self.end(tell)
-        _noted(self._state, {"status": 0, "said": "stopped by hand", "by_hand": True})
+        _write(self._state, {"status": 0, "said": "stopped by hand", "by_hand": True})
         return Streaming(state="stopped")
 
     def end(self, tell: Callable[[str], None]) -> None:
         """End the stream at an epoch boundary if it is running; the next call of `keep_running` starts it again."""
-        with self._lock() as lock:
-            if lock is not None:
-                return
-            tell("stopping the stream at the next epoch's boundary")
-            if (pid := self._pid()) is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-        until = time.monotonic() + STOPPING
-        while time.monotonic() < until:
-            with self._lock() as lock:
-                if lock is not None:
-                    return
-            time.sleep(0.2)
-        raise RunnerError(f"the stream has not ended in {STOPPING:.0f} s: see {self._out}")
+        if self._is_free():
+            return
+        tell("stopping the stream at the next epoch's boundary")
+        if (pid := self._pid()) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        if wait_for(lambda: self._is_free() or None, STOPPING, pause=0.2) is None:
+            raise RunnerError(f"the stream has not ended in {STOPPING:.0f} s: see {self._out}")
 
     def _start(self, lock: BinaryIO) -> None:
         self._state.unlink(missing_ok=True)
         keeper = [sys.executable, "-m", "tailrace.runners.keeper", str(self.place), *self.command]
         with self._out.open("ab") as out:
-            process = subprocess.Popen(
-                keeper, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(self.environment),
-                start_new_session=True, pass_fds=[lock.fileno()],
-            )  # fmt: skip
-        _started[process.pid] = process
+            start_detached(keeper, out, self.environment, pass_fds=[lock.fileno()])
 
-    def _see(self) -> int | None:
+    def _await_start(self) -> int | None:
         """Wait until the stream counts as started; return its process id. Raises `RunnerError` if it has ended."""
         until, pid = time.monotonic() + STARTING, None
         while time.monotonic() < until:
-            for process in _started.values():
-                process.poll()
-            with self._lock() as lock:
-                if lock is not None:
-                    ended = self._ended() or {"said": "it said nothing", "status": None}
-                    raise RunnerError(f"the stream ended: {ended['said']}", again=ended["status"] != ExitStatus.USAGE)
+            reap_started()
+            if self._is_free():
+                ended = self._end_state() or {"said": "it said nothing", "status": None}
+                raise RunnerError(f"the stream ended: {ended['said']}", again=ended["status"] != ExitStatus.USAGE)
             if pid is None and (pid := _read(self._state).get("pid")) is not None:
                 until = time.monotonic() + SEEN
             time.sleep(0.1)
         return pid or self._pid()
 
-    def _ended(self) -> dict[str, Any] | None:
+    def _end_state(self) -> dict[str, Any] | None:
         """Return how the last stream ended, None if there was none; a killed keeper has recorded no status."""
         state = _read(self._state)
-        if not state:
-            return None
-        return state if "status" in state else {"status": None, "said": "it was killed"}
+        if state and "status" not in state:
+            return {"status": None, "said": "it was killed"}
+        return state or None
 
     def _pid(self) -> int | None:
         """Return the process id of the running stream; None if it has ended meanwhile."""
-        until = time.monotonic() + STARTING
-        while time.monotonic() < until:
-            if state := _read(self._state):
-                pid: int | None = state.get("pid")
-                return pid
-            time.sleep(0.05)
-        raise RunnerError(f"a stream runs, and {self._state} does not say which: remove what is beside it, and stop it")
+        state = wait_for(lambda: _read(self._state) or None, STARTING)
+        if state is None:
+            raise RunnerError(
+                f"a stream runs, and {self._state} does not say which: remove the files beside it, and stop the stream"
+            )
+        pid: int | None = state.get("pid")
+        return pid
+
+    def _is_free(self) -> bool:
+        with self._lock() as lock:
+            return lock is not None
 
     @contextmanager
     def _lock(self, *, patient: bool = False) -> Iterator[BinaryIO | None]:
@@ -141,8 +141,8 @@ class Keeper:
         """
         until = time.monotonic() + STARTING
         with self.place.with_suffix(".lock").open("ab") as lock:
-            while not _locked(lock):
-                if not patient or runs(_read(self._state).get("pid")) or time.monotonic() > until:
+            while not _try_lock(lock):
+                if not patient or is_running(_read(self._state).get("pid")) or time.monotonic() > until:
                     yield None
                     return
                 time.sleep(0.02)
@@ -157,40 +157,36 @@ class Keeper:
         return self.place.with_suffix(".out")
 
 
-class Keeping:
+class LocalStreams:
     """A mix-in for runners whose streams are processes on this machine."""
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Start the stream in a process of its own, unless it is running."""
+        """Start the stream in another process, unless it is running."""
         return self._keeper(job).keep_running(tell, anew=anew)
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
         """Stop the stream at an epoch boundary if it is running, and leave it stopped."""
-        return self._keeper(job).stopped(tell)
+        return self._keeper(job).stop(tell)
 
+    @abstractmethod
     def _keeper(self, job: StreamJob) -> Keeper:
         """Return the keeper of a stream."""
-        raise NotImplementedError
 
 
 def end_all(warehouse: Place) -> int:
     """End all streams of a lake on this machine at once; return their number."""
-    ended = []
-    for state in folder().glob("*.json"):
-        noted = _read(state)
-        if "pid" in noted and noted.get("lake") == str(warehouse):
-            ended.append(Keeper(state.with_suffix(""), (), {}))
+    states = {file: _read(file) for file in private_folder().glob("*.json")}
+    keepers = [
+        Keeper(file.with_suffix(""), (), {})
+        for file, state in states.items()
+        if "pid" in state and state.get("lake") == str(warehouse)
+    ]
     with ThreadPoolExecutor() as pool:
-        for future in [pool.submit(keeper.end, lambda doing: None) for keeper in ended]:
-            future.result()
-    return len(ended)
+        list(pool.map(lambda keeper: keeper.end(lambda doing: None), keepers))
+    return len(keepers)
 
 
-_started: dict[int, subprocess.Popen[bytes]] = {}
-"""The keepers that this process has started, by process id; they may outlive this process."""
-
-
-def _locked(lock: BinaryIO) -> bool:
+def _try_lock(lock: BinaryIO) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -207,14 +203,8 @@ def _read(file: Path) -> dict[str, Any]:
     return state
 
 
-def why(heard: str) -> str:
-    """Return why a process failed: its last line of output that starts with `error: `, or else its last line."""
-    lines = [line.strip() for line in heard.splitlines() if line.strip()]
-    last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
-    return last.removeprefix("error: ")
-
-
-def _noted(file: Path, state: Mapping[str, Any]) -> None:
+def _write(file: Path, state: Mapping[str, Any]) -> None:
+    """Write a stream's state to its file, in one step for readers."""
     whole = file.with_suffix(".new")
     whole.write_text(json.dumps(state))
     whole.replace(file)
@@ -222,12 +212,11 @@ def _noted(file: Path, state: Mapping[str, Any]) -> None:
 
 def keep(place: Path, command: Sequence[str]) -> int:
     """Run a stream to its end, pass on signals, and record how it ended; return its exit status."""
-    out = place.with_suffix(".out")
+    out, state = place.with_suffix(".out"), place.with_suffix(".json")
     start = out.stat().st_size if out.exists() else 0
     # The stream inherits the lock's file, so it also holds the lock.
     process = subprocess.Popen(command, close_fds=False)
-    lake = os.environ.get(f"{PREFIX}WAREHOUSE", "")
-    _noted(place.with_suffix(".json"), {"pid": process.pid, "lake": lake, "since": time.time()})
+    _write(state, {"pid": process.pid, "lake": os.environ.get(f"{PREFIX}WAREHOUSE", ""), "since": time.time()})
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
@@ -237,8 +226,8 @@ def keep(place: Path, command: Sequence[str]) -> int:
     status = process.wait()
     with out.open("rb") as output:
         output.seek(start)
-        heard = why(output.read().decode(errors="replace")) or "it said nothing"
-    _noted(place.with_suffix(".json"), {"status": status, "said": "it was killed" if status < 0 else heard})
+        reason = find_error(output.read().decode(errors="replace")) or "it said nothing"
+    _write(state, {"status": status, "said": "it was killed" if status < 0 else reason})
     return status
 
 

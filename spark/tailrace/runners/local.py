@@ -16,12 +16,10 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,18 +28,17 @@ from pydantic import SecretStr
 
 import tailrace
 from tailrace.model.base.errors import TailraceError, line_of
-from tailrace.runners.in_process import AT_ONCE, backfilled, fits, loaded
-from tailrace.runners.jobs import (
-    BackfillJob,
-    Cancelled,
-    JobOutcome,
-    MaintainJob,
-    RunnerError,
-    StreamJob,
-    refusal,
+from tailrace.runners.in_process import AT_ONCE, duckdb_suffices, load_job, run_backfill
+from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, StreamJob, refusal
+from tailrace.runners.keeper import Keeper, LocalStreams
+from tailrace.runners.processes import (
+    find_error,
+    is_running,
+    private_folder,
+    reap_started,
+    start_detached,
+    wait_for,
 )
-from tailrace.runners.keeper import Keeper, Keeping
-from tailrace.runners.private import folder, runs
 from tailrace.settings import PREFIX, Place, Settings
 
 if TYPE_CHECKING:
@@ -57,11 +54,7 @@ _TRIES = 5
 """The maximum number of workers that are tried one after another if each is about to end."""
 
 
-_started: dict[int, subprocess.Popen[bytes]] = {}
-"""The workers that this process has started, by process id; they may outlive this process."""
-
-
-class Local(Keeping):
+class Local(LocalStreams):
     """The runner for this machine."""
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -90,10 +83,10 @@ class Local(Keeping):
 
         self._check()
         try:
-            definition = loaded(job)
-            if not fits(self.settings, job, definition):
+            definition = load_job(job)
+            if not duckdb_suffices(self.settings, job, definition):
                 return None
-            return backfilled(self.settings, job, definition, tell, begun, spark=False)
+            return run_backfill(self.settings, job, definition, tell, begun, spark=False)
         except RoomError as error:
             tell(f"{line_of(error)}: Spark takes it")
             return None
@@ -115,16 +108,16 @@ class Local(Keeping):
 
     def _keeper(self, job: StreamJob) -> Keeper:
         command = [sys.executable, "-m", "tailrace.cli.main", "stream", *job.words]
-        place = folder() / f"stream-{self._of(Path(job.definitions[0]))}-{job.name}"
+        place = private_folder() / f"stream-{self._of(Path(job.definitions[0]))}-{job.name}"
         return Keeper(place, command, self._environment)
 
     def _answer(self, what: str, job: BackfillJob | MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         for _ in range(_TRIES):
             place = self._socket(job)
-            with closing(self._connected(place, tell)) as connection:
+            with closing(self._connect(place, tell)) as connection:
                 self._connections.add(connection)
                 try:
-                    answer = self._asked(connection, {what: job.model_dump()}, tell)
+                    answer = self._ask(connection, {what: job.model_dump()}, tell)
                 finally:
                     self._connections.discard(connection)
             if answer is not None:
@@ -140,7 +133,7 @@ class Local(Keeping):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def _asked(
+    def _ask(
         self, connection: socket.socket, request: dict[str, Any], tell: Callable[[str], None]
     ) -> dict[str, Any] | None:
         """Send a request to the worker and return its answer; None if it is about to end and refused the request."""
@@ -166,47 +159,44 @@ class Local(Keeping):
             return None
         raise RunnerError("the worker died while it ran: run it again; what was committed is whole")
 
-    def _connected(self, place: Path, tell: Callable[[str], None]) -> socket.socket:
+    def _connect(self, place: Path, tell: Callable[[str], None]) -> socket.socket:
+        """Connect to the worker, which is started if there is none."""
         self._check()
-        connection = _connection(place)
-        if connection is not None:
+        if (connection := _connection(place)) is not None:
             return connection
-        with _locked(place.with_suffix(".lock")):
+        with place.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             # Another process may have started the worker meanwhile.
-            connection = _connection(place)
-            if connection is not None:
+            if (connection := _connection(place)) is not None:
                 return connection
             tell("starting a Spark session that later runs share")
-            return self._started(place)
+            return self._start_worker(place)
 
-    def _started(self, place: Path) -> socket.socket:
-        command = [sys.executable, "-m", "tailrace.cli.main", "worker", str(place)]
-        with place.with_suffix(".out").open("wb") as out:
-            # In a session of its own, the worker outlives this process and gets none of its signals.
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=self._environment
-            )
-        _started[process.pid] = process
-        until = time.monotonic() + STARTING
-        while time.monotonic() < until and process.poll() is None:
-            connection = _connection(place)
-            if connection is not None:
-                return connection
-            time.sleep(0.05)
+    def _start_worker(self, place: Path) -> socket.socket:
+        output = place.with_suffix(".out")
+        with output.open("wb") as out:
+            command = [sys.executable, "-m", "tailrace.cli.main", "worker", str(place)]
+            process = start_detached(command, out, self._environment)
+        # The exit status of a worker that has failed ends the wait, too.
+        found = wait_for(lambda: _connection(place) or process.poll(), STARTING)
+        if isinstance(found, socket.socket):
+            return found
         with suppress(ProcessLookupError):
             process.kill()
-        lines = place.with_suffix(".out").read_text(errors="replace").strip().splitlines()
-        raise RunnerError(f"the worker did not start: {lines[-1] if lines else 'it said nothing'}")
+        reason = find_error(output.read_text(errors="replace")) or "it said nothing"
+        raise RunnerError(f"the worker did not start: {reason}")
 
     @property
     def _environment(self) -> dict[str, str]:
         """This process's environment with its settings, in which all paths are absolute."""
         values = self.settings.model_dump(exclude_none=True, exclude_defaults=True)
         paths = {"warehouse": self.settings.warehouse, "jars": self.settings.jars}
-        return os.environ | {f"{PREFIX}{name.upper()}": _written(value) for name, value in (values | paths).items()}
+        return os.environ | {
+            f"{PREFIX}{name.upper()}": _setting_text(value) for name, value in (values | paths).items()
+        }
 
     def _socket(self, job: BackfillJob | MaintainJob) -> Path:
-        return folder() / f"{self._of(Path(job.definition).parent)}.sock"
+        return private_folder() / f"{self._of(Path(job.definition).parent)}.sock"
 
     def _of(self, definitions: Path) -> str:
         """Digest settings, definitions and installation, for the names of a worker's or stream's files."""
@@ -216,10 +206,10 @@ class Local(Keeping):
     @staticmethod
     def stop_all(warehouse: Place) -> int:
         """Stop all workers of a lake and wait for their end; return their number."""
-        return sum(_stopped(place, warehouse) for place in folder().glob("*.sock"))
+        return sum(_stop_worker(place, warehouse) for place in private_folder().glob("*.sock"))
 
 
-def _stopped(place: Path, warehouse: Place) -> bool:
+def _stop_worker(place: Path, warehouse: Place) -> bool:
     """Stop the worker at a socket if it belongs to this lake, and wait for its end; return whether there was one."""
     connection = _connection(place)
     if connection is None:
@@ -230,17 +220,13 @@ def _stopped(place: Path, warehouse: Place) -> bool:
     pid = answer.get("pid")
     if pid is None:
         return False
-    until = time.monotonic() + _ENDING
-    while _runs(pid) and time.monotonic() < until:
-        time.sleep(0.1)
-    if _runs(pid):
+    if wait_for(lambda: None if is_running(pid) else True, _ENDING, pause=0.1) is None:
         os.kill(pid, signal.SIGKILL)
-    for process in _started.values():
-        process.poll()
+    reap_started()
     return True
 
 
-def _written(value: object) -> str:
+def _setting_text(value: object) -> str:
     """Format a setting as the value of its environment variable."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
@@ -255,14 +241,3 @@ def _connection(place: Path) -> socket.socket | None:
         connection.close()
         return None
     return connection
-
-
-def _runs(pid: int) -> bool:
-    return _started[pid].poll() is None if pid in _started else runs(pid)
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    with file.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -9,21 +9,20 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, StreamJob
-from tailrace.runners.keeper import Keeper, Keeping, why
-from tailrace.runners.private import folder
+from tailrace.runners.keeper import Keeper, LocalStreams
+from tailrace.runners.processes import find_error, private_folder, signal_group
 from tailrace.settings import PREFIX, Settings
 
 _ENDING = 20.0
 """The seconds after which a cancelled run is killed."""
 
 
-class Submit(Keeping):
+class Submit(LocalStreams):
     """The runner whose runs are jobs of a cluster.
 
     `jobs` is the folder of the entry points (`spark/jobs`). `options` are further options of spark-submit that the
@@ -48,16 +47,16 @@ class Submit(Keeping):
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
         """Submit a backfill, and wait for its end."""
-        return JobOutcome.all_of(self._submitted("backfill.py", job.words, tell))
+        return JobOutcome.all_of(self._submit("backfill.py", job.words, tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
         """Submit maintenance, and wait for its end."""
-        return self._submitted("maintain.py", [job.definition], tell)
+        return self._submit("maintain.py", [job.definition], tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
         command = [*self.start, str(self.jobs / "stream.py"), *job.words]
         identity = "\n".join([str(self.settings.warehouse), *command])
-        place = folder() / f"submitted-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+        place = private_folder() / f"submitted-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
         return Keeper(place, command, self._environment)
 
     @property
@@ -67,13 +66,13 @@ class Submit(Keeping):
     def cancel(self) -> None:
         self._cancelled = True
         for process in tuple(self._running):
-            _tell(process, signal.SIGINT)
+            signal_group(process, signal.SIGINT)
             # A process that does not end by itself is killed; its commits are complete.
-            late = threading.Timer(_ENDING, _tell, (process, signal.SIGKILL))
-            late.daemon = True
-            late.start()
+            kill = threading.Timer(_ENDING, signal_group, (process, signal.SIGKILL))
+            kill.daemon = True
+            kill.start()
 
-    def _submitted(self, name: str, words: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
+    def _submit(self, name: str, words: Sequence[str], tell: Callable[[str], None]) -> dict[str, Any]:
         if self._cancelled:
             raise Cancelled("cancelled before it began")
         command = [*self.start, str(self.jobs / name), *words, "--json"]
@@ -99,7 +98,7 @@ class Submit(Keeping):
             raise Cancelled("cancelled: nothing more is committed")
         if process.returncode not in (0, ExitStatus.GAVE_WAY):
             # spark-submit forwards Python's error output to its standard output, with the rest.
-            reason = why(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
+            reason = find_error(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
             raise RunnerError(reason, again=process.returncode != ExitStatus.USAGE)
         return last_object(out)
 
@@ -111,11 +110,5 @@ def last_object(out: str) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads("\n".join(lines[starts[-1] :]))
     except (IndexError, ValueError):
-        raise RunnerError("the run ended well and did not say what it did", again=False) from None
+        raise RunnerError("the run succeeded, but its output has no result", again=False) from None
     return data
-
-
-def _tell(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)

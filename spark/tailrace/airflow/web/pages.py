@@ -16,8 +16,8 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from sqlalchemy import select
 
-from tailrace.airflow.web.event_time_tab import event_time_tab, templates
-from tailrace.airflow.web.report import RESULT, page
+from tailrace.airflow.web.event_time_tab import event_time_tab
+from tailrace.airflow.web.report import RESULT, result_page, templates
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.errors import TailraceError
 from tailrace.runners.jobs import LONGEST_REASON
@@ -52,7 +52,7 @@ def _did(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
     did = json.loads(value) if isinstance(value, str) else value
     # The page has no script, and only Airflow may frame it.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
-    return HTMLResponse(page(did, str(run.state)), headers={"Content-Security-Policy": policy})
+    return HTMLResponse(result_page(did, str(run.state)), headers={"Content-Security-Policy": policy})
 
 
 def _event_time(dag_id: str, request: Request) -> HTMLResponse:

@@ -22,7 +22,7 @@ from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.upkeep.diagnosis import explain_error
 from tailrace.model.base.errors import TailraceError, line_of
 from tailrace.runners.exit_status import ExitStatus
-from tailrace.runners.in_process import AT_ONCE, backfilled, loaded, loading
+from tailrace.runners.in_process import AT_ONCE, LOADING, load_job, run_backfill
 from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, refusal
 from tailrace.settings import Settings
 
@@ -218,7 +218,7 @@ class _Run:
 
     def _maintained(self, job: MaintainJob) -> dict[str, Any]:
         self.asker.check()
-        with loading:
+        with LOADING:
             definition = load_any(job.definition)
         from tailrace.lake.catalog.lake import Lake
         from tailrace.operate.maintenance import maintain
@@ -236,7 +236,7 @@ class _Run:
         def tell(doing: str) -> None:
             self.say(doing=doing)
 
-        return JobOutcome.as_data(backfilled(self.server.settings, job, loaded(job), tell, self._cancelled_with))
+        return JobOutcome.as_data(run_backfill(self.server.settings, job, load_job(job), tell, self._cancelled_with))
 
     def _cancelled_with(self, session: Session) -> None:
         """Make the run end when the client that asked for it goes away."""

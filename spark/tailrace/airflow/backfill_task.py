@@ -1,0 +1,136 @@
+"""Check the parameters, run the backfill, and report the result: the single task of a backfill DAG."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import AssetAlias
+
+from tailrace.airflow.form import Asked
+from tailrace.airflow.ranges import Extent, Interval, choose_range, cut_range
+from tailrace.airflow.tasks import RunnerOperator, asset_of
+from tailrace.airflow.timetable import ByHand
+from tailrace.airflow.web.report import COUNTED
+from tailrace.model.base.time import instant, text
+from tailrace.model.definition.definition import Ranged
+from tailrace.runners.jobs import BackfillJob, JobOutcome, RunnerError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class RangesOperator(RunnerOperator):
+    """Backfills ranges of a definition; `definition` is `FILE` or `FILE:NAME`, with an absolute path.
+
+    A run that changed anything emits an event of the table's asset.
+    """
+
+    ui_color = "#dbe9f6"
+
+    def __init__(self, *, definition: str, pipeline: Ranged, **more: Any) -> None:
+        self.asset = asset_of(pipeline.name)
+        self.alias = AssetAlias(f"{pipeline.name} backfilled")
+        super().__init__(subject=pipeline.name, outlets=[self.alias], **more)
+        self.definition, self.pipeline = definition, pipeline
+
+    @abstractmethod
+    def find_ranges(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
+        """Return the request for the run, and the ranges of its separate runs."""
+
+    def execute(self, context: Context) -> None:
+        with self.reporting(context) as report:
+            jobs = self._make_jobs(context, report)
+            dry_run = jobs[0].dry_run
+            runner = self.start_runner()
+            with ThreadPoolExecutor(len(jobs)) as pool:
+                running = [pool.submit(runner.backfill, job, self.log_progress) for job in jobs]
+                outcomes = [outcome for future in running for outcome in future.result()]
+            report |= summarize(outcomes, dry_run=dry_run) | ({} if dry_run else self._report_behind())
+        if not dry_run and (report["changed"] or report["retracted"]):
+            extra = {"range": report["range"], "runs": report["runs"]}
+            context["outlet_events"][self.alias].add(self.asset, extra=extra)
+
+    def _make_jobs(self, context: Context, report: dict[str, Any]) -> list[BackfillJob]:
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.settings import Settings
+
+        asked, parts = self.find_ranges(context, Extent.of(Lake(Settings()), self.pipeline))
+        ends = [text(parts[0][0]), text(parts[-1][1])]
+        report |= {"range": ends, "dry_run": asked.dry_run, "reason": asked.reason}
+        several = f", in {len(parts)} runs" if len(parts) > 1 else ""
+        self.log.info("%s from %s to %s%s", self.pipeline.name, *ends, several)
+        same = {"definition": self.definition, "reason": asked.reason, "dry_run": asked.dry_run}
+        return [BackfillJob.of(first=first, last=last, **same) for first, last in parts]
+
+    def _report_behind(self) -> dict[str, Any]:
+        """Report the stages that lack corrections, and the ranges to backfill for them."""
+        from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
+        from tailrace.settings import Settings
+
+        behind = stages_behind(Lake(Settings()), self.pipeline)
+        for one in behind:
+            self.log.warning("%s", one.said)
+        ranges = [[text(first), text(last)] for first, last in backfills_of(behind)]
+        return {"behind": [one.said for one in behind], "brings_up": ranges} if behind else {}
+
+
+class BackfillOperator(RangesOperator):
+    """Backfills the range of the form, or the interval of a run of Airflow's *Backfill*.
+
+    `cron` and `timezone` give the intervals.
+    """
+
+    def __init__(self, *, cron: str, timezone: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.cron, self.timezone = cron, timezone
+
+    def find_ranges(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
+        asked = Asked.of(context["params"])
+        last_before = ByHand(self.cron, self.timezone).last_before
+        return asked, cut_range(choose_range(asked, _interval(context), extent, last_before), asked.parallelism, extent)
+
+
+def summarize(outcomes: Sequence[JobOutcome], *, dry_run: bool) -> dict[str, Any]:
+    """Sum up the results of the runs, as the page of the run shows them; `said` is the sum in one line."""
+    sums = {name: sum(getattr(one, name) for one in outcomes) for name in COUNTED}
+    generations = [one.generation for one in outcomes if one.gave_way_to is None]
+    newer = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]
+    said = f"{sums['changed']:,} changed, {sums['untouched']:,} untouched, {sums['retracted']:,} retracted"
+    if dry_run:
+        said = f"dry run: it would be {said}; nothing was changed"
+    elif not generations:
+        said = (
+            f"gave way to run {newer[0].run} of generation {newer[0].generation}, which covers it; nothing was changed"
+        )
+    else:
+        said += f", in generation {', '.join(map(str, generations))}"
+        said += f"; {len(newer)} of {len(outcomes)} parts gave way to newer runs" if newer else ""
+    return {
+        **sums,
+        "epoch": max((one.log_epoch for one in outcomes if one.log_epoch is not None), default=None),
+        "generations": sorted({one.generation for one in outcomes if one.generation is not None}),
+        "runs": [one.run for one in outcomes if one.run is not None],
+        "parts": [one.model_dump(mode="json") for one in outcomes],
+        "said": said,
+    }
+
+
+def _interval(context: Context) -> Interval | None:
+    """Return the interval of a run of Airflow's *Backfill*, in microseconds; None for other runs."""
+    run: Any = context["dag_run"]
+    if run.run_type != "backfill":
+        return None
+    first, last = run.data_interval_start, run.data_interval_end
+    if first is None or last is None:
+        raise RunnerError("this run of a Backfill has no data interval: start it again from Backfill", again=False)
+    return _micros(first), _micros(last)
+
+
+def _micros(at: datetime) -> int:
+    """Convert an instant of Airflow's type, which subtracts differently, to microseconds by a plain `datetime`."""
+    return instant(datetime.fromisoformat(at.isoformat()))

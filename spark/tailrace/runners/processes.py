@@ -1,0 +1,90 @@
+"""Start, find and end processes of this machine that outlive their starter, and keep their files private."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from tailrace.runners.jobs import RunnerError
+
+T = TypeVar("T")
+
+_started: dict[int, subprocess.Popen[bytes]] = {}
+"""The processes that `start_detached` has started, by process id; they may outlive this process."""
+
+
+def private_folder() -> Path:
+    """Create a folder that only this user can read, and return it. Raises `RunnerError` if another user has it."""
+    folder = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
+        raise RunnerError(f"{folder} is not a folder of this user alone: remove it, or set TMPDIR", again=False)
+    return folder
+
+
+def start_detached(
+    command: Sequence[str], out: BinaryIO, environment: Mapping[str, str], **more: Any
+) -> subprocess.Popen[bytes]:
+    """Start a process in a new session, so that it outlives this process and gets none of this process's signals.
+
+    The output goes to the file `out`; `more` are further arguments of `Popen`.
+    """
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment), start_new_session=True, **more
+    )
+    _started[process.pid] = process
+    return process
+
+
+def reap_started() -> None:
+    """Take note of started processes that have ended, because the system keeps an ended process until then."""
+    for process in _started.values():
+        process.poll()
+
+
+def is_running(pid: int | None) -> bool:
+    """Tell whether a process with this id exists and has not ended."""
+    if pid is None:
+        return False
+    if pid in _started:
+        return _started[pid].poll() is None
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None:
+    """Send a signal to a process and to all processes of its group, unless the process has ended."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+def wait_for(check: Callable[[], T | None], seconds: float, pause: float = 0.05) -> T | None:
+    """Call a check until it returns something; return that, or None after so many seconds."""
+    until = time.monotonic() + seconds
+    while (found := check()) is None and time.monotonic() < until:
+        time.sleep(pause)
+    return found
+
+
+def find_error(output: str) -> str:
+    """Find the reason in a failed process's output: the last line that starts with `error: `, else the last line.
+
+    >>> find_error("starting\\nerror: no such table\\nbye"), find_error("killed\\n"), find_error("")
+    ('no such table', 'killed', '')
+    """
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
+    return last.removeprefix("error: ")
