@@ -113,7 +113,11 @@ class Logs:
         data = epoch_data(report)
         for name, folded in report.folded.items():
             data["pipelines"][name] |= {"open": folded.open, "generation": folded.generation, "token": folded.token}
-        lags = [lag for folded in report.folded.values() if (lag := lag_seconds(folded.clock)) is not None]
+        lags = [
+            lag
+            for folded in report.folded.values()
+            if (lag := lag_seconds(folded.clock.watermark, folded.clock.processing_time)) is not None
+        ]
         if lags:
             # The lag of the stage that is furthest behind: one number, for tools that read lines.
             data["watermark_lag_seconds"] = round(max(lags), 3)

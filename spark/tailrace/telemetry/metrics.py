@@ -8,7 +8,10 @@ Needs the extra `observe` (prometheus-client).
 from __future__ import annotations
 
 import time
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,13 +31,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.stage_progress import StageProgress, stage_progress
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
-from tailrace.model.base.clock import behind
-from tailrace.model.base.time import BEGINNING
 from tailrace.model.step.progress import Progress
 from tailrace.stream.epoch_report import EpochReport
-from tailrace.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
-
-Kind = Literal["counter", "gauge", "histogram"]
+from tailrace.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, lag_seconds, missing
 
 BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histogram's buckets, in seconds."""
@@ -51,87 +50,17 @@ class Metric:
     """A metric: its name in Prometheus, its kind, its labels, its meaning, and the commands that have it."""
 
     name: str
-    kind: Kind
-    labels: tuple[str, ...]
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: Sequence[str]
     doc: str
-    commands: tuple[str, ...] = ("stream",)
+    commands: Sequence[str] = ("stream",)
 
 
-_LOG, _PIPELINE, _PARTITION = ("log",), ("log", "pipeline"), ("log", "partition")
-_BOTH, _BACKFILL = ("stream", "backfill"), ("backfill",)
-
-METRICS = (
-    Metric("tailrace_stream_running", "gauge", _LOG, "1 while the stream runs, 0 once it has ended"),
-    Metric("tailrace_epochs_total", "counter", _LOG, "epochs folded, including epochs recovered from the log"),
-    Metric("tailrace_recovered_epochs_total", "counter", _LOG, "epochs recovered from the log"),
-    Metric(
-        "tailrace_epoch_phase_seconds", "histogram", ("log", "phase"),
-        "time of an epoch by phase; trigger waits for input, wait is the fold's wait for the log; phases overlap",
-    ),
-    Metric("tailrace_last_epoch", "gauge", _PIPELINE, "the last epoch in the ledger; -1 before the first"),
-    Metric("tailrace_last_epoch_timestamp_seconds", "gauge", _LOG, "publication of the last epoch, Unix time"),
-    Metric("tailrace_answers_epochs_behind", "gauge", _PIPELINE, "number of epochs that table p is behind the ledger"),
-    Metric("tailrace_records_total", "counter", _LOG, "records landed in the log"),
-    Metric("tailrace_rejected_records_total", "counter", _LOG, "records that do not fit the log"),
-    Metric("tailrace_duplicate_records_total", "counter", _LOG, "records dropped as duplicates"),
-    Metric(
-        "tailrace_unread_files", "gauge", ("log", "kind"),
-        "unread files in a landing folder: changed after reading, moved (so they count twice), or hidden",
-    ),
-    Metric(
-        "tailrace_near_names_total", "counter", _LOG,
-        "dropped fields whose name is close to a column that their record lacks",
-    ),
-    Metric("tailrace_watermark_timestamp_seconds", "gauge", _PIPELINE, "the watermark in Unix time"),
-    Metric(
-        "tailrace_watermark_lag_seconds", "gauge", _PIPELINE,
-        "the last epoch's processing time less its watermark; below zero it is ahead",
-    ),
-    Metric(
-        "tailrace_partition_lag_seconds", "gauge", _PARTITION,
-        "the last epoch's processing time less the watermark of one partition of the source",
-    ),
-    Metric("tailrace_partition_silent_seconds", "gauge", _PARTITION, "time since a partition's last new record"),
-    Metric("tailrace_partition_idle", "gauge", _PARTITION, "1 if the partition is idle, so the watermark ignores it"),
-    Metric("tailrace_partition_holds_watermark", "gauge", _PARTITION, "1 if the partition holds the watermark back"),
-    Metric("tailrace_panes_total", "counter", (*_PIPELINE, "timing"), "panes fired, without retractions"),
-    Metric("tailrace_retractions_total", "counter", _PIPELINE, "answers retracted"),
-    Metric(
-        "tailrace_unanswered_total", "counter", _PIPELINE,
-        "panes with a null result, because no value of its type is right",
-    ),
-    Metric("tailrace_late_records_total", "counter", (*_PIPELINE, "reason"), "late records, once for each window"),
-    Metric("tailrace_step_rejected_records_total", "counter", _PIPELINE, "records that a step rejected"),
-    Metric("tailrace_productions_total", "counter", _PIPELINE, "records that a computation produced"),
-    Metric("tailrace_claimed_total", "counter", _PIPELINE, "productions that another computation had claimed"),
-    Metric("tailrace_in_flight_records", "gauge", _PIPELINE, "records in flight on a computation's loop"),
-    Metric(
-        "tailrace_engine", "gauge", (*_PIPELINE, "engine"), "1 for the engine of the last epoch, 0 for the other"
-    ),
-    Metric("tailrace_open_windows", "gauge", _PIPELINE, "open windows: rows of state after the last epoch"),
-    Metric("tailrace_commits_total", "counter", ("log", "table", "writer"), "publications to a table", _BOTH),
-    Metric(
-        "tailrace_conflicts_total", "counter", ("log", "table", "writer"),
-        "publications that were tried again because the table had moved", _BOTH,
-    ),
-    Metric(
-        "tailrace_fenced_total", "counter", ("log", "table"),
-        "publications refused because another stream has the lease",
-    ),
-    Metric(
-        "tailrace_backfill_runs_total", "counter", (*_PIPELINE, "status"),
-        "all backfills in the table of runs, by their outcome", _BACKFILL,
-    ),
-    Metric(
-        "tailrace_backfill_windows_total", "counter", (*_PIPELINE, "outcome"),
-        "windows that all committed backfills changed, left untouched or retracted", _BACKFILL,
-    ),
-    Metric("tailrace_backfill_seconds", "gauge", _PIPELINE, "duration of this backfill", _BACKFILL),
-    Metric(
-        "tailrace_backfill_timestamp_seconds", "gauge", _PIPELINE, "end of this backfill, Unix time", _BACKFILL
-    ),
-)  # fmt: skip
-"""Every metric, in the order in which docs and dashboards list them."""
+METRICS = tuple(
+    Metric(name, **values)
+    for name, values in tomllib.loads(files("tailrace.telemetry").joinpath("metrics.toml").read_text("utf-8")).items()
+)
+"""Every metric, in the order in which the docs and the dashboard list them."""
 
 
 class Metrics:
@@ -149,14 +78,10 @@ class Metrics:
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.subject, self.log = subject, subject.log
         self.registry = client.CollectorRegistry()
-        self._made: dict[str, Any] = {}
-        kinds: dict[Kind, Any] = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
-        for metric in METRICS:
-            if subject.command in metric.commands:
-                more = {"buckets": BUCKETS} if metric.kind == "histogram" else {}
-                self._made[metric.name] = kinds[metric.kind](
-                    metric.name, metric.doc, metric.labels, registry=self.registry, **more
-                )
+        self._metrics: dict[str, Any] = {}
+        for one in (metric for metric in METRICS if subject.command in metric.commands):
+            make, more = getattr(client, one.kind.capitalize()), {"buckets": BUCKETS} if one.kind == "histogram" else {}
+            self._metrics[one.name] = make(one.name, one.doc, one.labels, registry=self.registry, **more)
         self._answers: dict[str, int] = {}
         self._ledgers: dict[str, int] = {}
         self._since: dict[str, float] = {}
@@ -171,16 +96,16 @@ class Metrics:
                 self._publication(happening)
             case FolderChecked(log, counts=counts):
                 for kind in UNREAD:
-                    self._set("tailrace_unread_files", counts.get(kind, 0), log, kind)
+                    self._metrics["tailrace_unread_files"].labels(log, kind).set(counts.get(kind, 0))
             case NearName(log):
-                self._add("tailrace_near_names_total", 1, log)
+                self._metrics["tailrace_near_names_total"].labels(log).inc()
             case AnswersAdvanced(pipeline, epoch):
                 self._answers[pipeline] = epoch
                 self._behind(pipeline)
             case RunRecorded() if self.subject.command == "backfill":
                 self._run(happening)
             case Ended() if self.subject.command == "stream":
-                self._set("tailrace_stream_running", 0, self.log)
+                self._set("tailrace_stream_running", 0)
             case Ended():
                 self._backfills()
 
@@ -201,22 +126,21 @@ class Metrics:
         """Set the metrics that exist before the first epoch; counters start at zero, so that rates start there."""
         if self.subject.command != "stream":
             return
-        lake, log = Lake(self.subject.settings), self.log
-        self._set("tailrace_stream_running", 1, log)
+        lake = Lake(self.subject.settings)
+        self._set("tailrace_stream_running", 1)
         for name in ("epochs", "recovered_epochs", "records", "rejected_records", "duplicate_records"):
-            self._add(f"tailrace_{name}_total", 0, log)
-        tables = {log: "stream", rejected_name(log): "stream"}
-        tables |= {ledger_name(stage.name): "stream" for stage in self.subject.stages}
+            self._add(f"tailrace_{name}_total", 0)
+        ledgers = (ledger_name(stage.name) for stage in self.subject.stages)
+        tables = dict.fromkeys((self.log, rejected_name(self.log), *ledgers), "stream")
         answered = self.subject.answered(lake)
         for stage in self.subject.pipelines:
-            name, ledger = stage.name, ledger_name(stage.name)
+            name = stage.name
             for timing in FIRED:
-                self._add("tailrace_panes_total", 0, log, name, timing)
+                self._add("tailrace_panes_total", 0, name, timing)
             for reason in REASONS:
-                self._add("tailrace_late_records_total", 0, log, name, reason)
+                self._add("tailrace_late_records_total", 0, name, reason)
             for counter in ("retractions", "unanswered", "step_rejected_records"):
-                self._add(f"tailrace_{counter}_total", 0, log, name)
-            tables[ledger] = "stream"
+                self._add(f"tailrace_{counter}_total", 0, name)
             progress = stage_progress(lake, name) or StageProgress(name=name)
             self._ledgers[name] = progress.epoch
             if name in answered:
@@ -225,19 +149,19 @@ class Metrics:
             self._behind(name)
         for table, writer in tables.items():
             for counter in ("commits", "conflicts"):
-                self._add(f"tailrace_{counter}_total", 0, log, table, writer)
-            self._add("tailrace_fenced_total", 0, log, table)
+                self._add(f"tailrace_{counter}_total", 0, table, writer)
+            self._add("tailrace_fenced_total", 0, table)
 
     def _epoch(self, report: EpochReport) -> None:
-        log, landed = self.log, report.landed
-        self._add("tailrace_epochs_total", 1, log)
-        self._add("tailrace_recovered_epochs_total", report.recovered, log)
-        self._add("tailrace_records_total", landed.records, log)
-        self._add("tailrace_rejected_records_total", landed.rejected, log)
-        self._add("tailrace_duplicate_records_total", landed.duplicates, log)
-        self._set("tailrace_last_epoch_timestamp_seconds", time.time(), log)
+        landed = report.landed
+        self._add("tailrace_epochs_total", 1)
+        self._add("tailrace_recovered_epochs_total", report.recovered)
+        self._add("tailrace_records_total", landed.records)
+        self._add("tailrace_rejected_records_total", landed.rejected)
+        self._add("tailrace_duplicate_records_total", landed.duplicates)
+        self._set("tailrace_last_epoch_timestamp_seconds", time.time())
         for phase, seconds in report.phases.items():
-            self._made["tailrace_epoch_phase_seconds"].labels(log, phase).observe(seconds)
+            self._metrics["tailrace_epoch_phase_seconds"].labels(self.log, phase).observe(seconds)
         for name, folded in report.folded.items():
             self._folded(name, folded)
             self._ledgers[name] = report.epoch
@@ -246,58 +170,58 @@ class Metrics:
             self._partitions(report.progress)
 
     def _folded(self, name: str, folded: EpochResult) -> None:
-        log, clock = self.log, folded.clock
         for timing, count in folded.timings.items():
-            self._add("tailrace_panes_total", count, log, name, timing)
+            self._add("tailrace_panes_total", count, name, timing)
         for reason, count in folded.reasons.items():
-            self._add("tailrace_late_records_total", count, log, name, reason)
-        self._add("tailrace_retractions_total", folded.retractions, log, name)
-        self._add("tailrace_unanswered_total", folded.unanswered, log, name)
-        self._add("tailrace_step_rejected_records_total", folded.rejected, log, name)
-        self._add("tailrace_productions_total", folded.productions, log, name)
-        self._add("tailrace_claimed_total", folded.claimed, log, name)
-        self._set("tailrace_in_flight_records", folded.fed_back, log, name)
+            self._add("tailrace_late_records_total", count, name, reason)
+        self._add("tailrace_retractions_total", folded.retractions, name)
+        self._add("tailrace_unanswered_total", folded.unanswered, name)
+        self._add("tailrace_step_rejected_records_total", folded.rejected, name)
+        self._add("tailrace_productions_total", folded.productions, name)
+        self._add("tailrace_claimed_total", folded.claimed, name)
+        self._set("tailrace_in_flight_records", folded.fed_back, name)
         for engine in Engine:
-            self._set("tailrace_engine", folded.engine == engine.value, log, name, engine.value)
+            self._set("tailrace_engine", folded.engine == engine.value, name, engine.value)
         if folded.open is not None:
-            self._set("tailrace_open_windows", folded.open, log, name)
-        if clock.watermark > BEGINNING:
-            self._set("tailrace_watermark_timestamp_seconds", clock.watermark / 1e6, log, name)
-            self._set("tailrace_watermark_lag_seconds", _lag(clock.watermark, clock.processing_time), log, name)
+            self._set("tailrace_open_windows", folded.open, name)
+        watermark = folded.clock.watermark
+        if (lag := lag_seconds(watermark, folded.clock.processing_time)) is not None:
+            self._set("tailrace_watermark_timestamp_seconds", watermark / 1e6, name)
+            self._set("tailrace_watermark_lag_seconds", lag, name)
 
     def _partitions(self, progress: Progress) -> None:
         held = set(progress.behind)
         for name, partition in progress.partitions.items():
-            labels = (self.log, name or WHOLE)
-            if partition.watermark > BEGINNING:
-                self._set("tailrace_partition_lag_seconds", _lag(partition.watermark, progress.now), *labels)
-            self._set("tailrace_partition_silent_seconds", (progress.now - partition.active) / 1e6, *labels)
-            self._set("tailrace_partition_idle", progress.is_idle(name), *labels)
-            self._set("tailrace_partition_holds_watermark", name in held, *labels)
+            label = name or WHOLE
+            if (lag := lag_seconds(partition.watermark, progress.now)) is not None:
+                self._set("tailrace_partition_lag_seconds", lag, label)
+            self._set("tailrace_partition_silent_seconds", (progress.now - partition.active) / 1e6, label)
+            self._set("tailrace_partition_idle", progress.is_idle(name), label)
+            self._set("tailrace_partition_holds_watermark", name in held, label)
 
     def _publication(self, publication: Publication) -> None:
         match publication.outcome:
             case Outcome.PUBLISHED:
-                self._add("tailrace_commits_total", 1, self.log, publication.table, publication.writer)
+                self._add("tailrace_commits_total", 1, publication.table, publication.writer)
             case Outcome.MOVED:
-                self._add("tailrace_conflicts_total", 1, self.log, publication.table, publication.writer)
+                self._add("tailrace_conflicts_total", 1, publication.table, publication.writer)
             case Outcome.FENCED if self.subject.command == "stream":
-                self._add("tailrace_fenced_total", 1, self.log, publication.table)
+                self._add("tailrace_fenced_total", 1, publication.table)
 
     def _behind(self, name: str) -> None:
         if self.subject.command == "stream":
             ledger = self._ledgers.get(name, -1)
-            self._set("tailrace_last_epoch", ledger, self.log, name)
+            self._set("tailrace_last_epoch", ledger, name)
             if (answers := self._answers.get(name)) is not None:
-                self._set("tailrace_answers_epochs_behind", max(0, ledger - answers), self.log, name)
+                self._set("tailrace_answers_epochs_behind", max(0, ledger - answers), name)
 
     def _run(self, noted: RunRecorded) -> None:
         if noted.run.status == "started":
             self._since[noted.run.run] = time.monotonic()
         elif noted.run.run in self._since:
             seconds = time.monotonic() - self._since[noted.run.run]
-            self._set("tailrace_backfill_seconds", seconds, self.log, noted.pipeline)
-            self._set("tailrace_backfill_timestamp_seconds", time.time(), self.log, noted.pipeline)
+            self._set("tailrace_backfill_seconds", seconds, noted.pipeline)
+            self._set("tailrace_backfill_timestamp_seconds", time.time(), noted.pipeline)
 
     def _backfills(self) -> None:
         """Count how all backfills ended, from the tables of runs: a process sees only its own runs."""
@@ -307,18 +231,13 @@ class Metrics:
             all_ = [run for run in runs.all() if run.kind == "backfill"] if lake.has(runs.table) else []
             for status in ENDS:
                 count = sum(run.status == status for run in all_)
-                self._add("tailrace_backfill_runs_total", count, self.log, stage.name, status)
+                self._add("tailrace_backfill_runs_total", count, stage.name, status)
             for outcome in OUTCOMES:
                 count = sum(getattr(run, outcome) or 0 for run in all_ if run.status == "committed")
-                self._add("tailrace_backfill_windows_total", count, self.log, stage.name, outcome)
+                self._add("tailrace_backfill_windows_total", count, stage.name, outcome)
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
-        self._made[name].labels(*labels).inc(amount)
+        self._metrics[name].labels(self.log, *labels).inc(amount)
 
     def _set(self, name: str, value: float, *labels: str) -> None:
-        self._made[name].labels(*labels).set(value)
-
-
-def _lag(watermark: int, now: int) -> float:
-    """Return the seconds by which the watermark is behind; 0 for input that is complete."""
-    return (behind(watermark, now) or 0) / 1e6
+        self._metrics[name].labels(self.log, *labels).set(value)

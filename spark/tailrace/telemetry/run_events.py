@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
 
-from tailrace.model.base.clock import Clock
+from tailrace.model.base.clock import behind
 from tailrace.model.base.errors import TailraceError
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
+from tailrace.model.base.time import BEGINNING, text
 from tailrace.model.definition.chain import keeping_answers
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 HELD_BACK = 60_000_000
 """The microseconds of silence after which a partition that holds the watermark back is reported."""
+
+RARE = ("unanswered", "productions", "claimed", "fed_back")
+"""The counts of an epoch that its data has only if they are above zero."""
 
 OUTCOMES = ("changed", "untouched", "retracted")
 """The outcomes of a backfill for the windows of its range."""
@@ -124,14 +127,16 @@ def joined(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
     return tell
 
 
-def lag_seconds(clock: Clock) -> float | None:
-    """Return the seconds by which an epoch's watermark is behind its processing time.
+def lag_seconds(watermark: int, now: int) -> float | None:
+    """Return the seconds by which a watermark is behind the processing time; both are in microseconds.
 
-    None where there is no watermark yet, and 0 for input that is complete.
+    None if there is no watermark yet, and 0 for complete input.
+
+    >>> from tailrace.model.base.time import END_OF_TIME
+    >>> lag_seconds(2_000_000, 3_500_000), lag_seconds(BEGINNING, 0), lag_seconds(END_OF_TIME, 0)
+    (1.5, None, 0.0)
     """
-    if clock.watermark <= BEGINNING:
-        return None
-    return 0.0 if clock.watermark >= END_OF_TIME else (clock.processing_time - clock.watermark) / 1e6
+    return None if watermark <= BEGINNING else (behind(watermark, now) or 0) / 1e6
 
 
 def epoch_data(report: EpochReport) -> dict[str, Any]:
@@ -140,11 +145,8 @@ def epoch_data(report: EpochReport) -> dict[str, Any]:
         name: {
             "panes": folded.panes,
             "retractions": folded.retractions,
-            **({"unanswered": folded.unanswered} if folded.unanswered else {}),
             "late": folded.late,
-            **({"productions": folded.productions} if folded.productions else {}),
-            **({"claimed": folded.claimed} if folded.claimed else {}),
-            **({"fed_back": folded.fed_back} if folded.fed_back else {}),
+            **{count: number for count in RARE if (number := getattr(folded, count))},
             "engine": folded.engine,
             "watermark": text(folded.clock.watermark),
             "processing_time": text(folded.clock.processing_time),
