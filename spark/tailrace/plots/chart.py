@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib.resources import files
 from math import ceil, floor
 from typing import Any
 from xml.etree import ElementTree
 
 from tailrace.plots.plot import PanePlot, PlotMissingError
-from tailrace.plots.scene import KINDS, LINES, PRODUCED, RECORDS, WIDTH, Row, Scene, scene
+from tailrace.plots.scene import KINDS, LINES, PRODUCED, RECORDS, WIDTH, Scene, scene
 
 try:
     import altair as alt
@@ -19,9 +21,10 @@ except ImportError:
     raise PlotMissingError("altair and vl-convert-python are not installed: install tailrace[plot]") from None
 
 _SVG = "http://www.w3.org/2000/svg"
-_INK, _SOFT, _PALE, _GRID, _WRONG = "#1d2733", "#5b6776", "#c3ccd6", "#e8ecf1", "#c2203f"
-_MADE = "#7a3fb0"
-_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+_LOOK = json.loads(files("tailrace.plots").joinpath("look.json").read_text(encoding="utf-8"))
+"""Vega's configuration of a light page, and the colours of a dark page by the colours of a light one."""
+
+_INK, _WRONG, _MADE = "#1d2733", "#c2203f", "#7a3fb0"
 _MINUTE, _DAY = 60_000, 86_400_000
 _STEPS = [
     *(second * 1_000 for second in (1, 2, 5, 10, 15, 30)),
@@ -32,6 +35,10 @@ _MOST_TICKS = 16
 _FAR_ROW = 26
 _BOX: dict[str, Any] = {"fillOpacity": 0.62, "strokeOpacity": 0.6, "strokeWidth": 1}
 _BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "middle"}
+_RIM: dict[str, Any] = {"stroke": "white", "strokeWidth": 3.5, "strokeJoin": "round"}
+_TEXT, _TIP = alt.Text("text:N"), alt.Description("tip:N")
+_ROWS = ("boxes", "lines", "labels", "dots", "produced", "far_boxes", "far_dots")
+"""The rows of a scene that marks are drawn from."""
 
 
 def svg(plot: PanePlot) -> str:
@@ -65,11 +72,11 @@ def png(plot: PanePlot, scale: float) -> bytes:
 
 def _specification(chart: alt.VConcatChart, laid: Scene, *, validate: bool = True) -> dict[str, Any]:
     specification = chart.to_dict(validate=validate)
-    specification["datasets"] = {name: list(rows) for name, rows in _datasets(laid).items()}
-    # Put legends one under the other: Vega has this setting, but altair's schema of Vega-Lite lacks it.
-    below = {"anchor": "start", "direction": "vertical", "margin": 6}
-    specification["config"]["legend"]["layout"] = {"bottom": below}
-    return specification
+    # The rows are put in at the end, because altair copies everything that a chart has.
+    specification["datasets"] = {name: list(getattr(laid, name)) for name in _ROWS}
+    specification["datasets"]["edges"] = [row for row in laid.boxes if row["kind"] != KINDS["retraction"][0]]
+    # So is the configuration, because altair's schema lacks a setting that Vega has: legends one under the other.
+    return specification | {"config": _LOOK["config"]}
 
 
 def _chart(laid: Scene) -> alt.VConcatChart:
@@ -78,38 +85,9 @@ def _chart(laid: Scene) -> alt.VConcatChart:
         note = alt.Title(laid.far_note, anchor="start", orient="bottom", frame="group", fontSize=12.5, color=_WRONG)
         rows = alt.layer(*_far(laid)).properties(width=WIDTH, height=_FAR_ROW * len(laid.far), title=note)
         charts.insert(0, rows)
-    look = alt.Config(
-        font=_FONT,
-        background="white",
-        padding=8,
-        view=alt.ViewConfig(stroke=_PALE),
-        title=alt.TitleConfig(fontSize=20, subtitleFontSize=14, subtitleColor=_SOFT, color=_INK, fontWeight="normal"),
-        axis=alt.AxisConfig(
-            labelFontSize=12,
-            labelColor=_SOFT,
-            titleFontSize=13,
-            titleFontWeight="normal",
-            titleColor=_INK,
-            titlePadding=10,
-            gridColor=_GRID,
-            domainColor=_PALE,
-            tickColor=_PALE,
-        ),
-        legend=alt.LegendConfig(
-            orient="bottom",
-            direction="horizontal",
-            labelFontSize=12.5,
-            labelColor=_INK,
-            labelLimit=0,
-            columnPadding=22,
-            symbolSize=160,
-            offset=12,
-            rowPadding=4,
-        ),
-    )
-    # Each chart has scales of its own: were they shared, the rows, which have no legend, would remove the chart's.
+    # Each chart has separate scales: shared ones would have no legend, because the rows have none.
     own: dict[str, Any] = dict.fromkeys(("fill", "stroke", "shape"), "independent")
-    chart: alt.VConcatChart = alt.vconcat(*charts, spacing=10, config=look).resolve_scale(**own)
+    chart: alt.VConcatChart = alt.vconcat(*charts, spacing=10).resolve_scale(**own)
     return chart
 
 
@@ -120,17 +98,17 @@ def _main(laid: Scene) -> list[alt.Chart]:
     rows, edges, line, text = map(_data, ("boxes", "edges", "lines", "labels"))
     return [
         rows.mark_rect(**_BOX, clip=True).encode(
-            left, alt.X2("right"), alt.Y("low:T", **y), alt.Y2("high"), *_colours(laid), _tip()
+            left, alt.X2("right"), alt.Y("low:T", **y), alt.Y2("high"), *_colours(laid), _TIP
         ),
         edges.mark_rule(clip=True, strokeWidth=3).encode(
-            left, alt.X2("right"), alt.Y("high:T", **y), _colours(laid)[1], _tip()
+            left, alt.X2("right"), alt.Y("high:T", **y), _colours(laid)[1], _TIP
         ),
         line.mark_line(clip=True, strokeWidth=1.6, color=_INK).encode(across, up, _dash(laid), alt.Order("order:Q")),
         *_records(laid, "dots", across, up),
         *(_produced(laid, across, up) if laid.produced else ()),
         # Draw the text twice, the first time as a white rim, so that it is legible on lines and edges.
-        text.mark_text(**_BOLD, stroke="white", strokeWidth=3.5, strokeJoin="round").encode(across, up, _text()),
-        text.mark_text(**_BOLD).encode(across, up, _text(), alt.Color("ink:N", scale=None)),
+        text.mark_text(**_BOLD, **_RIM).encode(across, up, _TEXT),
+        text.mark_text(**_BOLD).encode(across, up, _TEXT, alt.Color("ink:N", scale=None)),
     ]
 
 
@@ -141,9 +119,9 @@ def _far(laid: Scene) -> list[alt.LayerChart | alt.Chart]:
     rows = _data("far_boxes")
     fill, stroke = _colours(laid, legend=False)
     return [
-        rows.mark_rect(**_BOX).encode(alt.X("left:T", **x), alt.X2("right"), row, fill, stroke, _tip()),
+        rows.mark_rect(**_BOX).encode(alt.X("left:T", **x), alt.X2("right"), row, fill, stroke, _TIP),
         *_records(laid, "far_dots", alt.X("x:T", **x), row, legend=False),
-        rows.mark_text(**_BOLD).encode(alt.X("middle:T", **x), row, _text(), alt.Color("ink:N", scale=None)),
+        rows.mark_text(**_BOLD).encode(alt.X("middle:T", **x), row, _TEXT, alt.Color("ink:N", scale=None)),
     ]
 
 
@@ -155,12 +133,12 @@ def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = Tr
     if not laid.numbered:
         dot = _data(rows).mark_point(filled=True, opacity=0.75)
         size = alt.when(wrong).then(alt.value(70)).otherwise(alt.value(22))
-        return [dot.encode(across, up, shape, _tip(), color=ink, size=size)]
+        return [dot.encode(across, up, shape, _TIP, color=ink, size=size)]
     # Three digits want a wider ring, and a diamond holds less than a circle.
     room = alt.expr(f"(length(datum.text) > 2 ? 680 : 430) * (datum.kind == '{RECORDS[True]}' ? 1.9 : 1)")
     ring = _data(rows).mark_point(size=room, strokeWidth=1.5, fill="white", opacity=1)
-    text = _data(rows).mark_text(fontSize=12, baseline="middle").encode(across, up, _text(), color=ink)
-    return [ring.encode(across, up, shape, _tip(), stroke=ink), text]
+    text = _data(rows).mark_text(fontSize=12, baseline="middle").encode(across, up, _TEXT, color=ink)
+    return [ring.encode(across, up, shape, _TIP, stroke=ink), text]
 
 
 def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
@@ -169,9 +147,9 @@ def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
     mark = rows.mark_point(filled=True, opacity=1, size=220, color=_MADE)
     text = {**_BOLD, "align": "right", "dx": -12}
     return [
-        mark.encode(across, up, _shape(laid, legend=True), _tip()),
-        rows.mark_text(**text, stroke="white", strokeWidth=3.5, strokeJoin="round").encode(across, up, _text()),
-        rows.mark_text(**text, color=_MADE).encode(across, up, _text()),
+        mark.encode(across, up, _shape(laid, legend=True), _TIP),
+        rows.mark_text(**text, **_RIM).encode(across, up, _TEXT),
+        rows.mark_text(**text, color=_MADE).encode(across, up, _TEXT),
     ]
 
 
@@ -185,13 +163,6 @@ def _shape(laid: Scene, legend: bool) -> alt.Shape:
         scale=alt.Scale(domain=names, range=[marks[name] for name in names]),
         legend=alt.Legend(title=None) if legend and names else None,
     )
-
-
-def _datasets(laid: Scene) -> dict[str, Sequence[Row]]:
-    """Name the rows that marks are drawn of. They are put in at the end, for altair copies all that a chart has."""
-    edges = [row for row in laid.boxes if row["kind"] != KINDS["retraction"][0]]
-    named = {"boxes": laid.boxes, "edges": edges, "lines": laid.lines, "labels": laid.labels, "dots": laid.dots}
-    return named | {"produced": laid.produced, "far_boxes": laid.far_boxes, "far_dots": laid.far_dots}
 
 
 def _data(name: str) -> alt.Chart:
@@ -224,10 +195,10 @@ def _colours(laid: Scene, legend: bool = True) -> tuple[alt.Fill, alt.Stroke]:
     return alt.Fill("kind:N", scale=fill, legend=key), alt.Stroke("kind:N", scale=stroke, legend=key)
 
 
-def _pale(ink: str) -> str:
-    """Mix a colour with three quarters of white."""
-    parts = (int(ink[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{255 - (255 - part) // 4:02x}" for part in parts)
+def _pale(ink: str, paper: str = "#ffffff") -> str:
+    """Mix a colour with three times as much of the paper's colour."""
+    pairs = ((int(ink[at : at + 2], 16), int(paper[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{(one + other * 3) // 4:02x}" for one, other in pairs)
 
 
 def _dash(laid: Scene) -> alt.StrokeDash:
@@ -238,68 +209,45 @@ def _dash(laid: Scene) -> alt.StrokeDash:
     return alt.StrokeDash("line:N", scale=scale, legend=key)
 
 
-def _text() -> alt.Text:
-    return alt.Text("text:N")
-
-
-def _tip() -> alt.Description:
-    return alt.Description("tip:N")
-
-
 def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
     """Compile the chart for a page that draws it by Vega, whose expressions are interpreted; dark if asked."""
     laid = scene(plot)
     made = _specification(_chart(laid), laid, validate=False)
-    compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recoloured(made, _night()) if dark else made)
-    return dict(_interpretable(compiled))
+    compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recolour(made, _dark_colours()) if dark else made)
+    return dict(_plain_instants(compiled))
 
 
-def _interpretable(part: Any) -> Any:
+def _plain_instants(part: Any) -> Any:
     """Write the instants that the compiler made expressions of as numbers: Vega's interpreter makes none of them.
 
     Of a scale's domain that is several, those expressions repeat what an array beside them says.
     """
     if isinstance(part, dict):
         found = _INSTANT.fullmatch(str(part.get("signal", "")))
-        return float(found[1]) if found else {name: _interpretable(value) for name, value in part.items()}
+        return float(found[1]) if found else {name: _plain_instants(value) for name, value in part.items()}
     if isinstance(part, list):
         repeated = [one for one in part if isinstance(one, dict) and str(one.get("signal", "")).startswith("{data: ")]
-        return [_interpretable(one) for one in part if one not in repeated or len(repeated) == len(part)]
+        return [_plain_instants(one) for one in part if one not in repeated or len(repeated) == len(part)]
     return part
 
 
 _INSTANT = re.compile(r"(?:datetime\(|\{data: datetime\()(-?[0-9.e+]+)\)\}?")
 
-_LIGHT_INKS = {
-    "#1f77b4": "#6cb6f5",
-    "#11875d": "#4cc596",
-    "#b86200": "#f0a04b",
-    "#7a3fb0": "#c39af0",
-    "#c2203f": "#ff7a8f",
-}
+
+def _dark_colours() -> dict[str, str]:
+    """Return the colours of a dark page by the colours of a light page, with the pale fills of the panes."""
+    colours: dict[str, str] = _LOOK["dark"]
+    return colours | {_pale(ink): _pale(colours[ink], colours["white"]) for _, ink in KINDS.values()}
 
 
-def _night() -> dict[str, str]:
-    """Return the colours of a dark page by those of a light one: lighter inks, dark papers."""
-    papers = {"white": "#161b22", _INK: "#e6edf3", _SOFT: "#9aa7b4", _PALE: "#3a4552", _GRID: "#262e38"}
-    fills = {_pale(ink): _mixed(light, "#161b22", 3) for ink, light in _LIGHT_INKS.items()}
-    return papers | fills | _LIGHT_INKS
-
-
-def _mixed(ink: str, paper: str, parts: int) -> str:
-    """Mix a colour with so many parts of another."""
-    pairs = ((int(ink[at : at + 2], 16), int(paper[at : at + 2], 16)) for at in (1, 3, 5))
-    return "#" + "".join(f"{(one + other * parts) // (parts + 1):02x}" for one, other in pairs)
-
-
-def _recoloured(part: Any, colours: Mapping[str, str]) -> Any:
-    """Replace colours wherever a specification names them, but not in what it writes."""
+def _recolour(part: Any, colours: Mapping[str, str]) -> Any:
+    """Replace the colours of a specification, but not in the texts that it writes."""
     if isinstance(part, dict):
-        said = ("text", "tip", "kind", "row", "line")
+        texts = ("text", "tip", "kind", "row", "line")
         return {
-            name: value if name in said and isinstance(value, str) else _recoloured(value, colours)
+            name: value if name in texts and isinstance(value, str) else _recolour(value, colours)
             for name, value in part.items()
         }
     if isinstance(part, list):
-        return [_recoloured(value, colours) for value in part]
+        return [_recolour(value, colours) for value in part]
     return colours.get(part, part) if isinstance(part, str) else part

@@ -7,20 +7,14 @@ from functools import cached_property
 
 from tailrace.model.base.time import instant, moment
 from tailrace.model.definition.computation import Computation
-from tailrace.model.step.chain_fold import ChainRun, fold_read
 from tailrace.model.step.computation_state import LateInput, Production
-from tailrace.model.windows.panes import Key, Rejected
+from tailrace.model.windows.panes import Key
 from tailrace.plots.plot import PanePlot, PlotProduction, PlotRecord, PlotTable
-from tailrace.plots.simulation import Simulation, key_text, plot_value
+from tailrace.plots.simulation import ChainSimulation, key_text, plot_value
 
 
-class ComputationSimulation(Simulation[Computation]):
+class ComputationSimulation(ChainSimulation[Computation]):
     """A computation folded over epochs as it reads them."""
-
-    @cached_property
-    def run(self) -> ChainRun:
-        """The result of the fold: the productions, and the records left out, in order."""
-        return fold_read(self.definition, self.epochs)
 
     @property
     def outputs(self) -> Iterator[Key]:
@@ -29,10 +23,6 @@ class ComputationSimulation(Simulation[Computation]):
     @property
     def results(self) -> list[str]:
         return list(self.definition.produces)
-
-    @property
-    def rejected(self) -> list[Rejected]:
-        return self.run.rejected
 
     def productions(self, key: Key | None) -> list[Production]:
         """Return the productions of one key, or of all, in the order in which they were produced."""

@@ -66,7 +66,7 @@ class PipelineSimulation(Simulation[Pipeline]):
             subtitle=subtitle or answers(self.definition),
             key=key_text(self.definition.key, key),
             value=result,
-            panes=[_box(pane, result) for pane in own],
+            panes=[PlotPane.of(pane, plot_value(pane.values[result])) for pane in own],
             records=self._dots(key, result),
             watermark=self.watermark_line,
             tables=[table(own)] if own else [],
@@ -115,20 +115,6 @@ def table(panes: Sequence[Pane]) -> PlotTable:
         values = [plot_value(pane.values.get(name)) for name in names]
         rows.append([*times, pane.timing.value.replace("_", " "), sign, *values, pane.version.index])
     return PlotTable("Panes, in the order in which they fired", columns, rows)
-
-
-def _box(pane: Pane, result: str) -> PlotPane:
-    return PlotPane(
-        window_start=moment(pane.window.start),
-        window_end=moment(pane.window.end),
-        fired_at=moment(pane.processing_time),
-        value=plot_value(pane.values[result]),
-        timing=pane.timing.value,
-        retraction=pane.retraction,
-        index=pane.version.index,
-        epoch=pane.version.epoch,
-        generation=pane.version.generation,
-    )
 
 
 def _end(micros: int) -> object:

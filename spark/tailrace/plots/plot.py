@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tailrace.model.base.errors import TailraceError
+from tailrace.model.base.time import moment
+from tailrace.model.windows import panes
+
+if TYPE_CHECKING:
+    from tailrace.model.windows.panes import Pane
+    from tailrace.trace.key_history import LedgerPane
 
 Value = float | int | str | None
 Timing = Literal["early", "on_time", "late", "correction"]
@@ -39,6 +45,21 @@ class PlotPane:
     index: int = 0
     epoch: int = 0
     generation: int = 0
+
+    @classmethod
+    def of(cls, pane: Pane | LedgerPane, value: Value) -> PlotPane:
+        """Convert a pane of a fold or of a ledger; `value` is the result that is drawn."""
+        return cls(
+            window_start=moment(pane.window.start),
+            window_end=moment(pane.window.end),
+            fired_at=moment(pane.processing_time),
+            value=value,
+            timing=panes.Timing(pane.timing).value,
+            retraction=pane.retraction,
+            index=pane.version.index,
+            epoch=pane.version.epoch,
+            generation=pane.version.generation,
+        )
 
 
 @dataclass(frozen=True)

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
+from typing import TypeVar
 
+from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.map import Map, Mapped
-from tailrace.model.step.chain_fold import ChainRun, fold_read
 from tailrace.model.step.join_step import Joined, LateKept
-from tailrace.model.windows.panes import Rejected
-from tailrace.plots.simulation import D, Simulation
+from tailrace.plots.simulation import ChainSimulation
+
+R = TypeVar("R", bound=Ranged)
 
 
-class RowSimulation(Simulation[D]):
+class RowSimulation(ChainSimulation[R]):
     """A definition that gives rows of records, folded over epochs. There is nothing to draw."""
-
-    @cached_property
-    def run(self) -> ChainRun:
-        """The result of the fold."""
-        return fold_read(self.definition, self.epochs)
-
-    @property
-    def rejected(self) -> Sequence[Rejected]:
-        return self.run.rejected
 
     @property
     @abstractmethod
@@ -33,22 +25,22 @@ class RowSimulation(Simulation[D]):
 
     @property
     @abstractmethod
-    def columns(self) -> Sequence[str]:
-        """The columns of the rows."""
-
-    @property
-    @abstractmethod
     def reads(self) -> str:
         """A few words on the kind of the definition and its inputs."""
 
     @property
+    def columns(self) -> Sequence[str]:
+        """The columns of the rows."""
+        return list(self.definition.results)
+
+    @property
     def signs(self) -> Sequence[int] | None:
-        """The sign of each row, -1 for one that is taken back; None where nothing ever is."""
+        """The sign of each row, -1 for a retracted row; None where no row is ever retracted."""
         return None
 
     @property
     def late(self) -> Sequence[LateKept] | None:
-        """The records that came too late; None where nothing is late."""
+        """The records that came too late; None where no record is late."""
         return None
 
 
@@ -58,10 +50,6 @@ class MapSimulation(RowSimulation[Map]):
     @property
     def rows(self) -> Sequence[Mapped]:
         return self.run.mapped
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return list(self.definition.results)
 
     @property
     def reads(self) -> str:
@@ -74,10 +62,6 @@ class JoinSimulation(RowSimulation[Join]):
     @property
     def rows(self) -> Sequence[Joined]:
         return self.run.joined
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return list(self.definition.results)
 
     @property
     def reads(self) -> str:

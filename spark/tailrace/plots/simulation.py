@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from tailrace.model.base.time import BEGINNING, moment
 from tailrace.model.definition.definition import Definition
 from tailrace.model.samples.sample_records import Epochs
+from tailrace.model.step.chain_fold import ChainRun, fold_read
 from tailrace.model.windows.panes import Key, Rejected
 from tailrace.plots.plot import PanePlot, Value
 
@@ -57,6 +58,19 @@ class Simulation(Generic[D]):
         """The watermark over processing time, for a plot."""
         clocks = (clock for _, clock in self.epochs if clock.watermark > BEGINNING)
         return [(moment(clock.processing_time), moment(clock.watermark)) for clock in clocks]
+
+
+class ChainSimulation(Simulation[D]):
+    """A definition that a chain's fold computes in one run."""
+
+    @cached_property
+    def run(self) -> ChainRun:
+        """The result of the fold: the outputs, and the records that were left out, in order."""
+        return fold_read(self.definition, self.epochs)
+
+    @property
+    def rejected(self) -> Sequence[Rejected]:
+        return self.run.rejected
 
 
 def key_text(names: Sequence[str], key: Key) -> str:

@@ -91,7 +91,7 @@ class WindowStory:
             subtitle=window_text(*self._span),
             key=key,
             value=name,
-            panes=[_plotted(pane, name) for pane in self.panes],
+            panes=[PlotPane.of(pane, _drawn(pane.answer.get(name))) for pane in self.panes],
             records=self.records or (),
             watermark=[(moment(at), moment(mark)) for at, mark in self.watermarks],
         )
@@ -101,22 +101,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _plotted(pane: LedgerPane, name: str) -> PlotPane:
-    value = pane.answer.get(name)
+def _drawn(value: object) -> Value:
+    """Convert a result for the picture: a number stays a number, anything else is cut text."""
     if isinstance(value, Decimal):
-        value = float(value)
-    drawn: Value = value if isinstance(value, int | float) or value is None else shown(value)
-    return PlotPane(
-        window_start=moment(pane.window.start),
-        window_end=moment(pane.window.end),
-        fired_at=moment(pane.processing_time),
-        value=drawn,
-        timing=pane.timing,  # type: ignore[arg-type]
-        retraction=pane.retraction,
-        index=pane.version.index,
-        epoch=pane.version.epoch,
-        generation=pane.version.generation,
-    )
+        return float(value)
+    return value if isinstance(value, int | float) or value is None else shown(value)
 
 
 def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: str) -> WindowStory | None:
