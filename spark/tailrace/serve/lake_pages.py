@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -62,7 +62,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("shown", "instant_text", "second_text", "window_text", "span_text", "counted", "compact")
+    names = ("shown", "instant_text", "second_text", "window_text", "span_text", "count_text", "compact")
     made.globals |= {name: getattr(shown_text, name) for name in names}
     made.globals |= {"heat": heat, "address": address, "unread_files": unread_files}
     made.filters["at"] = address_text
@@ -88,6 +88,14 @@ def address(path: str, values: Mapping[str, object] = MappingProxyType({}), **mo
     return f"{path}?{query}" if query else path
 
 
+def page_links(path: str, page: int, more: bool, query: Mapping[str, object] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the addresses of the pages of a table before and after a page, None where there is no such page."""
+    return {
+        "before": address(path, query, page=page - 1) if page else None,
+        "after": address(path, query, page=page + 1) if more else None,
+    }
+
+
 @dataclass(frozen=True)
 class LakePages:
     """The pages of a lake. `airflow` is the address of an Airflow, None where it is not known."""
@@ -98,29 +106,19 @@ class LakePages:
     templates: jinja2.Environment
     states: LastStates
 
-    def _page(self, template: str, title: str, **values: Any) -> Response:
-        stages = [(name, stage.kind_name) for name, stage in self.served.stages.items()]
-        text = self.templates.get_template(template).render(title=title, stages=stages, stage=None, **values)
-        return HTMLResponse(text)
-
-    def _of_stage(self, template: str, request: Request, tab: str, **values: Any) -> Response:
-        stage = self._stage(request)
-        own, tabs = tables_of(stage), {"time": "Event time"}
-        if stage.repairs_late:
-            tabs["late"] = "Late records"
-        if own.runs is not None:
-            tabs["runs"] = "Runs"
-        tabs["definition"] = "Definition"
-        text = self.templates.get_template(template).render(
-            title=stage.name,
-            stages=[(name, one.kind_name) for name, one in self.served.stages.items()],
-            stage=stage.name,
-            kind=stage.kind_name,
-            tabs=tabs,
-            tab=tab,
-            **values,
-        )
-        return HTMLResponse(text)
+    def render(
+        self, template: str, title: str, *, stage: Definition | None = None, tab: str = "", status: int = 200,
+        **values: Any,
+    ) -> Response:  # fmt: skip
+        """Lay out a page by its template; a page of a stage has the stage's tabs."""
+        if stage is not None:
+            tabs = {"time": "Event time", "late": "Late records", "runs": "Runs", "definition": "Definition"}
+            absent = {"late": not stage.repairs_late, "runs": tables_of(stage).runs is None}
+            values |= {"kind": stage.kind_name, "tab": tab}
+            values["tabs"] = {name: text for name, text in tabs.items() if not absent.get(name)}
+        stages = [(name, one.kind_name) for name, one in self.served.stages.items()]
+        values |= {"title": title, "stages": stages, "stage": None if stage is None else stage.name, "status": status}
+        return HTMLResponse(self.templates.get_template(template).render(values), status)
 
     def _stage(self, request: Request) -> Definition:
         found = self.served.stages.get(request.path_params["stage"])
@@ -143,7 +141,7 @@ class LakePages:
             stage = self.served.stages[state.name]
             ranges = backfills_of(state.lacks)
             remedies[state.name] = [self._remedy(self.served.text_of(stage), stage, *one) for one in ranges]
-        return self._page("overview.html", "Overview", states=states, remedies=remedies, namespace=settings.namespace)
+        return self.render("overview.html", "Overview", states=states, remedies=remedies, namespace=settings.namespace)
 
     def time(self, request: Request) -> Response:
         """Show a range of event time by what computed it, and the answers in it."""
@@ -153,7 +151,9 @@ class LakePages:
             try:
                 rows = StageRows.of(session.lake, stage)
             except NoTablesError:
-                return self._of_stage("not_yet.html", request, "time", definition=self.served.text_of(stage))
+                return self.render(
+                    "not_yet.html", stage.name, stage=stage, tab="time", definition=self.served.text_of(stage)
+                )
             runs, files = runs_of(session.lake, stage), ALL if asked is None else whole_units(asked, rows.own.step)
             with (
                 rows.named(session, files, (*rows.keys, *rows.values)) as named,
@@ -167,10 +167,11 @@ class LakePages:
                 listed = answer_list(session, rows, named, asked or ALL, page, generation)
         path = f"/stages/{stage.name}"
         where = (asked.query if asked is not None else {}) | ({} if generation is None else {"generation": generation})
-        return self._of_stage(
+        return self.render(
             "time.html",
-            request,
-            "time",
+            stage.name,
+            stage=stage,
+            tab="time",
             grid=grid,
             asked=asked,
             up=[] if asked is None else wider(asked),
@@ -179,8 +180,7 @@ class LakePages:
             generation=generation,
             path=path,
             query=where,
-            before=address(path, where, page=page - 1) if page else None,
-            after=address(path, where, page=page + 1) if listed.more else None,
+            **page_links(path, page, listed.more, where),
         )
 
     def window(self, request: Request) -> Response:
@@ -189,10 +189,11 @@ class LakePages:
         query = {**story.window.query, "key": request.query_params.get("key", "")}
         value = request.query_params.get("value")
         drawn = value if value in story.drawn_values else next(iter(story.drawn_values), None)
-        return self._of_stage(
+        return self.render(
             "window.html",
-            request,
-            "time",
+            story.pipeline.name,
+            stage=story.pipeline,
+            tab="time",
             story=story,
             up=wider(story.window),
             path=f"/stages/{story.pipeline.name}",
@@ -231,10 +232,11 @@ class LakePages:
         first, most = page * self.reader.rows, self.reader.rows
         wanted = [TimeRange(*one) for one in proposed(report.ready)] if report is not None and report.ready else []
         path = f"/stages/{stage.name}/late"
-        return self._of_stage(
+        return self.render(
             "late.html",
-            request,
-            "late",
+            stage.name,
+            stage=stage,
+            tab="late",
             report=report,
             ranges=[
                 (one, TimeRange(one.first, one.last), report.wait(one), self._remedy(text, stage, one.first, one.last))
@@ -242,8 +244,7 @@ class LakePages:
                 if report is not None
             ],
             remedies=[self._remedy(text, stage, one.first, one.last) for one in wanted],
-            before=address(path, page=page - 1) if page else None,
-            after=address(path, page=page + 1) if len(ranges) > first + most else None,
+            **page_links(path, page, len(ranges) > first + most),
         )
 
     def _remedy(self, text: str, stage: Definition, first: int, last: int) -> Any:
@@ -256,14 +257,14 @@ class LakePages:
             runs = runs_of(session.lake, stage)[::-1]
         first, most = page * self.reader.rows, self.reader.rows
         path = f"/stages/{stage.name}/runs"
-        return self._of_stage(
+        return self.render(
             "runs.html",
-            request,
-            "runs",
+            stage.name,
+            stage=stage,
+            tab="runs",
             runs=runs[first : first + most],
             total=len(runs),
-            before=address(path, page=page - 1) if page else None,
-            after=address(path, page=page + 1) if len(runs) > first + most else None,
+            **page_links(path, page, len(runs) > first + most),
         )
 
     def run(self, request: Request) -> Response:
@@ -274,18 +275,17 @@ class LakePages:
             run = next((one for one in runs_of(session.lake, stage) if one.run == named), None)
             if run is None:
                 raise HTTPException(404, "there is no such run")
-            same = run.fingerprint == stage.fingerprint
-            changes = run_changes(session, stage, run, page, same_definition=same)
+            changes = run_changes(session, stage, run, page)
         path = f"/stages/{stage.name}/runs/{run.run}"
-        return self._of_stage(
+        return self.render(
             "run.html",
-            request,
-            "runs",
+            stage.name,
+            stage=stage,
+            tab="runs",
             run=run,
             changes=changes,
             windowed=stage.windowed,
-            before=address(path, page=page - 1) if page else None,
-            after=address(path, page=page + 1) if changes.more else None,
+            **page_links(path, page, changes.more),
         )
 
     def search(self, request: Request) -> Response:
@@ -299,13 +299,13 @@ class LakePages:
         if find:
             with self.reader.session() as session:
                 found = search(session, stage, find)
-        return self._page("search.html", "Where is my record?", find=find, asked_stage=stage.name, found=found)
+        return self.render("search.html", "Where is my record?", find=find, asked_stage=stage.name, found=found)
 
     def definition(self, request: Request) -> Response:
         """Show what a stage's definition does when it runs, as `tailrace explain` says it."""
         stage = self._stage(request)
         text = explained(stage, self.reader, self.served.definitions.values())
-        return self._of_stage("definition.html", request, "definition", text=text)
+        return self.render("definition.html", stage.name, stage=stage, tab="definition", text=text)
 
 
 def explained(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:
@@ -341,17 +341,15 @@ def _number(request: Request, name: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-Handler = Callable[[Request], Response]
-
-
-def named_pages(pages: LakePages) -> Iterator[tuple[str, Handler]]:
-    """Yield the paths of the pages, and what makes each."""
-    yield "/", pages.overview
-    yield "/search", pages.search
-    yield "/stages/{stage}", pages.time
-    yield "/stages/{stage}/window", pages.window
-    yield "/stages/{stage}/window/plot", pages.plot
-    yield "/stages/{stage}/late", pages.late
-    yield "/stages/{stage}/runs", pages.runs
-    yield "/stages/{stage}/runs/{run}", pages.run
-    yield "/stages/{stage}/definition", pages.definition
+PAGES: Mapping[str, Callable[[LakePages, Request], Response]] = {
+    "/": LakePages.overview,
+    "/search": LakePages.search,
+    "/stages/{stage}": LakePages.time,
+    "/stages/{stage}/window": LakePages.window,
+    "/stages/{stage}/window/plot": LakePages.plot,
+    "/stages/{stage}/late": LakePages.late,
+    "/stages/{stage}/runs": LakePages.runs,
+    "/stages/{stage}/runs/{run}": LakePages.run,
+    "/stages/{stage}/definition": LakePages.definition,
+}
+"""The paths of the pages, and the method that makes each page."""

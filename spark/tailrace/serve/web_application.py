@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from threading import Lock
@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -28,7 +28,7 @@ from tailrace.lake.upkeep.diagnosis import explain_error
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import moment
 from tailrace.serve.guard import Access, Guard
-from tailrace.serve.lake_pages import LakePages, Served, environment, named_pages
+from tailrace.serve.lake_pages import PAGES, LakePages, Served, environment
 from tailrace.serve.news_feed import NewsFeed
 from tailrace.serve.reading.event_time import RangeError
 from tailrace.serve.reading.lake_reader import Reader, SlowError
@@ -108,11 +108,7 @@ class Failures:
 
     def page(self, status: int, says: str) -> Response:
         """Make a page with a sentence."""
-        stages = [(name, "") for name in self.pages.served.stages]
-        text = self.pages.templates.get_template("failure.html").render(
-            title="Not shown", stages=stages, stage=None, status=status, says=says
-        )
-        return HTMLResponse(text, status)
+        return self.pages.render("failure.html", "Not shown", status=status, says=says)
 
     def http(self, request: Request, error: Exception) -> Response:
         """Answer where there is no such page."""
@@ -189,7 +185,7 @@ def application(
 
     app = Starlette(
         routes=[
-            *(Route(path, guarded(make)) for path, make in named_pages(pages)),
+            *(Route(path, guarded(partial(make, pages))) for path, make in PAGES.items()),
             Route("/events", events),
             Route("/static/{version}/{name}", guarded(_file)),
         ],

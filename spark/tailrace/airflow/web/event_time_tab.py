@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from urllib.parse import quote
 
-import jinja2
-
+from tailrace.airflow.web.report import templates
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import runs_named
 from tailrace.lake.read.query_views import standing_rows
@@ -23,22 +22,8 @@ from tailrace.serve.lake_pages import address, heat
 from tailrace.serve.reading.event_grid import EventGrid, event_grid, extent, whole_units
 from tailrace.serve.reading.event_time import TimeRange, wider
 from tailrace.serve.reading.lake_reader import Reader, Session
-from tailrace.serve.reading.shown_text import compact, counted, window_text
+from tailrace.serve.reading.shown_text import compact, count_text, window_text
 from tailrace.serve.reading.stage_rows import ALL, Named, instant_of, late_rows, within
-
-
-def templates() -> jinja2.Environment:
-    """Make the environment of the pages' templates, which escape all values.
-
-    The grid's template is the one of `tailrace serve`.
-    """
-    loaders = [jinja2.PackageLoader(one) for one in ("tailrace.airflow.web", "tailrace.serve")]
-    made = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(loaders), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    made.globals |= {one.__name__: one for one in (address, heat, compact, counted, window_text)}
-    return made
 
 
 def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], prefix: str) -> str:
@@ -51,7 +36,9 @@ def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], p
     with closing(reader), reader.session() as session:
         grid = _grid(session, name, asked)
     path = f"{prefix}/event-time/{quote(dag)}"
-    return templates().get_template("event_time.html").render(
+    environment = templates("tailrace.serve")
+    environment.globals |= {one.__name__: one for one in (address, heat, compact, count_text, window_text)}
+    return environment.get_template("event_time.html").render(
         name=name, grid=grid, asked=asked, up=[] if asked is None else wider(asked), path=path,
         backfill=f"{prefix}/backfill/{quote(f'{name}.backfill')}",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +10,19 @@ from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import LATE, PANE, PRODUCTION, DefinitionTables
-from tailrace.lake.schema.filters import among, at_most, equal, every
+from tailrace.lake.schema.filters import at_most, equal, every
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import PANE_TIME
 from tailrace.serve.reading.lake_reader import Session, cut_columns, digest_of
-from tailrace.serve.reading.shown_text import counted
+from tailrace.serve.reading.shown_text import count_text
 
 
 @dataclass(frozen=True)
 class Change:
-    """A row that a run changed: its key (cut), its window or instant, the values before and after, and why.
+    """A row that a run changed: its key (cut), its window or instant, the values before and after, and the reason.
 
-    `before` is None for a row that was not there, `after` for one that was taken back. `key` names it in links.
+    `before` is None for a new row, `after` for a retracted row. `key` names the row's key in links.
     """
 
     columns: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Change:
     end: int
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -44,129 +44,93 @@ class ChangeList:
     more: bool
 
 
-def run_changes(session: Session, stage: Definition, run: Run, page: int, *, same_definition: bool) -> ChangeList:
-    """Read one page of what a run changed, from the rows of its generation that it wrote to the ledger."""
+def run_changes(session: Session, stage: Definition, run: Run, page: int) -> ChangeList:
+    """Read one page of the changes of a run, from the rows of its generation that it wrote to the ledger."""
     own = tables_of(stage)
-    if own.answers is not None:
-        return _windows(session, own, run, page, same_definition=same_definition)
-    return _rows(session, own, run, page)
+    there = session.lake.table(own.ledger.table).schema().column_names
+    values = tuple(name for name in own.values if name in there)
+    if own.answers is None:
+        changes = _row_changes(session, own, run, page, values)
+    else:
+        changes = _window_changes(session, own, run, page, values, stage.fingerprint)
+    return ChangeList(values, tuple(changes[: session.rows]), page, len(changes) > session.rows)
 
 
-def _windows(session: Session, tables: DefinitionTables, run: Run, page: int, *, same_definition: bool) -> ChangeList:
-    ledger = session.lake.table(tables.ledger.table)
-    there = ledger.schema().column_names
-    keys = [name for name in tables.keys if name in there]
-    values = [name for name in tables.values if name in there]
-    whole = "answer" in there
-    own = every(equal("kind", PANE), equal("generation", run.generation))
-    columns = ["kind", *keys, *SPAN, "generation", "pane_index", "retraction", "writer", *values]
-    late = every(equal("kind", LATE), at_most("epoch", -1 if run.log_epoch is None else run.log_epoch))
-    by = [*keys, *SPAN]
-    side = {False: "", True: "answer." if whole else ""}
+def _window_changes(
+    session: Session, own: DefinitionTables, run: Run, page: int, values: tuple[str, ...], fingerprint: str
+) -> list[Change]:
+    ledger = session.lake.table(own.ledger.table)
+    schema = ledger.schema()
+    keys = [name for name in own.keys if name in schema.column_names]
+    by = ", ".join(map(name_of, (*keys, *SPAN)))
+    # A retraction has the value that it takes back, and a discarding pane has its whole answer beside it.
+    answer = ["answer"] if "answer" in schema.column_names else []
+    columns = ["kind", *keys, *SPAN, "generation", "pane_index", "retraction", "writer", *values, *answer]
+    epoch = -1 if run.log_epoch is None else run.log_epoch
     with (
-        session.relation(ledger, own, [*columns, *(["answer"] if whole else [])]) as panes,
-        session.relation(ledger, late, ["kind", *keys, *SPAN, "epoch"]) as missed,
+        session.relation(ledger, every(equal("kind", PANE), equal("generation", run.generation)), columns) as panes,
+        session.relation(
+            ledger, every(equal("kind", LATE), at_most("epoch", epoch)), ["kind", *keys, *SPAN, "epoch"]
+        ) as late,
     ):
-        wrote = f"kind = '{PANE}' AND generation = $generation AND writer = 'backfill'"
-        of = {
-            back: ", ".join(
-                [*map(name_of, by), *(f"{side[not back]}{name_of(one)} AS {name_of(one)}" for one in values)]
-            )
-            for back in (True, False)
-        }
-        latest = f"row_number() OVER (PARTITION BY {', '.join(map(name_of, by))} ORDER BY pane_index DESC) AS _place"
-        texts = {
-            back: f"SELECT * FROM (SELECT {of[back]}, {latest} FROM {panes} WHERE {wrote} "
-            f"AND {'' if back else 'NOT '}retraction) WHERE _place = 1"
-            for back in (True, False)
-        }
-        counts = (
-            f"SELECT {', '.join(map(name_of, by))}, count(*) AS _late FROM {missed} "
-            f"WHERE kind = '{LATE}' AND epoch <= $epoch GROUP BY ALL"
+        before = _packed(cut_columns(schema, values))
+        after = _packed(cut_columns(schema, values, "answer." if answer else ""))
+        changed = (
+            f"SELECT {by}, arg_max({before}, pane_index) FILTER (WHERE retraction) AS _before, "
+            f"arg_max({after}, pane_index) FILTER (WHERE NOT retraction) AS _after FROM {panes} "
+            f"WHERE kind = '{PANE}' AND generation = $generation AND writer = 'backfill' GROUP BY {by}"
         )
-        same = " AND ".join(f"{{0}}.{name_of(one)} IS NOT DISTINCT FROM k.{name_of(one)}" for one in by)
-        every_key = " UNION ".join(
-            f"SELECT {', '.join(map(name_of, by))} FROM ({texts[back]})" for back in (True, False)
+        counts = f"SELECT {by}, count(*) AS _late FROM {late} WHERE kind = '{LATE}' AND epoch <= $epoch GROUP BY {by}"
+        same = " AND ".join(f"l.{name_of(one)} IS NOT DISTINCT FROM c.{name_of(one)}" for one in (*keys, *SPAN))
+        items = [*cut_columns(schema, keys, "c."), f"{digest_of(keys, 'c.')} AS _key", "_before", "_after"]
+        items += ["epoch_us(c.window_start) AS _start", "epoch_us(c.window_end) AS _end", "coalesce(_late, 0) AS _late"]
+        order = ", ".join(["_start", *(f"c.{name_of(one)}" for one in keys)])
+        found = session.all(
+            f"SELECT {', '.join(items)} FROM ({changed}) c LEFT JOIN ({counts}) l ON {same} "
+            f"ORDER BY {order} LIMIT $most OFFSET $skip",
+            {"generation": run.generation, "epoch": epoch, "most": session.rows + 1, "skip": page * session.rows},
         )
-        schema = ledger.schema()
-        items = [
-            *cut_columns(schema, keys, "k."),
-            f"{digest_of(keys, 'k.')} AS _key",
-            "epoch_us(k.window_start) AS _start",
-            "epoch_us(k.window_end) AS _end",
-            *(f"{item.rpartition(' AS ')[0]} AS {name_of(f'b_{one}')}" for one, item in _items(schema, values, "b.")),
-            *(f"{item.rpartition(' AS ')[0]} AS {name_of(f'a_{one}')}" for one, item in _items(schema, values, "a.")),
-            "b._place IS NOT NULL AS _was",
-            "a._place IS NOT NULL AS _is",
-            "coalesce(l._late, 0) AS _late",
-        ]
-        query = (
-            f"SELECT {', '.join(items)} FROM ({every_key}) k LEFT JOIN ({texts[True]}) b ON {same.format('b')} "
-            f"LEFT JOIN ({texts[False]}) a ON {same.format('a')} LEFT JOIN ({counts}) l ON {same.format('l')} "
-            f"ORDER BY {', '.join(['_start', *(f'k.{name_of(one)}' for one in keys)])} LIMIT $most OFFSET $after"
-        )
-        given = {
-            "generation": run.generation,
-            "epoch": -1 if run.log_epoch is None else run.log_epoch,
-            "most": session.rows + 1,
-            "after": page * session.rows,
-        }
-        found = session.all(query, given)
-    changes = tuple(_change(row, keys, values, same_definition=same_definition) for row in found[: session.rows])
-    return ChangeList(tuple(values), changes, page, len(found) > session.rows)
-
-
-def _items(schema: Any, names: list[str], prefix: str) -> list[tuple[str, str]]:
-    return list(zip(names, cut_columns(schema, names, prefix), strict=True))
-
-
-def _change(row: Mapping[str, Any], keys: list[str], values: list[str], *, same_definition: bool) -> Change:
-    return Change(
-        {name: row[name] for name in keys},
-        row["_key"],
-        row["_start"],
-        row["_end"],
-        {name: row[f"b_{name}"] for name in values} if row["_was"] else None,
-        {name: row[f"a_{name}"] for name in values} if row["_is"] else None,
-        _why(row, same_definition=same_definition),
-    )
-
-
-def _why(row: Mapping[str, Any], *, same_definition: bool) -> str:
-    """Say why a window's answer changed, as far as the ledger tells."""
-    if not row["_is"]:
-        return "the log gives no answer here any more"
-    if row["_late"]:
-        return f"took in {counted(row['_late'], 'late record')}"
-    if not same_definition:
-        return "another definition than today's computed it"
-    return "the log gives another answer" if row["_was"] else "the window had no answer"
-
-
-def _rows(session: Session, tables: DefinitionTables, run: Run, page: int) -> ChangeList:
-    """Read the rows that a run gave and took back, where rows are of no window; each is a change of its own."""
-    ledger = session.lake.table(tables.ledger.table)
-    there = ledger.schema().column_names
-    values = [name for name in tables.values if name in there]
-    own = every(among("kind", (PRODUCTION,)), equal("generation", run.generation))
-    columns = ["kind", "generation", "retraction", "writer", PANE_TIME, *values]
-    with session.relation(ledger, own, columns) as name:
-        items = [*cut_columns(ledger.schema(), values), "retraction AS _back", f"epoch_us({PANE_TIME}) AS _start"]
-        query = (
-            f"SELECT {', '.join(items)} FROM {name} WHERE kind = '{PRODUCTION}' AND generation = ? "
-            "AND writer = 'backfill' ORDER BY _start, _back DESC LIMIT ? OFFSET ?"
-        )
-        found = session.all(query, [run.generation, session.rows + 1, page * session.rows])
-    changes = tuple(
+    return [
         Change(
-            {},
-            "",
-            row["_start"],
-            row["_start"],
-            {one: row[one] for one in values} if row["_back"] else None,
-            None if row["_back"] else {one: row[one] for one in values},
-            "taken back" if row["_back"] else "given",
+            {name: row[name] for name in keys}, row["_key"], row["_start"], row["_end"], row["_before"], row["_after"],
+            _reason(row, same_definition=run.fingerprint == fingerprint),
         )
-        for row in found[: session.rows]
-    )
-    return ChangeList(tuple(values), changes, page, len(found) > session.rows)
+        for row in found
+    ]  # fmt: skip
+
+
+def _packed(items: Sequence[str]) -> str:
+    """Write the SQL of a struct of a row's values; the pane's index is in it, too, because no struct may be empty."""
+    fields = [f"{name} := {value}" for value, _, name in (item.rpartition(" AS ") for item in items)]
+    return f"struct_pack({', '.join(['_index := pane_index', *fields])})"
+
+
+def _reason(row: Mapping[str, Any], *, same_definition: bool) -> str:
+    """Say why a window's answer changed, as far as the ledger tells."""
+    if row["_after"] is None:
+        return "the log no longer gives an answer here"
+    if row["_late"]:
+        return f"took in {count_text(row['_late'], 'late record')}"
+    if not same_definition:
+        return "computed by another definition than today's"
+    return "the log gives another answer" if row["_before"] else "the window had no answer"
+
+
+def _row_changes(session: Session, own: DefinitionTables, run: Run, page: int, values: tuple[str, ...]) -> list[Change]:
+    """Read the rows that a run gave and retracted, where rows have no windows; each row is a change."""
+    ledger = session.lake.table(own.ledger.table)
+    columns = ["kind", "generation", "retraction", "writer", PANE_TIME, *values]
+    where = every(equal("kind", PRODUCTION), equal("generation", run.generation))
+    with session.relation(ledger, where, columns) as name:
+        items = [*cut_columns(ledger.schema(), values), "retraction AS _back", f"epoch_us({PANE_TIME}) AS _start"]
+        found = session.all(
+            f"SELECT {', '.join(items)} FROM {name} WHERE kind = '{PRODUCTION}' AND generation = ? "
+            "AND writer = 'backfill' ORDER BY _start, _back DESC LIMIT ? OFFSET ?",
+            [run.generation, session.rows + 1, page * session.rows],
+        )
+    return [
+        Change({}, "", row["_start"], row["_start"], row, None, "retracted")
+        if row["_back"]
+        else Change({}, "", row["_start"], row["_start"], None, row, "given")
+        for row in found
+    ]

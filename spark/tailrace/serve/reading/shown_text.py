@@ -95,10 +95,10 @@ def span_text(micros: int) -> str:
     return " ".join(parts)
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def count_text(count: int, one: str, many: str | None = None) -> str:
     """Write a number of things, with the noun in its singular or plural.
 
-    >>> counted(1, "window"), counted(12345, "window")
+    >>> count_text(1, "window"), count_text(12345, "window")
     ('1 window', '12,345 windows')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"

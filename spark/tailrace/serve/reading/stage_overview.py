@@ -27,7 +27,7 @@ from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 from tailrace.serve.reading.lake_reader import Session
-from tailrace.serve.reading.shown_text import counted
+from tailrace.serve.reading.shown_text import count_text
 
 NAMED = 3
 """The maximum number of partitions that are named as holding a watermark back."""
@@ -109,7 +109,7 @@ def held_by(logs: Sequence[LogStatus]) -> str:
         several = len(progress.partitions) > 1
         names += [f"{log.log}: {one}" for one in progress.behind] if several else [log.log] * (len(logs) > 1)
     more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {counted(more, 'more', 'more')}" if more > 0 else "")
+    return ", ".join(names[:NAMED]) + (f" and {count_text(more, 'more', 'more')}" if more > 0 else "")
 
 
 def late_state(session: Session, stage: Definition) -> LateReport | None:
