@@ -40,12 +40,16 @@ from tailrace import (
     minutes,
 )
 from tailrace.backfill.backfill import backfill, backfill_stages
+from tailrace.backfill.range_run import RangeRun
+from tailrace.backfill.result import Backfilled
 from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.run_engine import session_for
 from tailrace.engines.choose import Engine
+from tailrace.engines.duckdb.database.connection import RoomError
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
-from tailrace.lake.read.late_records import proposed
+from tailrace.lake.read.late_records import propose_backfills
 from tailrace.lake.read.late_report import late_report
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
@@ -149,7 +153,7 @@ def bring_up(lake: Lake, definition: Ranged) -> int:
         stages = chain(definition)
         lates = [late_report(lake, one) for one in stages if isinstance(one, Pipeline | Join)]
         ready = [one for report in lates for one in report.ready]
-        ranges = [*(proposed(ready) if ready else []), *backfills_of(stages_behind(lake, definition))]
+        ranges = [*propose_backfills(ready), *backfills_of(stages_behind(lake, definition))]
         if not ranges:
             return rounds
         for span in ranges:
@@ -199,6 +203,28 @@ def test_V4_a_dry_run_and_a_run_that_changes_nothing_leave_no_stage_behind(tmp_p
     backfill_stages(world.lake, DAILY, BEGINNING, nine, dry_run=True)
     backfill_stages(world.lake, DAILY, nine, nine + 3_600_000_000)
     assert not stages_behind(world.lake, DAILY)
+
+
+def test_V4_what_a_backfill_committed_before_it_ran_out_of_room_is_in_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = folded(tmp_path, DAILY, *LATE)
+    refused, own = list[str](), RangeRun.run
+
+    def run(one: RangeRun[Any], *given: Any) -> Backfilled:
+        if one.definition.name == "daily" and not refused:
+            refused.append("daily")
+            raise RoomError("there is no room")
+        return own(one, *given)
+
+    monkeypatch.setattr(RangeRun, "run", run)
+    # What would go to Spark is computed in the process, too.
+    monkeypatch.setattr("tailrace.backfill.backfill.session_for", lambda lake, *given: session_for(world.lake, *given))
+    done = {stage.name: [run.changed for run in runs] for stage, runs in backfill_stages(world.lake, DAILY, BEGINNING)}
+    assert refused
+    assert done["hourly"] == [1, 0], "the run before, and one that finds nothing left to change"
+    assert done["daily"] != [0]
+    world.clean()
 
 
 def test_V4_what_a_run_killed_after_its_commit_has_corrected_is_named_too(tmp_path: Path) -> None:

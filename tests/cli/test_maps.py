@@ -22,7 +22,7 @@ from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.restoration import restore
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import log_contract, rejected_contract
-from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
 from tailrace.settings import Settings

@@ -16,8 +16,8 @@ from tailrace.engines.duckdb.executions.execution import DuckExecution
 from tailrace.engines.duckdb.executions.python_execution import PythonExecution
 from tailrace.engines.duckdb.executions.sql_execution import AssignedExecution, SqlExecution
 from tailrace.engines.duckdb.session import DuckSession
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.pipeline_tables import answer_contract
-from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import batch, fold

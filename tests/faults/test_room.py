@@ -21,8 +21,8 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.schema.contracts import log_contract
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
-from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.settings import Settings
 from tests.support.depth import deep

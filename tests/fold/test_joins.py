@@ -34,7 +34,7 @@ from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
-from tailrace.lake.read.late_records import proposed
+from tailrace.lake.read.late_records import propose_backfills
 from tailrace.lake.read.late_report import late_report
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
@@ -427,7 +427,7 @@ def test_X6_what_came_too_late_for_a_join_is_told_with_the_range_that_takes_it_i
     assert {one.first_epoch for one in found.ranges} <= {row["epoch"] for row in late}
     backfill(logs.lake, join, first.first, first.last)
     assert late_report(logs.lake, join).ranges == tuple(others)
-    for begin, end in proposed(found.ready):
+    for begin, end in propose_backfills(found.ready):
         backfill(logs.lake, join, begin, end)
     assert late_report(logs.lake, join).ranges == ()
     # What the ranges did not hold was right: all is now as of one batch.

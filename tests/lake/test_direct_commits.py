@@ -26,7 +26,7 @@ from tailrace.settings import Settings
 COLUMNS = {
     "kind": Column("string", "", required=True),
     "n": Column("bigint", ""),
-    "pairs": Column([{"a": "bigint"}], ""),
+    "pairs": Column("array<struct<a:bigint>>", ""),
 }
 THINGS = Contract("things", "what is written here", COLUMNS, partition_by=("kind",))
 

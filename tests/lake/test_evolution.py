@@ -11,8 +11,8 @@ import pytest
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import commit, evolve_table
 from tailrace.lake.commit.lease import Lease
-from tailrace.lake.schema.column_names import known_as
-from tailrace.lake.schema.contract_diff import ContractChange, Effect, changes
+from tailrace.lake.schema.column_names import match_names
+from tailrace.lake.schema.contract_diff import ContractChange, Effect, contract_changes
 from tailrace.lake.schema.contracts import PROPERTIES, Column, Contract
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.settings import Settings
@@ -24,9 +24,9 @@ COLUMNS = {
     "n": Column("int", "how many"),
     "price": Column("decimal(8,2)", "in crowns"),
     "at": Column("timestamp", "when it was"),
-    "state": Column({"sum": "int", "seen": "bigint"}, "what is kept"),
-    "past": Column([{"sum": "int"}], "what was kept before"),
-    "values": Column(["int"], "one by one"),
+    "state": Column("struct<sum:int,seen:bigint>", "what is kept"),
+    "past": Column("array<struct<sum:int>>", "what was kept before"),
+    "values": Column("array<int>", "one by one"),
 }
 BASE = Contract("t", "a table", COLUMNS, key=("who",), owner="us", partition_by=("who",), sort_by=("who",))
 ROW: dict[str, Any] = {"who": "a", "n": 1, "state": {"sum": 2, "seen": 3}, "past": [{"sum": 4}], "values": [5]}
@@ -44,8 +44,8 @@ def renamed(before: str, name: str, **more: Any) -> Contract:
     return replace(BASE, columns=columns)
 
 
-def reshaped(name: str, shape: Any) -> Contract:
-    return with_columns(**{name: replace(COLUMNS[name], shape=shape)})
+def retyped(name: str, type: str) -> Contract:
+    return with_columns(**{name: replace(COLUMNS[name], type=type)})
 
 
 def required(name: str, value: bool) -> Contract:
@@ -74,42 +74,42 @@ CASES = {
     "a required one, without": Case(
         "add column note (string)", HURTS, with_columns(note=Column("string", "x", True)), rows=False
     ),
-    "int becomes bigint": Case("widen n from int to bigint", SAFE, reshaped("n", "bigint"), then={"n": 1}),
+    "int becomes bigint": Case("widen n from int to bigint", SAFE, retyped("n", "bigint"), then={"n": 1}),
     "a decimal is widened": Case(
-        "widen price from decimal(8,2) to decimal(12,2)", SAFE, reshaped("price", "decimal(12,2)")
+        "widen price from decimal(8,2) to decimal(12,2)", SAFE, retyped("price", "decimal(12,2)")
     ),
     "a decimal of another scale": Case(
-        "change the type of price from decimal(8,2) to decimal(12,4)", REFUSED, reshaped("price", "decimal(12,4)")
+        "change the type of price from decimal(8,2) to decimal(12,4)", REFUSED, retyped("price", "decimal(12,4)")
     ),
     "a field is widened": Case(
-        "widen state.sum from int to bigint", SAFE, reshaped("state", {"sum": "bigint", "seen": "bigint"}),
+        "widen state.sum from int to bigint", SAFE, retyped("state", "struct<sum:bigint,seen:bigint>"),
         then={"state": {"sum": 2, "seen": 3}},
     ),
     "a field in a list is widened": Case(
-        "widen past.element.sum from int to bigint", SAFE, reshaped("past", [{"sum": "bigint"}]),
+        "widen past.element.sum from int to bigint", SAFE, retyped("past", "array<struct<sum:bigint>>"),
         then={"past": [{"sum": 4}]},
     ),
     "a list's values are widened": Case(
-        "widen values.element from int to bigint", SAFE, reshaped("values", ["bigint"])
+        "widen values.element from int to bigint", SAFE, retyped("values", "array<bigint>")
     ),
     "a field is added": Case(
-        "add column state.top (string)", SAFE, reshaped("state", {"sum": "int", "seen": "bigint", "top": "string"}),
+        "add column state.top (string)", SAFE, retyped("state", "struct<sum:int,seen:bigint,top:string>"),
         then={"state": {"sum": 2, "seen": 3, "top": None}},
     ),
     "a field in a list is added": Case(
-        "add column past.element.n (int)", SAFE, reshaped("past", [{"sum": "int", "n": "int"}]),
+        "add column past.element.n (int)", SAFE, retyped("past", "array<struct<sum:int,n:int>>"),
         then={"past": [{"sum": 4, "n": None}]},
     ),
     "a field is dropped": Case(
-        "drop column state.seen (bigint)", HURTS, reshaped("state", {"sum": "int"}), then={"state": {"sum": 2}}
+        "drop column state.seen (bigint)", HURTS, retyped("state", "struct<sum:int>"), then={"state": {"sum": 2}}
     ),
     "a column is narrowed": Case(
-        "change the type of n from bigint to int", REFUSED, BASE, live=reshaped("n", "bigint")
+        "change the type of n from bigint to int", REFUSED, BASE, live=retyped("n", "bigint")
     ),
     "narrowed with no rows": Case(
-        "change the type of n from bigint to int", HURTS, BASE, live=reshaped("n", "bigint"), rows=False
+        "change the type of n from bigint to int", HURTS, BASE, live=retyped("n", "bigint"), rows=False
     ),
-    "a number becomes a text": Case("change the type of n from int to string", REFUSED, reshaped("n", "string")),
+    "a number becomes a text": Case("change the type of n from int to string", REFUSED, retyped("n", "string")),
     "a column is renamed": Case("rename column n to number", SAFE, renamed("n", "number"), then={"number": 1}),
     "one that is partitioned by": Case(
         "rename column who to person", SAFE,
@@ -166,7 +166,7 @@ def made(settings: Settings, contract: Contract, *, rows: bool = True) -> Lake:
 
 
 def planned(lake: Lake, contract: Contract) -> list[ContractChange]:
-    return changes(contract, lake.table(contract.table))
+    return contract_changes(contract, lake.table(contract.table))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
@@ -200,7 +200,7 @@ def test_there_are_enough_kinds_of_change() -> None:
 
 def test_many_changes_are_one_commit(settings: Settings) -> None:
     lake = made(settings, BASE)
-    agreed = renamed("n", "number", shape="bigint", doc="how many, exactly")
+    agreed = renamed("n", "number", type="bigint", doc="how many, exactly")
     agreed = replace(
         agreed,
         columns={"note": Column("string", "first of all")} | dict(agreed.columns),
@@ -267,7 +267,7 @@ def test_X1_a_writer_goes_on_through_any_change(settings: Settings) -> None:
     lease.branch.open_for_spark()
     loaded = lake.table("t")
     loaded.append(loaded.scan().to_arrow(), branch=lease.branch.name, snapshot_properties={"tailrace.epoch": "1"})
-    agreed = renamed("n", "number", shape="bigint")
+    agreed = renamed("n", "number", type="bigint")
     done = evolve_table(lake, replace(agreed, partition_by=("bucket(2, who)",), sort_by=()))
     assert len(done.done) == 5
     assert lease.check().number("token") == lease.token
@@ -328,7 +328,7 @@ def test_a_table_that_never_holds_still_is_given_up(settings: Settings, monkeypa
 
 def names(lake: Lake) -> Callable[..., dict[str, str | None]]:
     table = lake.table("t")
-    return lambda *columns: known_as(table, columns, [field.name for field in table.schema().fields])
+    return lambda *columns: match_names(table, columns, [field.name for field in table.schema().fields])
 
 
 def test_a_column_is_known_by_every_name_that_it_had(settings: Settings) -> None:
@@ -343,4 +343,4 @@ def test_a_column_is_known_by_every_name_that_it_had(settings: Settings) -> None
         "n": "amount", "number": "amount", "amount": "amount", "who": "who", "never": None
     }  # fmt: skip
     old = [field.name for field in lake.table("t").schemas()[0].fields]
-    assert known_as(lake.table("t"), ["amount"], old) == {"amount": "n"}, "in a snapshot of before"
+    assert match_names(lake.table("t"), ["amount"], old) == {"amount": "n"}, "in a snapshot of before"

@@ -28,8 +28,8 @@ from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.generations import MEANING, align_ids
 from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.pipeline_tables import ledger_contract
-from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
 from tailrace.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.change.registry import registry_contracts
-from tailrace.lake.schema.contract_files import agreed, contract_text
+from tailrace.lake.schema.contract_files import apply_contract_file, contract_text
 from tailrace.lake.schema.contracts import Contract, log_contract
 from tailrace.lake.schema.dbt_sources import sources_text
 from tailrace.lake.schema.layouts import term
@@ -32,7 +32,9 @@ def test_the_file_of_a_table_is_its_contract(contract: Contract) -> None:
     path = FOLDER / f"{contract.table}.json"
     mend = "run: for f in pipelines/*.py; do tailrace tables write $f; done"
     assert path.is_file(), f"{path} is missing; {mend}"
-    assert path.read_text() == contract_text(agreed(contract, FOLDER)), f"{path} is not what the code makes; {mend}"
+    assert path.read_text() == contract_text(apply_contract_file(contract, FOLDER)), (
+        f"{path} is not what the code makes; {mend}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_the_file_of_a_table_is_its_contract(contract: Contract) -> None:
     ids=["flights", "ads"],
 )
 def test_the_sources_of_the_dbt_project_are_the_contracts(stages: list[Definition], file: str) -> None:
-    made = {one.table: agreed(one, FOLDER) for stage in stages for one in all_contracts(stage)}
+    made = {one.table: apply_contract_file(one, FOLDER) for stage in stages for one in all_contracts(stage)}
     made = {name: one for name, one in made.items() if not name.endswith("__commits")}
     mend = f"run: tailrace tables sources DEFINITION... --to {file}"
     assert Path(file).read_text() == sources_text(stages, list(made.values())), mend

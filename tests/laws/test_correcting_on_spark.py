@@ -15,8 +15,8 @@ from tailrace.engines.spark.executions.execution import SparkExecution
 from tailrace.engines.spark.executions.native import Native
 from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.per_key import PerKey
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.pipeline_tables import answer_contract
-from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.reference import fold

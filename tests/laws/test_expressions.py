@@ -21,8 +21,7 @@ from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.spark.executions.preparation import prepare
 from tailrace.engines.spark.workers.arrow_frames import frame_of
-from tailrace.lake.schema.contracts import shape_of
-from tailrace.lake.schema.shapes import arrow_schema
+from tailrace.lake.schema.iceberg_types import arrow_schema
 from tailrace.model.base.errors import DefinitionError
 from tailrace.model.base.expressions import Expression, Value
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
@@ -127,7 +126,7 @@ def by_rows(each: tuple[ElementWise, ...], rows: Iterable[Mapping[str, Any]]) ->
 
 
 def as_table(records: list[dict[str, Any]]) -> pa.Table:
-    return pa.Table.from_pylist(records, schema=arrow_schema({name: shape_of(type) for name, type in TYPES.items()}))
+    return pa.Table.from_pylist(records, schema=arrow_schema(TYPES))
 
 
 def in_process(

@@ -43,7 +43,7 @@ from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contrac
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
-from tailrace.model.base.types import decimal_parts
+from tailrace.model.base.types import decimal_parts, element_type, struct_fields, struct_type
 from tailrace.model.combiners.basic import Combiner
 from tailrace.model.definition.pipeline import UNANSWERED
 from tailrace.model.step.reference import fold, fold_stages
@@ -181,14 +181,14 @@ def test_X7_a_ledger_with_results_that_left_their_type_replays_row_for_row(type:
 def former(contract: Contract) -> Contract:
     """The contract as it was before totals had room for what leaves their type."""
 
-    def without(shape: Any) -> Any:
-        if isinstance(shape, list):
-            return [without(one) for one in shape]
-        if isinstance(shape, str):
-            return shape
-        return {name: without(one) for name, one in shape.items() if not _is_new(name)}
+    def without(type: str) -> str:
+        if (element := element_type(type)) is not None:
+            return f"array<{without(element)}>"
+        if (fields := struct_fields(type)) is not None:
+            return struct_type({name: without(one) for name, one in fields.items() if not _is_new(name)})
+        return type
 
-    columns = {n: replace(c, shape=without(c.shape)) for n, c in contract.columns.items() if not _is_new(n)}
+    columns = {n: replace(c, type=without(c.type)) for n, c in contract.columns.items() if not _is_new(n)}
     return replace(contract, columns=columns)
 
 

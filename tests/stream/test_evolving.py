@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
 from tailrace.lake.change.migration import evolve_table
-from tailrace.lake.schema.contract_diff import changes
+from tailrace.lake.schema.contract_diff import contract_changes
 from tailrace.lake.schema.contracts import Column, Contract, log_contract
 from tailrace.lake.schema.pipeline_tables import answer_contract, ledger_contract
 from tailrace.model.base.time import BEGINNING
@@ -76,7 +76,7 @@ def test_X1_a_stream_goes_on_while_its_tables_evolve(plain: SparkSession, settin
                 done = evolve_table(case.lake, contract)
                 assert done.done
                 assert not done.left
-                assert changes(contract, case.lake.table(contract.table)) == []
+                assert contract_changes(contract, case.lake.table(contract.table)) == []
             land(place)
         # Every window before is complete by then.
         case.land(("z", 7, "20:00"))

@@ -43,7 +43,7 @@ class ProposeOperator(ReportingOperator):
     def execute(self, context: Context) -> None:
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
-        from tailrace.lake.read.late_records import proposed
+        from tailrace.lake.read.late_records import propose_backfills
         from tailrace.lake.read.late_report import late_report
         from tailrace.settings import Settings
 
@@ -57,7 +57,7 @@ class ProposeOperator(ReportingOperator):
             if waiting:
                 report["said"] += f"; {waiting} more ranges wait for their windows to close"
         # Late records come first, so that the stages that read their answers are computed after them.
-        ranges = [*(proposed(ready) if ready else []), *backfills_of(behind)]
+        ranges = [*propose_backfills(ready), *backfills_of(behind)]
         if not ranges:
             raise AirflowSkipException("no record came too late for a closed window: there is nothing to repair")
         context["ti"].xcom_push(TABLE, make_table(reports, ranges, [one.said for one in behind if one.ready]))

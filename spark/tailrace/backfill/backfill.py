@@ -32,6 +32,9 @@ from tailrace.model.definition.pipeline import Pipeline
 OfStages: TypeAlias = Sequence[tuple[Ranged, list[Backfilled]]]
 """The results of the runs of each stage, in the order of the stages."""
 
+_Done = dict[str, tuple[Ranged, list[Backfilled]]]
+"""The stages with the results of their runs, by the stage's name."""
+
 
 @singledispatch
 def backfill_of(definition: object, lake: Lake, first: int, last: int, **how: bool) -> RangeBackfill[Any]:
@@ -60,11 +63,9 @@ def backfill(
     is empty or cannot be computed, and `OtherDefinitionError` where the tables are another definition's.
     """
     backfill_of(definition, lake, first, last, alone=True).check()
-    compute = partial(
-        _computed, definition, first, last, RunInputs(lake, definition), reason=reason, dry_run=dry_run, alone=True
-    )
-    ((_, runs),) = here_first(lake, compute)
-    return runs
+    done, inputs = _Done(), RunInputs(lake, definition)
+    here_first(lake, partial(_compute, done, definition, first, last, inputs, reason, dry_run, alone=True))
+    return done[definition.name][1]
 
 
 def backfill_stages(
@@ -93,15 +94,14 @@ def backfill_stages(
     groups = _groups(definition)
     for group in groups:
         backfill_of(group, lake, first, last, asked=group is definition).check()
-    inputs, done = RunInputs(lake, definition), dict[str, tuple[Ranged, list[Backfilled]]]()
+    inputs, done = RunInputs(lake, definition), _Done()
     for group in groups:
-        compute = partial(
-            _computed, group, first, last, inputs,
-            reason=reason, dry_run=dry_run, begun=begun, asked=group is definition,
-        )  # fmt: skip
-        for stage, runs in here_first(lake, compute) if spark else compute(lake):
-            # A stage that is one of two readers' is there twice: the second time nothing of it is left to change.
-            done.setdefault(stage.name, (stage, []))[1].extend(runs)
+        found, asked = _Done(), group is definition
+        compute = partial(_compute, found, group, first, last, inputs, reason, dry_run, begun=begun, asked=asked)
+        here_first(lake, compute) if spark else compute(lake)
+        for name, (stage, runs) in found.items():
+            # A stage with two readers is computed twice: the second time nothing is left to change.
+            done.setdefault(name, (stage, []))[1].extend(runs)
     return list(done.values())
 
 
@@ -131,25 +131,31 @@ def _groups(definition: Ranged) -> list[Ranged]:
     return found
 
 
-def _computed(
+def _compute(
+    done: _Done,
     group: Ranged,
     first: int,
     last: int,
     inputs: RunInputs,
-    lake: Lake,
-    *,
     reason: str | None,
     dry_run: bool,
+    lake: Lake,
+    *,
     begun: Callable[[Session], None] = lambda session: None,
     **how: bool,
-) -> OfStages:
-    """Open the engine that fits a group's records, and do its runs; `inputs` learns of them."""
+) -> None:
+    """Open the engine that fits a group's records, and do its runs; add each run to `done` and `inputs` as it ends.
+
+    If the engine has no room in the middle of a group, `done` has the runs that are committed already.
+    """
+    if dry_run:
+        # Nothing of an earlier attempt is committed.
+        done.clear()
     part = backfill_of(with_set_aside(lake, group), lake, first, last, **how)
-    done = list[tuple[Ranged, list[Backfilled]]]()
     with session_for(lake, part.definition, "backfill", part.reads()) as session:
         begun(session)
         for stage, runs in part.runs(session):
-            ended = [one.run(reason, dry_run, inputs.of(stage)) for one in runs]
-            inputs.add(stage, (one.run for one in ended))
-            done.append((stage, ended))
-    return done
+            _, ended = done.setdefault(stage.name, (stage, []))
+            for one in runs:
+                ended.append(one.run(reason, dry_run, inputs.of(stage)))
+                inputs.add(stage, [ended[-1].run])

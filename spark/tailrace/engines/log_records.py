@@ -11,7 +11,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import processing_times
 from tailrace.lake.read.file_bounds import bounds
-from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.column_names import match_names
 from tailrace.lake.schema.contracts import PANE, PRODUCTION
 from tailrace.lake.schema.filters import Filter, at_most, before, equal, every, since
 from tailrace.lake.schema.table_names import ledger_name
@@ -91,7 +91,7 @@ def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tu
     if current.summary is None or current.summary.additional_properties.get("total-data-files") != str(len(files)):
         return current.snapshot_id, {}
     schema = table.schema()
-    names = known_as(table, ["_epoch", log.event_time], {field.name for field in schema.fields})
+    names = match_names(table, ["_epoch", log.event_time], {field.name for field in schema.fields})
     columns = {name: schema.find_field(live) for name, live in names.items() if live is not None}
     return current.snapshot_id, {name: bounds(files, column) for name, column in columns.items()}
 
@@ -118,7 +118,7 @@ def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None
         return ledger_name(log.of.name), every(equal("kind", PANE), *ends)
     table = lake.table(log.name)
     # A renamed column is filtered by its present name.
-    at = known_as(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
+    at = match_names(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
     return log.name, every(at_most("_epoch", epoch), *(() if at is None else _within(at, first, last)))
 
 

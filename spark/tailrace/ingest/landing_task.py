@@ -19,7 +19,7 @@ from tailrace.ingest.plain_json import LINES
 from tailrace.ingest.room import COLUMNS, SLICE
 from tailrace.lake.catalog.detached_table import DetachedTable, merge_tables
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.column_names import has_just
+from tailrace.lake.schema.column_names import has_only_declared
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Seen
 
@@ -58,7 +58,7 @@ class LandingTask:
     def of(cls, lake: Lake, log: Log, format: str, epoch: int) -> LandingTask | None:
         """Make the task of an epoch; None if the table's columns are not exactly as the log declares them."""
         table = lake.table(log.name)
-        return cls(log, format, epoch, DetachedTable.of(table), PART) if has_just(table, log) else None
+        return cls(log, format, epoch, DetachedTable.of(table), PART) if has_only_declared(table, log) else None
 
     def land(self, paths: Sequence[str]) -> LandedPart | None:
         """Land these files; None if one of them is not plain."""

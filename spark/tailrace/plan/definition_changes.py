@@ -18,7 +18,7 @@ from tailrace.lake.catalog.lake import Lake, head_of, lineage, properties_of
 from tailrace.lake.change.generations import MEANING, former_generations, generation_of, refusal_reason
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.table_sizes import TableSize
-from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.column_names import match_names
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
@@ -152,7 +152,7 @@ def _totals(log: Table) -> dict[int, int]:
 
 def _range(table: Table, column: str) -> tuple[int, int] | None:
     """Find the least and the greatest value of a column by the files' statistics; None where no file has them."""
-    live = known_as(table, [column], table.schema().column_names)[column]
+    live = match_names(table, [column], table.schema().column_names)[column]
     field = table.schema().find_field(live or column)
     type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
     values = [

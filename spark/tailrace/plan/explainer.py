@@ -12,7 +12,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.lake.schema.contracts import Contract, spark_type
+from tailrace.lake.schema.contracts import Contract
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.derived_logs import Arrivals
 from tailrace.plan.stages import Execution, KeptState, Plan, PlannedQuery, Stage
@@ -171,6 +171,6 @@ def _table_data(contract: Contract, sizes: Sizes) -> dict[str, Any]:
         "table": contract.table,
         "doc": contract.doc,
         "partition_by": list(contract.partition_by),
-        "columns": {name: spark_type(column.shape) for name, column in contract.columns.items()},
+        "columns": contract.types,
         "size": None if size is None else asdict(size),
     }

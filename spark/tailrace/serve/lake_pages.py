@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from tailrace.lake.catalog.events import unread_files
 from tailrace.lake.corrections.stages_behind import backfills_of
-from tailrace.lake.read.late_records import proposed
+from tailrace.lake.read.late_records import propose_backfills
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.definition.chain import chain, keeping_answers
 from tailrace.model.definition.definition import Definition
@@ -230,7 +230,7 @@ class LakePages:
         text = self.served.text_of(stage)
         ranges = () if report is None else report.ranges
         first, most = page * self.reader.rows, self.reader.rows
-        wanted = [TimeRange(*one) for one in proposed(report.ready)] if report is not None and report.ready else []
+        wanted = [] if report is None else [TimeRange(*one) for one in propose_backfills(report.ready)]
         path = f"/stages/{stage.name}/late"
         return self.render(
             "late.html",

@@ -24,9 +24,10 @@ import tailrace
 from tailrace.ingest.sources import Files, Source
 from tailrace.lake.catalog.events import RunRecorded
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import Contract, Shape, log_contract, rejected_contract
+from tailrace.lake.schema.contracts import Contract, log_contract, rejected_contract
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.base.time import text
+from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.definition import Definition
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
@@ -211,13 +212,13 @@ class Lineage:
         return settings.warehouse_uri, f"{settings.namespace}.{contract.table}"
 
     def _schema(self, contract: Contract) -> dict[str, DatasetFacet]:
-        fields = [self._field(name, column.shape, column.doc) for name, column in contract.columns.items()]
+        fields = [self._field(name, column.type, column.doc) for name, column in contract.columns.items()]
         return {"schema": self._facets.schema_dataset.SchemaDatasetFacet(fields)}
 
-    def _field(self, name: str, shape: Shape, doc: str | None = None) -> Any:
+    def _field(self, name: str, type: str, doc: str | None = None) -> Any:
         make = self._facets.schema_dataset.SchemaDatasetFacetFields
-        if isinstance(shape, str):
-            return make(name, shape, doc)
-        if isinstance(shape, list):
-            return make(name, "array", doc, fields=[self._field("element", shape[0])])
-        return make(name, "struct", doc, fields=[self._field(inner, own) for inner, own in shape.items()])
+        if (element := element_type(type)) is not None:
+            return make(name, "array", doc, fields=[self._field("element", element)])
+        if (fields := struct_fields(type)) is not None:
+            return make(name, "struct", doc, fields=[self._field(inner, own) for inner, own in fields.items()])
+        return make(name, type, doc)

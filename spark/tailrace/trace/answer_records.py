@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import processing_times
-from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.column_names import match_names
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import Filter, above, after, at_most, before, equal, every, since, up_to
 from tailrace.lake.schema.lake_errors import LakeError
@@ -103,7 +103,7 @@ class _Reading:
         tracing = Tracing(self.lake, self.pipeline)
         for log in self.pipeline.log.parts:
             table = self.lake.table(log.name)
-            names = known_as(table, log.columns, {field.name for field in table.schema().fields})
+            names = match_names(table, log.columns, {field.name for field in table.schema().fields})
             for row in rows_of(table.scan(row_filter=self._within(log, names)).to_arrow_batch_reader()):
                 landed = landed_of(log, names, row)
                 steps = (one for one in tracing.in_last(landed) if isinstance(one, InWindow))

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import DUPLICATES
-from tailrace.lake.schema.column_names import known_as
+from tailrace.lake.schema.column_names import match_names
 from tailrace.lake.schema.filters import EVERYTHING, Filter, equal, every
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import rejected_name
@@ -195,7 +195,7 @@ def _read(
     lake: Lake, log: Log, where: Filter, accepts: Callable[[Mapping[str, Any]], bool], limit: int, rows: Rows
 ) -> tuple[tuple[LandedRecord, ...], bool]:
     table, found = lake.table(log.name), list[LandedRecord]()
-    names = known_as(table, log.columns, {field.name for field in table.schema().fields})
+    names = match_names(table, log.columns, {field.name for field in table.schema().fields})
     for row in rows(table, where):
         if not accepts(row):
             continue

@@ -11,10 +11,10 @@ import pyarrow as pa
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract, shape_of
+from tailrace.lake.schema.contracts import PANE, PARTIAL, Column, Contract
 from tailrace.lake.schema.filters import at_most, equal, every
+from tailrace.lake.schema.iceberg_types import arrow_schema
 from tailrace.lake.schema.pipeline_tables import answer_contract, key_columns
-from tailrace.lake.schema.shapes import arrow_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
@@ -120,7 +120,7 @@ def _answers(recording: Recording, session: Session, epoch: int) -> Query:
 def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
     """Write the WHERE clause by which a row `w` is of a key."""
     types = key_columns(pipeline)
-    schema = arrow_schema({name: shape_of(type) for name, type in types.items()})
+    schema = arrow_schema(types)
     relation = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
     same = equal_in("w", "k", names(pipeline))
     return f" WHERE EXISTS (SELECT 1 FROM {relation} k WHERE {same})"
@@ -130,7 +130,7 @@ def _contracts(pipeline: Pipeline, epoch: int, keep: str) -> tuple[Contract, Con
     """Return the contracts of the tables that keep all the answers and all the open windows."""
     doc = f"of pipeline {pipeline.name} as of epoch {epoch}"
     types = {name: "timestamp" if name in _INSTANTS else type for name, type in state_types(pipeline).items()}
-    columns = {name: Column(shape_of(type), "as a partial of the ledger has it") for name, type in types.items()}
+    columns = {name: Column(type, "as a partial of the ledger has it") for name, type in types.items()}
     nullable = {name: replace(column, required=False) for name, column in answer_contract(pipeline).columns.items()}
     answers = Contract(keep, f"the answers {doc}", nullable)
     return answers, Contract(f"{keep}{OPEN}", f"the open windows {doc}", columns)

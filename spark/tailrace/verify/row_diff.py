@@ -14,7 +14,8 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import PANE, PARTIAL
-from tailrace.lake.schema.pipeline_tables import ledger_contract, part_types, predecessor_shape
+from tailrace.lake.schema.pipeline_tables import ledger_contract, part_types, predecessor_types
+from tailrace.model.base.types import element_type
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.records.assignment import listed
@@ -154,7 +155,7 @@ def _comparable(pipeline: Pipeline) -> dict[str, str]:
             if fields := _parts(pipeline, f"{name}."):
                 terms[name] = f"IF({name} IS NULL, NULL, NAMED_STRUCT({', '.join(fields)}))"
         elif name == "predecessors":
-            own = [n for n in predecessor_shape(pipeline) if n not in part_types(pipeline)]
+            own = [n for n in predecessor_types(pipeline) if n not in part_types(pipeline)]
             fields = [*(f"'{n}', _old.{n}" for n in own), *_parts(pipeline, "_old.")]
             terms[name] = f"SORT_ARRAY(TRANSFORM(predecessors, _old -> NAMED_STRUCT({', '.join(fields)})))"
         elif name not in ("writer", "retraction"):
@@ -165,9 +166,9 @@ def _comparable(pipeline: Pipeline) -> dict[str, str]:
 def _parts(pipeline: Pipeline, of: str) -> list[str]:
     """Write the parts of an accumulator that can be compared, as fields of a struct."""
     fields = []
-    for name, shape in part_types(pipeline).items():
+    for name, type in part_types(pipeline).items():
         term = f"{of}{quoted(name)}"
-        if isinstance(shape, list):
+        if element_type(type) is not None:
             fields.append(f"'{name}', SORT_ARRAY({term})")
         elif name.endswith("_high"):
             # A row from before there was the column has none there.

@@ -26,7 +26,7 @@ from tailrace.engines.spark.executions.preparation import changed
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import log_contract
-from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, instant, moment
 from tailrace.model.definition.pipeline import Pipeline

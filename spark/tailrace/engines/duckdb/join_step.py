@@ -20,8 +20,8 @@ from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.join_side import JoinSide
 from tailrace.engines.row_side import RowState, SteppedRows
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.join_tables import join_contract
-from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES

@@ -33,9 +33,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.computation_tables import computation_contract
-from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION, shape_of
+from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION
 from tailrace.lake.schema.filters import among
-from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
+from tailrace.lake.schema.iceberg_types import arrow_schema, iceberg_schema
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
@@ -86,10 +86,7 @@ class DuckKeys(DuckProducer):
         self._known: KnownClaims | None = None
         self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
         types = key_row_types(computation)
-        self._state_schema, self._loop = (
-            arrow_schema({name: shape_of(type) for name, type in some.items()})
-            for some in (types, loop_types(computation))
-        )
+        self._state_schema, self._loop = (arrow_schema(some) for some in (types, loop_types(computation)))
         self._table = Relation(f"tailrace_{computation.name}_{uuid.uuid4().hex[:8]}")
         listed = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in types.items())
         self._awake, self._bundle, self._back, self._clock = (

@@ -30,10 +30,9 @@ from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import shape_of
 from tailrace.lake.schema.filters import EVERYTHING, Filter
+from tailrace.lake.schema.iceberg_types import arrow_schema, iceberg_schema
 from tailrace.lake.schema.pipeline_tables import ledger_contract
-from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
@@ -252,4 +251,4 @@ class DuckSession:
 
 
 def _schema(types: Mapping[str, str]) -> pa.Schema:
-    return arrow_schema({name: shape_of(type) for name, type in types.items()})
+    return arrow_schema(types)

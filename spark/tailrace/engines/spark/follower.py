@@ -19,7 +19,7 @@ from tailrace.engines.spark.session import open_session
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.read.current_answers import AnswersFollowing
 from tailrace.lake.schema.column_groups import SPAN, VERSION
-from tailrace.lake.schema.column_names import as_now
+from tailrace.lake.schema.column_names import current_columns
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
@@ -109,7 +109,7 @@ class Follower(AnswersFollowing):
         else:
             reader = reader.option("start-snapshot-id", since).option("end-snapshot-id", until)
         rows = reader.load(table)
-        items = as_now(self.lake.table(ledger_name(self.pipeline.name)), until) if since is None else None
+        items = current_columns(self.lake.table(ledger_name(self.pipeline.name)), until) if since is None else None
         return (rows if items is None else rows.selectExpr(*items)).where(f"kind = '{PANE}'")
 
     def _stamped(self, stamp: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ from tailrace.engines.spark.rows.declared_rows import logged
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.engines.spark.workers.python_tasks import over_batches, over_group
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.column_names import as_now
+from tailrace.lake.schema.column_names import current_columns
 from tailrace.model.base.time import moment
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.logs.log import Log
@@ -55,7 +55,7 @@ class SparkRelations:
         if snapshot is None:
             return self._once_read(Relation(of.spark_name(table)))
         rows = f"{of.spark_name(table)} VERSION AS OF {snapshot}"
-        items = as_now(of.table(table), snapshot)
+        items = current_columns(of.table(table), snapshot)
         return self._once_read(Relation(rows if items is None else f"(SELECT {', '.join(items)} FROM {rows})"))
 
     def log(self, log: Log, snapshot: int | None) -> Relation:

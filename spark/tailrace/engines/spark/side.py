@@ -29,7 +29,7 @@ from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.lake.schema.filters import at_most, equal, every
-from tailrace.lake.schema.layouts import is_span, partitioned_by, term
+from tailrace.lake.schema.layouts import partition_terms, term
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.schema.time_spans import spans_between
 from tailrace.model.base.clock import Clock
@@ -128,8 +128,8 @@ class SparkSide:
         if stepped.partials < MANY or stepped.ends is None:
             return False
         live, most = self.lake.table(self.ledger), _KINDS
-        for one in map(term, partitioned_by(live.spec(), live.schema())):
-            if one.column == "window_end" and is_span(one):
+        for one in map(term, partition_terms(live.spec(), live.schema())):
+            if one.column == "window_end" and one.is_span:
                 most *= spans_between(one.transform, *stepped.ends)
             elif one.column != "kind":
                 return False

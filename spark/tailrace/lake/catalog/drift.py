@@ -8,7 +8,7 @@ from typing import Literal
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.contract_diff import ContractChange, Effect, Kind, changes
+from tailrace.lake.schema.contract_diff import ContractChange, Effect, Kind, contract_changes
 from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import FormerShapeError, OtherDefinitionError
 from tailrace.lake.schema.owned_tables import tables_of
@@ -37,7 +37,7 @@ class Drift:
 def drift(lake: Lake, contract: Contract) -> Drift:
     """Compare a contract's live table with the contract. Raises `LakeError` if the catalog cannot be opened."""
     made = lake.has(contract.table)
-    differences = changes(contract, lake.table(contract.table)) if made else ()
+    differences = contract_changes(contract, lake.table(contract.table)) if made else ()
     return Drift(lake.settings.namespace, contract, made, tuple(differences))
 
 
@@ -49,7 +49,7 @@ def accumulator_contracts(lake: Lake, definition: Definition) -> list[Contract]:
 
 def missing_columns(contract: Contract, table: Table) -> list[ContractChange]:
     """List the accumulator columns that a table lacks because an earlier version created it."""
-    added = (one for one in changes(contract, table) if one.kind is Kind.ADD and one.effect is Effect.SAFE)
+    added = (one for one in contract_changes(contract, table) if one.kind is Kind.ADD and one.effect is Effect.SAFE)
     return [one for one in added if one.path[0] == UNANSWERED or (len(one.path) > 1 and one.path[0] in _HELD)]
 
 

@@ -38,13 +38,13 @@ from tailrace.lake.catalog.transactions import (
     ref_update,
     unchanged_refs,
 )
-from tailrace.lake.schema.column_names import conformed
-from tailrace.lake.schema.contract_diff import stated
-from tailrace.lake.schema.contract_files import agreed
+from tailrace.lake.schema.column_names import conform_rows
+from tailrace.lake.schema.contract_diff import table_properties
+from tailrace.lake.schema.contract_files import apply_contract_file
 from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.lake_errors import DamagedError, LakeError, MovedError
-from tailrace.lake.schema.layouts import coarser, is_span, partition_spec, sort_order, term
-from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.lake.schema.layouts import partition_spec, sort_order, term, without_spans
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.settings import Settings
 
@@ -147,8 +147,8 @@ class Lake:
         """
         if self.has(contract.table):
             return self.table(contract.table)
-        contract = agreed(contract, self.settings.contracts)
-        schema, first_layout = iceberg_schema(contract), coarser(contract)
+        contract = apply_contract_file(contract, self.settings.contracts)
+        schema, first_layout = iceberg_schema(contract), without_spans(contract)
         first = {PREFIX + name: value for name, value in (properties or {}).items()}
         try:
             making = self.catalog.create_table_transaction(
@@ -157,12 +157,12 @@ class Lake:
                 location=catalog_kind(self.settings).location(contract.table),
                 partition_spec=partition_spec(first_layout, schema),
                 sort_order=sort_order(contract, schema),
-                properties={**stated(contract), "format-version": str(contract.format_version)},
+                properties={**table_properties(contract), "format-version": str(contract.format_version)},
             )
             if contract != first_layout:
                 # Rows of very many spans are written under the first partitioning (`lake.catalog.data_files`).
                 with making.update_spec() as spec:
-                    for one in (one for one in map(term, contract.partition_by) if is_span(one)):
+                    for one in (one for one in map(term, contract.partition_by) if one.is_span):
                         spec.add_field(one.column, one.transform, one.name)
             with Addition.of(making, first, MAIN):
                 pass
@@ -282,7 +282,7 @@ class Lake:
         if not rows.num_rows:
             return []
         loaded = self.table(table)
-        return list(write_files(loaded, conformed(loaded, rows)))
+        return list(write_files(loaded, conform_rows(loaded, rows)))
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
         """Commit written files and these properties to main if it is still at `expected`; return the snapshot.

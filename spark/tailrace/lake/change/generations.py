@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from typing import cast
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestFile, write_manifest_list
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import new_table_metadata
@@ -36,7 +37,7 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     TableUpdate,
 )
-from pyiceberg.types import IcebergType, ListType, NestedField, StructType
+from pyiceberg.types import IcebergType, NestedField
 
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import MAIN, PREFIX, Lake, head_of, lineage, properties_of
@@ -44,11 +45,11 @@ from tailrace.lake.catalog.table_protocol import BEGINS, STAMP
 from tailrace.lake.catalog.transactions import ref_update, unchanged_refs
 from tailrace.lake.commit.epoch_properties import ONWARD
 from tailrace.lake.digests.commit_digest import digest_of, manifest_files, proof_properties
-from tailrace.lake.schema.contract_diff import COLUMNS, Kind, stated
-from tailrace.lake.schema.contract_files import agreed
+from tailrace.lake.schema.contract_diff import COLUMNS, Kind, table_properties
+from tailrace.lake.schema.contract_files import apply_contract_file
 from tailrace.lake.schema.contracts import Contract, log_contract
+from tailrace.lake.schema.iceberg_types import iceberg_schema, type_name
 from tailrace.lake.schema.lake_errors import LakeError, MovedError
-from tailrace.lake.schema.shapes import iceberg_schema, type_text
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.pipeline import Pipeline
@@ -107,7 +108,7 @@ def refusal_reason(lake: Lake, pipeline: Pipeline) -> str | None:
             "changed definition another name, with its later stages, and stream them beside with `tailrace stream "
             "--from-log`"
         )
-    for log in (agreed(log_contract(source), lake.settings.contracts) for source in pipeline.sources):
+    for log in (apply_contract_file(log_contract(source), lake.settings.contracts) for source in pipeline.sources):
         if missing := [one for one in drift(lake, log).differences if one.kind in COLUMNS - {Kind.DROP, Kind.REORDER}]:
             lacks = "; ".join(map(str, missing))
             return f"log {log.table} is not what the definition declares: run `tailrace tables apply` first ({lacks})"
@@ -129,7 +130,7 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
     The new table has the partitioning and sort order of the contract's table. Raises `LakeError` if the contract lacks
     a column of the sort order, or of a present or former partitioning.
     """
-    contract, target = agreed(contract, lake.settings.contracts), lake.table(contract.table)
+    contract, target = apply_contract_file(contract, lake.settings.contracts), lake.table(contract.table)
     live = target.metadata
     schema = align_ids(iceberg_schema(contract), target.schema(), live.last_column_id)
     spec, order = target.spec(), target.sort_order()
@@ -147,7 +148,7 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
         PartitionSpec(),
         UNSORTED_SORT_ORDER,
         location,
-        {**stated(contract), "format-version": str(live.format_version)},
+        {**table_properties(contract), "format-version": str(live.format_version)},
     ).model_copy(
         update={
             "schemas": [_numbered(schema, 0)],
@@ -182,25 +183,12 @@ def align_ids(schema: Schema, before: Schema, highest: int) -> Schema:
     fields = []
     for field in schema.fields:
         old = there.get(field.name)
-        if old is not None and type_text(old.field_type) == type_text(field.field_type):
+        if old is not None and type_name(old.field_type) == type_name(field.field_type):
             number, type = old.field_id, old.field_type
         else:
-            number, type = next(ids), _renumbered(field.field_type, ids)
+            number, type = next(ids), cast("IcebergType", assign_fresh_schema_ids(field.field_type, ids.__next__))
         fields.append(NestedField(number, field.name, type, required=field.required, doc=field.doc))
     return Schema(*fields)
-
-
-def _renumbered(type: IcebergType, ids: Iterator[int]) -> IcebergType:
-    if isinstance(type, ListType):
-        return ListType(next(ids), _renumbered(type.element_type, ids), element_required=type.element_required)
-    if isinstance(type, StructType):
-        return StructType(
-            *(
-                NestedField(next(ids), field.name, _renumbered(field.field_type, ids), required=field.required)
-                for field in type.fields
-            )
-        )
-    return type
 
 
 @dataclass(frozen=True)
@@ -311,11 +299,9 @@ def settle(lake: Lake, pipeline: str) -> None:
                 f"table {pipeline} is not yet at generation {generation} of its ledger, and {place or 'what was built'}"
                 " that it was to go over to is gone: drop the table, and a stream makes it anew from the ledger"
             )
-        try:
+        # A follower, or another process that settles the answers, may commit first.
+        with suppress(MovedError):
             go_over(answers, held, properties, {GENERATION: str(generation)}, generation_of(answers))
-        except MovedError:
-            # A follower, or another process that settles the answers, committed first.
-            continue
 
 
 def generations_beside(lake: Lake, pipeline: str) -> list[int]:

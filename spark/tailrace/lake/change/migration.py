@@ -9,9 +9,11 @@ column's former name find the column by its id (`schema.column_names`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
@@ -22,23 +24,24 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.types import IcebergType, ListType, StructType
 
 from tailrace.lake.catalog.drift import accumulator_contracts, check_definition, missing_columns
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.transactions import open_transaction
 from tailrace.lake.change.generations import generations_beside
 from tailrace.lake.change.registry import registry_contracts, registry_lake
-from tailrace.lake.schema.contract_diff import COLUMNS, ContractChange, Effect, Kind, changes, matched
-from tailrace.lake.schema.contract_files import agreed
+from tailrace.lake.schema.contract_diff import COLUMNS, ContractChange, Effect, Kind, contract_changes, match_columns
+from tailrace.lake.schema.contract_files import apply_contract_file
 from tailrace.lake.schema.contracts import Contract
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.layouts import sort_order, term
 from tailrace.lake.schema.owned_tables import all_contracts
-from tailrace.lake.schema.shapes import iceberg_type
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
+
+T = TypeVar("T")
 
 TRIES = 50
 """The maximum number of tries of a change that other commits of the table get in the way of."""
@@ -62,21 +65,13 @@ class TablePlan:
         return [one for one in self.changes if one.effect in effects]
 
 
-def agreed_contracts(lake: Lake, definition: Definition) -> list[Contract]:
-    """Return the contracts of all tables of a definition and its inputs, completed by the contract files.
-
-    Raises `ContractError` for an invalid file.
-    """
-    return [agreed(one, lake.settings.contracts) for one in all_contracts(definition, lake.has)]
-
-
 def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Contract]]:
-    """Pair each agreed contract of a definition and its registries with the lake whose namespace has the table.
+    """Pair each contract of a definition and its registries with the lake whose namespace has the table.
 
-    Raises `ContractError` for an invalid file.
+    The contracts are completed by their files. Raises `ContractError` for an invalid file.
     """
     made = ((lake, all_contracts(definition, lake.has)), (registry_lake(lake), registry_contracts(definition)))
-    return [(place, agreed(one, lake.settings.contracts)) for place, of in made for one in of]
+    return [(place, apply_contract_file(one, lake.settings.contracts)) for place, of in made for one in of]
 
 
 def plan_changes(lake: Lake, definition: Definition) -> list[TablePlan]:
@@ -93,7 +88,7 @@ def plan_changes(lake: Lake, definition: Definition) -> list[TablePlan]:
 
 
 def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> TablePlan:
-    found = changes(contract, table)
+    found = contract_changes(contract, table)
     if withheld:
         layout = {Kind.PARTITION, Kind.UNPARTITION, Kind.SORT, Kind.DOCUMENT}
         found = [one for one in found if one.kind not in COLUMNS | layout]
@@ -144,20 +139,25 @@ def evolve_table(
 ) -> Evolution:
     """Change one live table to match its contract, as `evolve` does; `withheld` says why its columns must stay."""
     wanted = {Effect.SAFE, Effect.DESTRUCTIVE} if destructive else {Effect.SAFE}
-    for _ in range(TRIES):
-        # The table is loaded before planning, so that a change in between makes the commit fail.
-        table = lake.table(contract.table)
+
+    def attempt(table: Table) -> Evolution:
         found = _planned(lake, contract, table, withheld())
         left = [one for one in found.changes if one.effect not in wanted]
         doing = [one for one in found.changes if one not in left and not _hangs_on(one, left)]
         left += [one for one in found.changes if one not in left and one not in doing]
-        try:
-            if doing:
-                commit(table, contract, doing)
-            return Evolution(lake, contract.table, tuple(doing), tuple(left), found.withheld)
-        except MovedError:
-            continue
-    raise MovedError(f"{contract.table} is committed to so often that it could not be changed: try again")
+        if doing:
+            commit(table, contract, doing)
+        return Evolution(lake, contract.table, tuple(doing), tuple(left), found.withheld)
+
+    return _until_unmoved(lake, contract.table, attempt)
+
+
+def _until_unmoved(lake: Lake, name: str, attempt: Callable[[Table], T]) -> T:
+    """Plan and make changes of a table as it is loaded; plan again if another commit comes in between."""
+    for _ in range(TRIES):
+        with suppress(MovedError):
+            return attempt(lake.table(name))
+    raise MovedError(f"{name} is committed to so often that it could not be changed: try again")
 
 
 def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
@@ -173,14 +173,14 @@ def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
 def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
     """Make changes of a loaded table in one commit. Raises `MovedError` if its columns or layout have changed since."""
     kinds = {change.kind for change in doing}
+    retyped = [change.path for change in doing if change.kind is Kind.RETYPE]
     with open_transaction(table) as transaction:
         if kinds & (COLUMNS | {Kind.DOCUMENT}):
             # The old column of a retyped one is dropped first, because the new column has the same name.
-            if any(change.kind is Kind.RETYPE for change in doing):
+            if retyped:
                 with transaction.update_schema(allow_incompatible_changes=True) as update:
-                    for change in doing:
-                        if change.kind is Kind.RETYPE:
-                            update.delete_column(change.path)
+                    for path in retyped:
+                        update.delete_column(path)
             with transaction.update_schema(allow_incompatible_changes=True) as update:
                 _columns(update, table, contract, doing)
         if kinds & {Kind.PARTITION, Kind.UNPARTITION}:
@@ -216,24 +216,17 @@ def _sorted(transaction: Transaction, contract: Contract) -> None:
 
 
 def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
-    live = matched(contract, table.schema())
-    fresh = [
-        change.path[0]
-        for change in doing
-        if change.kind is Kind.RETYPE or (change.kind is Kind.ADD and len(change.path) == 1)
-    ]
-    gone = {change.path[0] for change in doing if change.kind in (Kind.DROP, Kind.RETYPE) and len(change.path) == 1}
+    live, agreed = match_columns(contract, table.schema()), iceberg_schema(contract)
     for change in doing:
         # The path has the column's live name, because a rename takes effect only with the commit.
         path = (live[change.path[0]].name, *change.path[1:]) if change.path and change.path[0] in live else change.path
-        column = contract.columns.get(change.path[0]) if change.path else None
         match change.kind:
-            case Kind.ADD | Kind.RETYPE if column is not None and len(path) == 1:
-                update.add_column(change.path, iceberg_type(column.shape), column.doc, required=column.required)
-            case Kind.ADD if column is not None:
-                update.add_column(path, _inside(contract, change.path))
+            case Kind.ADD | Kind.RETYPE:
+                field = agreed.find_field(change.name)
+                path = change.path if change.kind is Kind.RETYPE else path
+                update.add_column(path, field.field_type, field.doc, required=field.required)
             case Kind.WIDEN:
-                update.update_column(path, _inside(contract, change.path))
+                update.update_column(path, agreed.find_type(change.name))
             case Kind.RENAME:
                 update.rename_column(path, change.after)
             case Kind.DROP:
@@ -244,10 +237,12 @@ def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequ
                 update.update_column(path, doc=change.after)
             case _:
                 pass
+    whole = [one for one in doing if len(one.path) == 1]
+    fresh = [one.path[0] for one in whole if one.kind in (Kind.ADD, Kind.RETYPE)]
+    gone = {one.path[0] for one in whole if one.kind in (Kind.DROP, Kind.RETYPE)}
     there = [field.name for field in table.schema().fields if field.name not in gone] + fresh
-    _ordered(
-        update, there, [live[name].name if name in live and name not in fresh else name for name in contract.columns]
-    )
+    names = [live[name].name if name in live and name not in fresh else name for name in contract.columns]
+    _ordered(update, there, names)
 
 
 def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) -> None:
@@ -259,17 +254,6 @@ def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) 
     update.move_first(wanted[0])
     for before, name in pairwise(wanted):
         update.move_after(name, before)
-
-
-def _inside(contract: Contract, path: Sequence[str]) -> IcebergType:
-    """Return the type of a field inside a contract's column."""
-    type = iceberg_type(contract.columns[path[0]].shape)
-    for name in path[1:]:
-        if isinstance(type, ListType):
-            type = type.element_type
-        elif isinstance(type, StructType):
-            type = next(field.field_type for field in type.fields if field.name == name)
-    return type
 
 
 def widen(lake: Lake, definition: Definition) -> None:
@@ -288,12 +272,8 @@ def widen(lake: Lake, definition: Definition) -> None:
 
 
 def _widen(lake: Lake, contract: Contract) -> None:
-    for _ in range(TRIES):
-        table = lake.table(contract.table)
-        if not (missing := missing_columns(contract, table)):
-            return None
-        try:
-            return commit(table, contract, missing)
-        except MovedError:
-            continue
-    raise MovedError(f"{contract.table} is committed to so often that it could not be changed: try again")
+    def attempt(table: Table) -> None:
+        if missing := missing_columns(contract, table):
+            commit(table, contract, missing)
+
+    _until_unmoved(lake, contract.table, attempt)

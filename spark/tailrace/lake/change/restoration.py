@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from tailrace.lake.catalog.drift import check_definition
@@ -135,13 +135,12 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restorat
         loaded = lake.table(cut.table)
         lease.check()
         tag = f"{TAG}{head_of(loaded).snapshot}"
-        try:
-            snapshot = cut.commits[0].snapshot
-            go_over(loaded, Contents.of(loaded, snapshot), properties, table_properties, tag, parent=snapshot)
+        snapshot = cut.commits[0].snapshot
+        held = Contents.of(loaded, snapshot)
+        # A backfill of closed windows, or maintenance, may commit meanwhile. The next attempt undoes it, too.
+        with suppress(MovedError):
+            go_over(loaded, held, properties, table_properties, tag, parent=snapshot)
             return Restoration(cut.table, cut.before, cut.epoch, tag)
-        except MovedError:
-            # A backfill of closed windows, or maintenance, committed meanwhile. The next attempt undoes it, too.
-            continue
 
 
 def go_back(lake: Lake, lease: Lease, epoch: int) -> Restoration:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,12 +89,10 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
         rows = [_row(commit) for commit in commits if commit.snapshot not in there]
         if not rows:
             return
-        try:
+        # Another process may archive first, perhaps the same snapshots.
+        with suppress(MovedError):
             lake.enter(name, rows, {}, expected)
             return
-        except MovedError:
-            # Another process archived first, perhaps the same snapshots.
-            continue
 
 
 def commits(lake: Lake, table: str, until: int | None = None) -> Commits:

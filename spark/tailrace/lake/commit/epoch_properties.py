@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tailrace.lake.catalog.lake import Lake, head_of, properties_of
@@ -156,12 +157,10 @@ def carry_forward(lake: Lake, table: str) -> None:
         current, head = loaded.current_snapshot(), head_of(loaded)
         if current is None or not head.properties or properties_of(current):
             return
-        try:
+        # Otherwise a writer has committed, so its commit has the properties, or there is another foreign commit.
+        with suppress(MovedError):
             lake.mark(table, {**repeated_properties(head.properties), MAINTAINED: "true"}, head.snapshot)
             return
-        except MovedError:
-            # Either a writer committed, so its commit has the properties, or there is another foreign commit.
-            continue
 
 
 def progress_of(lake: Lake, log: str) -> Progress | None:

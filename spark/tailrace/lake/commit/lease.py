@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -75,12 +75,10 @@ class Lease:
                 # again.
                 landing.check()
             properties = repeated_properties(head.properties, *HOLDING) | _landing(token)
-            try:
+            with suppress(MovedError):
                 taken = cls._marked(lake, table, head, properties, "stream")
-            except MovedError:
-                continue
-            taken.landing = token
-            return taken
+                taken.landing = token
+                return taken
 
     @property
     def properties(self) -> dict[str, str]:
@@ -98,11 +96,9 @@ class Lease:
                 time.sleep(_POLL)
                 continue
             lender = head.properties.get(LENDER, str(head.number(TOKEN, 0)))
-            try:
-                properties = {**repeated_properties(head.properties), LENDER: lender, BORROWER: run}
+            properties = {**repeated_properties(head.properties), LENDER: lender, BORROWER: run}
+            with suppress(MovedError):
                 return cls._marked(lake, table, head, properties, f"backfill_{run}")
-            except MovedError:
-                continue
 
     @classmethod
     def _marked(cls, lake: Tables, table: str, head: Head, properties: Mapping[str, str], writer: str) -> Lease:
@@ -203,11 +199,9 @@ class Lease:
             head = self.lake.head(self.table)
             if head.number(TOKEN, 0) != self.token or BORROWER not in head.properties:
                 return
-            try:
+            with suppress(MovedError):
                 self.lake.mark(self.table, repeated_properties(head.properties, BORROWER), head.snapshot)
                 return
-            except MovedError:
-                continue
 
     def close(self) -> None:
         """Remove the branch. The token stays in the table, and nobody waits for it."""
@@ -215,9 +209,7 @@ class Lease:
 
 
 @contextmanager
-def borrow_lease(
-    lake: Tables, table: str, run: str, patience: float = PATIENCE, *, direct: bool = False
-) -> Iterator[Lease]:
+def borrow_lease(lake: Tables, table: str, run: str, patience: float = PATIENCE) -> Iterator[Lease]:
     """Borrow the lease of a table for the duration of the context (`Lease.borrow`)."""
     lease = Lease.borrow(lake, table, run, patience)
     try:
@@ -228,11 +220,7 @@ def borrow_lease(
 
 
 def under_borrowed_lease(
-    lake: Tables,
-    table: str,
-    run: str,
-    work: Callable[[Lease], T],
-    patience: float = PATIENCE,
+    lake: Tables, table: str, run: str, work: Callable[[Lease], T], patience: float = PATIENCE
 ) -> T:
     """Do a run's work under the borrowed lease of a table; repeat it if a stream takes the lease meanwhile.
 

@@ -9,6 +9,7 @@ run computes again. The engine decides what is computed and how rows are written
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -151,10 +152,8 @@ class RangeReplacement(Generic[D]):
         self.engine.write(computed, run, pin.head, branch, self._properties(run, branch.start()))
         if self._overtaken(run, pin, self.lake.commits(self.ledger)):
             return None
-        try:
+        with suppress(MovedError):
             return branch.publish()
-        except MovedError:
-            pass
         while True:
             commits = self.lake.commits(self.ledger)
             if self._overtaken(run, pin, commits):
@@ -182,11 +181,9 @@ class RangeReplacement(Generic[D]):
             self.engine.write(computed, run, pin.head, lease.branch, properties)
             if self._overtaken(run, pin, self.lake.commits(self.ledger)):
                 return None
-            try:
+            # A run of closed windows, or maintenance, may commit first.
+            with suppress(MovedError):
                 return lease.publish(properties)
-            except MovedError:
-                # A run of closed windows, or maintenance, committed first.
-                continue
 
     def _pinned(self, since: int) -> _Pin | None:
         """Pin the ledger at a snapshot; None if the snapshot is no longer on main."""

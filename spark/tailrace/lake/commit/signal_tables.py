@@ -7,10 +7,11 @@ and a catch-up see each row in the same epoch, whatever was entered later (rule 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from tailrace.lake.catalog.lake import Lake, head_of, lineage
 from tailrace.lake.schema.contracts import Contract
@@ -27,30 +28,36 @@ NAMES = "signals"
 class ControlTable:
     """A control table; the property `seen` of the log's commits names its last snapshot that was read."""
 
+    seen: ClassVar[str]
+
     lake: Lake
-    contract: Contract
-    seen: str
+    log: Log
+
+    @cached_property
+    def contract(self) -> Contract:
+        raise NotImplementedError
+
+    @property
+    def table(self) -> str:
+        return self.contract.table
 
     def enter(self, **values: Any) -> None:
         """Enter a row with the current time."""
         self.lake.ensure(self.contract)
         row = {"at": datetime.now(UTC), **values}
         while True:
-            expected = self.lake.head(self.contract.table).snapshot
-            try:
-                self.lake.enter(self.contract.table, [row], {}, expected)
+            with suppress(MovedError):
+                self.lake.enter(self.table, [row], {}, self.lake.head(self.table).snapshot)
                 return
-            except MovedError:
-                continue
 
     def new_rows(self, properties: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Return the rows that are new since a log's last commit, which has these properties.
 
         The second result is the property `seen` for the log's next commit.
         """
-        if not self.lake.has(self.contract.table):
+        if not self.lake.has(self.table):
             return [], {}
-        loaded = self.lake.table(self.contract.table)
+        loaded = self.lake.table(self.table)
         head, seen = head_of(loaded).snapshot, properties.get(self.seen, "")
         if head is None or seen == str(head):
             return [], ({self.seen: seen} if seen else {})
@@ -61,57 +68,45 @@ class ControlTable:
         return sorted(rows, key=lambda row: row["at"]), {self.seen: str(head)}
 
 
-@dataclass(frozen=True)
-class Signals:
+class Signals(ControlTable):
     """The table of signals of one log."""
 
-    lake: Lake
-    log: Log
+    seen = "signals_seen"
 
     @cached_property
-    def control(self) -> ControlTable:
-        return ControlTable(self.lake, signals_contract(self.log), "signals_seen")
-
-    @property
-    def table(self) -> str:
-        return self.control.contract.table
+    def contract(self) -> Contract:
+        return signals_contract(self.log)
 
     def send(self, name: str, note: str | None = None) -> None:
         """Enter a signal. It takes effect with the next epoch of the stream that lands the log."""
-        self.control.enter(name=name, note=note)
+        self.enter(name=name, note=note)
 
     def new_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
         """Return the properties for the log's next commit: the signals since the commit that had `properties`."""
-        rows, seen = self.control.new_rows(properties)
+        rows, seen = self.new_rows(properties)
         names = sorted({row["name"] for row in rows})
         return {**seen, **({NAMES: ",".join(names)} if names else {})}
 
 
-@dataclass(frozen=True)
-class Completions:
+class Completions(ControlTable):
     """The table of declarations that a log's input is complete until some time (MillWheel's injectors, 5.2)."""
 
-    lake: Lake
-    log: Log
+    seen = "complete_seen"
 
     @cached_property
-    def control(self) -> ControlTable:
-        return ControlTable(self.lake, complete_contract(self.log), "complete_seen")
-
-    @property
-    def table(self) -> str:
-        return self.control.contract.table
+    def contract(self) -> Contract:
+        return complete_contract(self.log)
 
     def say(self, until: int, partition: str | None = None, note: str | None = None) -> None:
         """Declare that a partition, or the whole log, has all records before `until`, in microseconds."""
-        self.control.enter(complete_until=moment(until), partition=partition, note=note)
+        self.enter(complete_until=moment(until), partition=partition, note=note)
 
     def new_times(self, properties: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
         """Return the new times of complete input, in microseconds, and the properties for the log's next commit.
 
         The times are by partition, None for the whole log. `properties` are the last commit's, which say what was seen.
         """
-        rows, seen = self.control.new_rows(properties)
+        rows, seen = self.new_rows(properties)
         found: dict[str | None, int] = {}
         for row in rows:
             until = instant(row["complete_until"])

@@ -20,6 +20,7 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
+from tailrace.model.windows.window_spans import touching_groups
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,8 @@ def stages_behind(lake: Lake, definition: Definition) -> list[StageBehind]:
 
 def backfills_of(behind: Iterable[StageBehind]) -> list[tuple[int, int]]:
     """List the ranges of the backfills that bring up what can be brought up now, none within another."""
-    spans = sorted({(one.first, min(one.last, one.open_from or BEGINNING)) for one in behind if one.ready})
-    joined = list[tuple[int, int]]()
-    for first, last in spans:
-        if joined and first <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], last)
-        else:
-            joined.append((first, last))
-    return joined
+    spans = {(one.first, min(one.last, one.open_from or BEGINNING)) for one in behind if one.ready}
+    return [(of[0][0], max(last for _, last in of)) for of in touching_groups(spans, lambda span: span)]
 
 
 def _of_stage(
@@ -107,8 +102,9 @@ def _of_stage(
                 lacks += [(*span, (Cause(input_.name, run),)) for span in _left(lake, stage, input_, *corrected, seen)]
         for one in before_.get(input_.name, ()):
             lacks += [(*span, one.causes) for span in _left(lake, stage, input_, one.first, one.last, ())]
-    for first, last, causes in _joined(lacks):
-        yield StageBehind(stage, first, last, causes, ranges_of(stage).open_from(lake))
+    for of in touching_groups(lacks, lambda lack: lack[:2]):
+        causes = tuple(dict.fromkeys(cause for *_, own in of for cause in own))
+        yield StageBehind(stage, of[0][0], max(last for _, last, _ in of), causes, ranges_of(stage).open_from(lake))
 
 
 def _corrected(lake: Lake, input_: Definition, run: Run) -> tuple[int, int] | None:
@@ -154,17 +150,3 @@ def _without(span: tuple[int, int], run: Run) -> Iterator[tuple[int, int]]:
     for part in ((first, min(last, run.first)), (max(first, run.last), last)):
         if part[0] < part[1]:
             yield part
-
-
-def _joined(lacks: Iterable[tuple[int, int, tuple[Cause, ...]]]) -> Iterator[tuple[int, int, tuple[Cause, ...]]]:
-    """Join ranges that overlap or touch, with all that caused them."""
-    held: tuple[int, int, tuple[Cause, ...]] | None = None
-    for first, last, causes in sorted(lacks, key=lambda one: one[:2]):
-        if held is None or first > held[1]:
-            if held is not None:
-                yield held
-            held = first, last, causes
-        else:
-            held = held[0], max(held[1], last), tuple(dict.fromkeys((*held[2], *causes)))
-    if held is not None:
-        yield held

@@ -22,6 +22,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.panes import Key
+from tailrace.model.windows.window_spans import touching_groups
 from tailrace.model.windows.windows import Window
 
 MOST_APART = 3
@@ -70,7 +71,7 @@ class LateReport:
 
 
 @dataclass(frozen=True)
-class Came:
+class LateSpan:
     """The records of one epoch that came too late for a span: a window, or that which theirs merge into."""
 
     span: Window
@@ -80,31 +81,10 @@ class Came:
 
 
 Groups: TypeAlias = Callable[[Table, Sequence[str]], list[dict[str, Any]]]
-"""Groups a ledger's late records by some of its columns, as `late_groups` does."""
+"""Groups a ledger's late records by some of its columns, as `group_late_rows` does."""
 
 
-class LateWindows:
-    """The records that came too late for the windows of one stage."""
-
-    def __init__(self, pipeline: Pipeline, lake: Lake, ledger: Table, groups: Groups) -> None:
-        self.pipeline, self.lake, self.ledger, self.groups = pipeline, lake, ledger, groups
-
-    def came(self) -> Iterable[Came]:
-        """Count the late records by epoch and window."""
-        names = (*(self.pipeline.key if self.pipeline.where.merges else ()), *SPAN, "epoch")
-        return _came(self.lake, self.pipeline, self.groups(self.ledger, names))
-
-    def left(self, came: Iterable[Came], runs: Iterable[Run]) -> list[Came]:
-        """Select the late records that no backfill has taken in."""
-        steps = taken_in_until(runs)
-        return [one for one in came if not _repaired(one, steps)]
-
-    def closed(self, watermark: int) -> int:
-        """Return up to where ranges can be backfilled now."""
-        return self.pipeline.closed_until(watermark)
-
-
-def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
+def propose_backfills(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
     """Propose the ranges of backfills: one for each late range, or one over all where they are many or overlap.
 
     A backfill leaves windows that come out equal alone, so one over all changes no more than it has to.
@@ -116,13 +96,13 @@ def proposed(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
     return spans
 
 
-def late_groups(ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
+def group_late_rows(ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
     """Group a ledger's late records by these columns, with their count `count_all` and largest `behind_max`."""
     scan = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind"))
-    return late_counted(scan.to_arrow_batch_reader(), names)
+    return count_late_rows(scan.to_arrow_batch_reader(), names)
 
 
-def late_counted(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[dict[str, Any]]:
+def count_late_rows(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[dict[str, Any]]:
     """Group rows by these columns, with their count and largest `behind`; of windows' bounds the microseconds.
 
     Some rows are in memory at a time. A file of each epoch has few: those of many files are grouped together.
@@ -139,7 +119,7 @@ def late_counted(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[d
     totals = pa.concat_tables(many).group_by(names).aggregate([("count_all", "sum"), ("behind_max", "max")])
     totals = totals.rename_columns({"count_all_sum": "count_all", "behind_max_max": "behind_max"})
     for name in (name for name in SPAN if name in names):
-        # A number takes a tenth of the time of an instant to come to Python.
+        # Converting a number to Python takes a tenth of the time that an instant takes.
         place = totals.column_names.index(name)
         totals = totals.set_column(place, name, totals[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     found: list[dict[str, Any]] = totals.to_pylist()
@@ -154,21 +134,23 @@ _TOGETHER = 100_000
 """The number of rows from which on they are grouped."""
 
 
-def _came(lake: Lake, pipeline: Pipeline, groups: Iterable[Mapping[str, Any]]) -> Iterator[Came]:
+def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) -> Iterator[LateSpan]:
+    """Count a stage's late records by epoch and window."""
+    names = (*(pipeline.key if pipeline.where.merges else ()), *SPAN, "epoch")
     by_key: dict[Key, list[Mapping[str, Any]]] = {}
-    for group in groups:
+    for group in groups(ledger, names):
         key = tuple(group[name] for name in pipeline.key) if pipeline.where.merges else ()
         by_key.setdefault(key, []).append(group)
     held = _answers(lake, pipeline, by_key) if pipeline.where.merges else {}
-    for key, of in by_key.items():
-        windows = {_window(group) for group in of}
+    for key, own in by_key.items():
+        windows = {_window(group) for group in own}
         spans = {window: window for window in windows}
         if pipeline.where.merges:
-            # A late record's session reaches as far as the sessions that it joins.
+            # A late record's session extends over the sessions that it joins.
             gathered = pipeline.where.gathered(windows | held.get(key, set()))
             spans = {member: span for span, members in gathered.items() for member in members}
-        for group in of:
-            yield Came(spans[_window(group)], group["epoch"], group["count_all"], group["behind_max"])
+        for row in own:
+            yield LateSpan(spans[_window(row)], row["epoch"], row["count_all"], row["behind_max"])
 
 
 def _window(row: Mapping[str, Any]) -> Window:
@@ -194,7 +176,8 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
         for row in batch.to_pylist():
             key = tuple(row[name] for name in pipeline.key)
             if key in late:
-                # A window's last pane says whether it has an answer; of equal versions a retraction comes first.
+                # The last pane of a window says whether it has an answer. A retraction comes before a pane of the same
+                # version.
                 version = (*(row[name] for name in VERSION), not row.get("retraction"))
                 place = key, _window(row)
                 latest[place] = max(version, latest.get(place, version))
@@ -230,28 +213,21 @@ def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
     return steps
 
 
-def _repaired(came: Came, steps: Sequence[tuple[int, int]]) -> bool:
+def is_taken_in(late: LateSpan, steps: Sequence[tuple[int, int]]) -> bool:
     """Tell whether a backfill of a log that held these records has computed their window (rule V5)."""
-    place = bisect_right(steps, came.span.timestamp, key=lambda step: step[0]) - 1
-    return place >= 0 and steps[place][1] >= came.epoch
+    place = bisect_right(steps, late.span.timestamp, key=lambda step: step[0]) - 1
+    return place >= 0 and steps[place][1] >= late.epoch
 
 
-def late_ranges(late_spans: Iterable[Came]) -> Iterator[LateRange]:
+def late_ranges(late_spans: Iterable[LateSpan]) -> Iterator[LateRange]:
     """Group the spans into ranges, by event time; spans that touch are one range."""
-    ranges: list[list[Came]] = []
-    end = BEGINNING
-    for came in sorted(late_spans, key=lambda came: came.span):
-        if not ranges or came.span.start > end:
-            ranges.append([])
-        ranges[-1].append(came)
-        end = max(end, came.span.end)
-    for of in ranges:
+    for of in touching_groups(late_spans, lambda one: one.span):
         yield LateRange(
-            first=min(came.span.start for came in of),
-            last=max(came.span.end for came in of),
-            records=sum(came.records for came in of),
-            windows=len({came.span for came in of}),
-            behind=max(came.behind for came in of),
-            first_epoch=min(came.epoch for came in of),
-            last_epoch=max(came.epoch for came in of),
+            first=min(one.span.start for one in of),
+            last=max(one.span.end for one in of),
+            records=sum(one.records for one in of),
+            windows=len({one.span for one in of}),
+            behind=max(one.behind for one in of),
+            first_epoch=min(one.epoch for one in of),
+            last_epoch=max(one.epoch for one in of),
         )

@@ -2,56 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import singledispatch
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, singledispatch
+from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 from tailrace.lake.catalog.drift import check_meaning
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.late_join_records import LateJoinRecords
-from tailrace.lake.read.late_records import Came, Groups, LateReport, LateWindows, late_groups, late_ranges
+from tailrace.lake.read.late_records import (
+    Groups,
+    LateReport,
+    LateSpan,
+    count_late_rows,
+    group_late_rows,
+    is_taken_in,
+    late_ranges,
+    late_windows,
+    taken_in_until,
+)
+from tailrace.lake.schema.contracts import LATE
+from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name, runs_name
-from tailrace.model.base.time import BEGINNING
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, minutes
 from tailrace.model.definition.definition import Definition, KindError
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.logs.log import PANE_TIME
+from tailrace.model.windows.windows import Window
+
+_SHORTEST = duration(minutes(1))
+"""The minimum length of the spans of event time in which a join's late records are counted, in microseconds."""
 
 
-class Late(Protocol):
-    """The late records of a kind of definition."""
+class LateRows(NamedTuple):
+    """A ledger's late rows by span, whether backfills have taken in the rows of a span, and where closed ranges end."""
 
-    def came(self) -> Iterable[Came]: ...
-
-    def left(self, came: Iterable[Came], runs: Iterable[Run]) -> list[Came]: ...
-
-    def closed(self, watermark: int) -> int: ...
+    spans: Iterable[LateSpan]
+    taken_in: Callable[[LateSpan], bool]
+    closed: int
 
 
 @singledispatch
-def late_of(definition: object, lake: Lake, ledger: Table, groups: Groups) -> Late:
-    """Return the late records of a definition that has some (`Definition.repairs_late`)."""
+def late_rows(definition: object, lake: Lake, ledger: Table, groups: Groups, runs: Sequence[Run]) -> LateRows:
+    """Find the late rows of a definition whose kind can repair them (`Definition.repairs_late`)."""
     raise KindError("report of late records", definition)
 
 
-late_of.register(Pipeline, LateWindows)
-late_of.register(Join, LateJoinRecords)
+@late_rows.register
+def _of_pipeline(pipeline: Pipeline, lake: Lake, ledger: Table, groups: Groups, runs: Sequence[Run]) -> LateRows:
+    taken_in = partial(is_taken_in, steps=taken_in_until(runs))
+    return LateRows(late_windows(lake, pipeline, ledger, groups), taken_in, pipeline.closed_until(_watermark(ledger)))
 
 
-def late_report(lake: Lake, definition: Definition, groups: Groups = late_groups) -> LateReport:
+@late_rows.register
+def _of_join(join: Join, lake: Lake, ledger: Table, groups: Groups, runs: Sequence[Run]) -> LateRows:
+    def taken_in(late: LateSpan) -> bool:
+        """Tell whether a backfill of logs that had these records has computed all rows that they may be in."""
+        return any(
+            run.kind == "backfill" and run.status == "committed" and run.log_epoch is not None
+            and run.log_epoch >= late.epoch and run.covers(late.span.start, late.span.end)
+            for run in runs
+        )  # fmt: skip
+
+    rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(PANE_TIME, "epoch", "behind"))
+    return LateRows(_join_spans(join, rows.to_arrow_batch_reader()), taken_in, join.open_from(_watermark(ledger)))
+
+
+def _watermark(ledger: Table) -> int:
+    return head_of(ledger).number("watermark", BEGINNING)
+
+
+def _join_spans(join: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[LateSpan]:
+    """Count late records of both sides by epoch and the span of event time of the rows that they may be in."""
+    reach = max(join.reach) if join.where is None else join.where.longest or 0
+    span = max(reach, _SHORTEST)
+
+    def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Number the span of event time that each late record is in, from the beginning of time."""
+        since = pc.subtract(pc.cast(batch[PANE_TIME], pa.int64()), BEGINNING)
+        columns = {"place": pc.divide(since, span), "epoch": batch["epoch"], "behind": batch["behind"]}
+        return pa.RecordBatch.from_pydict(columns)
+
+    for row in count_late_rows(map(numbered, batches), ("place", "epoch")):
+        first = BEGINNING + row["place"] * span
+        rows = Window(max(BEGINNING, first - reach), min(END_OF_TIME, first + span + reach))
+        yield LateSpan(rows, row["epoch"], row["count_all"], row["behind_max"])
+
+
+def late_report(lake: Lake, definition: Definition, groups: Groups = group_late_rows) -> LateReport:
     """Report the records that came too late for one stage or join; an engine may group those of windows by `groups`.
 
     Raises `LakeError` where there is no ledger, and `OtherDefinitionError` where that is another definition's.
     """
     check_meaning(lake, definition)
+    # The runs are read after the ledger, so that no run of which the ledger has rows is missing.
     ledger = lake.table(ledger_name(definition.name))
-    late = late_of(definition, lake, ledger, groups)
-    came = list(late.came())
-    left = late.left(came, Runs(lake, definition).all() if lake.has(runs_name(definition.name)) else [])
-    total = sum(one.records for one in came)
+    runs = Runs(lake, definition).all() if lake.has(runs_name(definition.name)) else []
+    late = late_rows(definition, lake, ledger, groups, runs)
+    spans = list(late.spans)
+    left = [one for one in spans if not late.taken_in(one)]
+    total = sum(one.records for one in spans)
     repaired = total - sum(one.records for one in left)
-    closed = late.closed(head_of(ledger).number("watermark", BEGINNING))
-    return LateReport(definition, total, repaired, tuple(late_ranges(left)), closed)
+    return LateReport(definition, total, repaired, tuple(late_ranges(left)), late.closed)

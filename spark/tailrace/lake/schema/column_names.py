@@ -14,9 +14,9 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, ListType, NestedField, StructType
 
-from tailrace.lake.schema.contracts import log_contract, spark_type
+from tailrace.lake.schema.contracts import log_contract
+from tailrace.lake.schema.iceberg_types import type_name
 from tailrace.lake.schema.lake_errors import LakeError
-from tailrace.lake.schema.shapes import type_text
 from tailrace.model.logs.log import Log
 
 
@@ -26,44 +26,45 @@ def schema_at(table: Table, snapshot: int | None) -> Schema:
     return table.schema() if at is None or at.schema_id is None else table.schemas()[at.schema_id]
 
 
-def as_now(table: Table, snapshot: int | None) -> list[str] | None:
+def current_columns(table: Table, snapshot: int | None) -> list[str] | None:
     """Write the columns that a loaded table has now, of rows with the columns as of a snapshot; null where one lacks.
 
     They are terms of the common SQL. None where the columns are the same, or are not only more than they were.
     """
     before, now = schema_at(table, snapshot), table.schema()
-    if before.schema_id == now.schema_id or not grown(table, before):
+    if before.schema_id == now.schema_id or not has_grown(table, before):
         return None
     return [f"{_filled(f'`{f.name}`', _held(before.as_struct(), f), f.field_type)} AS `{f.name}`" for f in now.fields]
 
 
-def grown(table: Table, before: Schema) -> bool:
+def has_grown(table: Table, before: Schema) -> bool:
     """Tell whether a table has the columns that it had before, under the same names, and perhaps more."""
-    return _grown(before.as_struct(), table.schema().as_struct())
+    return _has_grown(before.as_struct(), table.schema().as_struct())
 
 
 def _held(before: StructType, field: NestedField) -> IcebergType | None:
     return next((one.field_type for one in before.fields if one.field_id == field.field_id), None)
 
 
-def _grown(before: IcebergType, now: IcebergType) -> bool:
+def _has_grown(before: IcebergType, now: IcebergType) -> bool:
     """Tell whether a type has the fields that it had, under the same names, and perhaps more."""
     if isinstance(before, StructType) and isinstance(now, StructType):
         there = {field.field_id: field for field in now.fields}
         return all(
             (own := there.get(field.field_id)) is not None
             and own.name == field.name
-            and _grown(field.field_type, own.field_type)
+            and _has_grown(field.field_type, own.field_type)
             for field in before.fields
         )
     if isinstance(before, ListType) and isinstance(now, ListType):
-        return _grown(before.element_type, now.element_type)
+        return _has_grown(before.element_type, now.element_type)
     return before == now
 
 
 def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
+    """Write a term of an earlier type as a term of the current type; None means that the column did not exist."""
     if before is None:
-        return f"CAST(NULL AS {type_text(now)})"
+        return f"CAST(NULL AS {type_name(now)})"
     if before == now:
         return term
     if isinstance(before, ListType) and isinstance(now, ListType):
@@ -71,22 +72,22 @@ def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
     assert isinstance(before, StructType)
     assert isinstance(now, StructType)
     inner = (f"'{f.name}', {_filled(f'{term}.`{f.name}`', _held(before, f), f.field_type)}" for f in now.fields)
-    return f"IF({term} IS NULL, CAST(NULL AS {type_text(now)}), NAMED_STRUCT({', '.join(inner)}))"
+    return f"IF({term} IS NULL, CAST(NULL AS {type_name(now)}), NAMED_STRUCT({', '.join(inner)}))"
 
 
 def declared_types(log: Log) -> dict[str, str]:
     """Return the Spark SQL types of the columns that a log's table has by its definition."""
-    return {name: spark_type(column.shape) for name, column in log_contract(log).columns.items()}
+    return log_contract(log).types
 
 
-def has_just(table: Table, log: Log) -> bool:
+def has_only_declared(table: Table, log: Log) -> bool:
     """Tell whether a log's table has just the declared columns, in their order, under names that its files have too."""
     schema = table.schema()
     declared = [field.name for field in schema.fields] == [*log_contract(log).columns]
     return declared and sanitize_column_names(schema) == schema
 
 
-def known_as(table: Table, columns: Iterable[str], present: Collection[str]) -> dict[str, str | None]:
+def match_names(table: Table, columns: Iterable[str], present: Collection[str]) -> dict[str, str | None]:
     """Map each column to its name among the names in `present`; None for a column that is not among them at all.
 
     `present` are the names of one of the table's schemas: the present one, or a snapshot's.
@@ -103,13 +104,13 @@ def known_as(table: Table, columns: Iterable[str], present: Collection[str]) -> 
     return found
 
 
-def conformed(table: Table, rows: pa.Table) -> pa.Table:
+def conform_rows(table: Table, rows: pa.Table) -> pa.Table:
     """Convert rows to just the columns that a table has now, under its present names; null where a column is missing.
 
     Raises `LakeError` for a column that the table has no more.
     """
     schema: pa.Schema = table.schema().as_arrow()
-    names = known_as(table, rows.column_names, set(schema.names))
+    names = match_names(table, rows.column_names, set(schema.names))
     if gone := [name for name, live in names.items() if live is None]:
         raise LakeError(
             f"{'.'.join(table.name())} has no column {', '.join(gone)} any more: take it out of the definition, or add "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from tailrace.lake.schema.contracts import Column, Contract, DefinitionTables, Shape, shape_of
+from tailrace.lake.schema.contracts import Column, Contract, DefinitionTables
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.schema.time_spans import reach_of_log, spanned
+from tailrace.model.base.types import struct_type
 from tailrace.model.definition.computation import Computation
 from tailrace.model.logs.log import PANE_TIME
+
+_TIMERS = "array<struct<name:string,domain:string,at:timestamp,holds:timestamp>>"
 
 
 def computation_tables(computation: Computation) -> DefinitionTables:
@@ -31,7 +34,7 @@ def computation_contract(computation: Computation) -> Contract:
         "processing_time": Column("timestamp", "the epoch's processing time"),
         **made,
         PANE_TIME: Column("timestamp", f"{came}{fed_back}: when it happened; late, rejected: the record's event time"),
-        "timers": Column([_timer()], "partial: the pending timers, in the order in which they are due"),
+        "timers": Column(_TIMERS, "partial: the pending timers, in the order in which they are due"),
         "gone": Column("boolean", "partial: whether the key has nothing any more"),
         "taken": Column("bigint", "partial: records that the key took in the epoch"),
         "timers_set": Column("bigint", "partial: timers that were set in the epoch"),
@@ -45,20 +48,17 @@ def computation_contract(computation: Computation) -> Contract:
         "source_offset": Column("bigint", place.format("_offset", "its place among the key's of the epoch")),
     }
     if computation.fields:
-        fields = {name: shape_of(one.type) for name, one in computation.fields.items()}
+        fields = struct_type({name: one.type for name, one in computation.fields.items()})
         columns["state"] = Column(fields, "partial: the fields of the key's state")
     if computation.loops:
         columns["returned"] = Column("bigint", "partial: records that came round the loop; rejected: 1 for one of them")
-        if round_ := {name: shape_of(type) for name, type in type(computation).feedback.items()}:
-            columns["feedback"] = Column(round_, "feedback: what the key is to take in the next epoch")
+        if feedback := type(computation).feedback:
+            columns["feedback"] = Column(struct_type(feedback), "feedback: what the key is to take in the next epoch")
     if computation.ordered:
-        record: dict[str, Shape] = {
-            **computation.log.columns,
-            "_epoch": "bigint",
-            "_source": "string",
-            "_offset": "bigint",
-        }
-        columns["waiting"] = Column([record], "partial: records that the watermark has not passed yet, in order")
+        record = struct_type({**computation.log.columns, "_epoch": "bigint", "_source": "string", "_offset": "bigint"})
+        columns["waiting"] = Column(
+            f"array<{record}>", "partial: records that the watermark has not passed yet, in order"
+        )
     doc = f"what computation {computation.name} keeps and produced, one commit an epoch"
     spans = spanned(PANE_TIME, reach_of_log(computation.log))
     return Contract(ledger_name(computation.name), doc, columns, ("kind", *spans), sort_by=(*keys, PANE_TIME))
@@ -68,10 +68,6 @@ def _computed(computation: Computation) -> str:
     loop = "feedback (in flight to its key), " if computation.loops else ""
     loop += "claimed (what would have come out, but was another's), " if computation.once is not None else ""
     return f"partial (a key after the epoch), production (what came out), {loop}late, or rejected by the computation"
-
-
-def _timer() -> dict[str, Shape]:
-    return {"name": "string", "domain": "string", "at": "timestamp", "holds": "timestamp"}
 
 
 def registry_contract(name: str) -> Contract:

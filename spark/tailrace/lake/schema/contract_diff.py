@@ -16,8 +16,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, IcebergType, ListType, NestedField, StructType
 
 from tailrace.lake.schema.contracts import Column, Contract
-from tailrace.lake.schema.layouts import partitioned_by, sorted_by, term
-from tailrace.lake.schema.shapes import iceberg_type, type_text
+from tailrace.lake.schema.iceberg_types import iceberg_type, type_name
+from tailrace.lake.schema.layouts import partition_terms, sort_terms, term
 
 
 class Effect(Enum):
@@ -31,7 +31,6 @@ class Effect(Enum):
 class Kind(Enum):
     """The kind of a change."""
 
-    MAKE = "make table"
     ADD = "add column"
     WIDEN = "widen"
     RETYPE = "change type"
@@ -53,6 +52,27 @@ COLUMNS = frozenset(
     {Kind.ADD, Kind.WIDEN, Kind.RETYPE, Kind.RENAME, Kind.REORDER, Kind.DROP, Kind.REQUIRE, Kind.LOOSEN}
 )
 """The kinds of changes after which a column has another name, other values, or another place."""
+
+_SENTENCES = {
+    Kind.ADD: "add column {name} ({after})",
+    Kind.WIDEN: "widen {name} from {before} to {after}",
+    Kind.RETYPE: "change the type of {name} from {before} to {after}",
+    Kind.RENAME: "rename column {before} to {after}",
+    Kind.REORDER: "reorder columns {after}",
+    Kind.DOCUMENT: "document {name}: {after!r}, it said {before!r}",
+    Kind.DROP: "drop column {name} ({before})",
+    Kind.REQUIRE: "make required: {name}",
+    Kind.LOOSEN: "make optional: {name}",
+    Kind.PARTITION: "partition by {name}",
+    Kind.UNPARTITION: "partition no more by {before}",
+    Kind.SORT: "sort by {after}, it was by {before}",
+    Kind.SET: "set property {name} to {after}, it was {before}",
+    Kind.UPGRADE: "upgrade format from version {before} to {after}",
+    Kind.DOWNGRADE: "downgrade format from version {before} to {after}",
+}
+
+_EMPTY = {Kind.SORT: "nothing", Kind.SET: "not set"}
+"""The words for an empty `before` or `after`."""
 
 
 @dataclass(frozen=True)
@@ -76,48 +96,30 @@ class ContractChange:
         return ".".join(self.path)
 
     def __str__(self) -> str:
-        match self.kind:
-            case Kind.ADD:
-                return f"add column {self.name} ({self.after})"
-            case Kind.DROP:
-                return f"drop column {self.name} ({self.before})"
-            case Kind.WIDEN | Kind.RETYPE:
-                word = "widen" if self.kind is Kind.WIDEN else "change the type of"
-                return f"{word} {self.name} from {self.before} to {self.after}"
-            case Kind.RENAME:
-                return f"rename column {self.before} to {self.after}"
-            case Kind.DOCUMENT:
-                return f"document {self.name or 'the table'}: {self.after!r}, it said {self.before!r}"
-            case Kind.REQUIRE | Kind.LOOSEN:
-                return f"{self.kind.value}: {self.name}"
-            case Kind.UNPARTITION:
-                return f"partition no more by {self.before}"
-            case Kind.SORT:
-                return f"sort by {self.after or 'nothing'}, it was by {self.before or 'nothing'}"
-            case Kind.SET:
-                return f"set property {self.name} to {self.after}, it was {self.before or 'not set'}"
-            case Kind.UPGRADE | Kind.DOWNGRADE:
-                return f"{self.kind.value} from version {self.before} to {self.after}"
-            case _:
-                return " ".join(filter(None, (self.kind.value, self.name, self.after)))
+        before, after = (text or _EMPTY.get(self.kind, "") for text in (self.before, self.after))
+        return _SENTENCES[self.kind].format(name=self.name, before=before, after=after)
+
+    def destructive(self, breaks: str) -> ContractChange:
+        """Return the change as a destructive one."""
+        return replace(self, effect=Effect.DESTRUCTIVE, breaks=breaks)
+
+    def refused(self, breaks: str) -> ContractChange:
+        """Return the change as a refused one."""
+        return replace(self, effect=Effect.REFUSED, breaks=breaks)
 
 
-def stated(contract: Contract) -> dict[str, str]:
+def table_properties(contract: Contract) -> dict[str, str]:
     """Return the properties of a contract's table: the contract's own, and its doc, owner, retention and key."""
     return {
         **contract.properties,
         "comment": contract.doc,
         "owner": contract.owner,
-        RETENTION: contract.retention,
-        KEY: ", ".join(contract.key),
+        "tailrace.retention": contract.retention,
+        "tailrace.key": ", ".join(contract.key),
     }
 
 
-RETENTION = "tailrace.retention"
-KEY = "tailrace.key"
-
-
-def changes(contract: Contract, table: Table) -> list[ContractChange]:
+def contract_changes(contract: Contract, table: Table) -> list[ContractChange]:
     """List the changes that bring a loaded table to its contract, in the order in which they are made."""
     return [
         *_columns(contract, table),
@@ -128,7 +130,7 @@ def changes(contract: Contract, table: Table) -> list[ContractChange]:
     ]
 
 
-def matched(contract: Contract, schema: Schema) -> dict[str, NestedField]:
+def match_columns(contract: Contract, schema: Schema) -> dict[str, NestedField]:
     """Match each column of the contract with a live column: by its name, else by the latest of its former names."""
     live = {field.name: field for field in schema.fields}
     found = {name: live[name] for name in contract.columns if name in live}
@@ -141,16 +143,15 @@ def matched(contract: Contract, schema: Schema) -> dict[str, NestedField]:
 
 def _columns(contract: Contract, table: Table) -> Iterator[ContractChange]:
     schema = table.schema()
-    there = matched(contract, schema)
+    there = match_columns(contract, schema)
     for name, column in contract.columns.items():
-        agreed = iceberg_type(column.shape)
         field = there.get(name)
         if field is None:
-            yield _added(name, column, agreed, table)
+            yield _added(name, column, table)
             continue
         if field.name != name:
             yield _renamed(field.name, name, table)
-        yield from _retyped((name,), field.field_type, agreed, table)
+        yield from _retyped((name,), field.field_type, iceberg_type(column.type), table)
         if column.required and not field.required:
             yield _required(name, field, table)
         elif field.required and not column.required:
@@ -163,17 +164,16 @@ def _columns(contract: Contract, table: Table) -> Iterator[ContractChange]:
             yield _dropped((field.name,), field.field_type)
     before = [field.field_id for field in schema.fields if field.field_id in ids]
     if before != [there[name].field_id for name in contract.columns if name in there]:
-        yield ContractChange(
-            Kind.REORDER, after=", ".join(contract.columns), breaks="who reads by position, not by name"
-        )
+        breaks = "readers by position, not by name"
+        yield ContractChange(Kind.REORDER, after=", ".join(contract.columns), breaks=breaks)
 
 
-def _added(name: str, column: Column, agreed: IcebergType, table: Table) -> ContractChange:
-    change = ContractChange(Kind.ADD, (name,), after=type_text(agreed))
-    if column.required and rows(table):
-        return _but(change, Effect.REFUSED, "the rows that are there have no value of it: declare it optional")
+def _added(name: str, column: Column, table: Table) -> ContractChange:
+    change = ContractChange(Kind.ADD, (name,), after=column.type)
+    if column.required and most_rows(table):
+        return change.refused("the rows that are there have no value of it: declare it optional")
     if column.required:
-        return _but(change, Effect.DESTRUCTIVE, "a stream that was started before writes no value of it, and stops")
+        return change.destructive("a stream that was started before writes no value of it, and stops")
     return _free(change, name, table)
 
 
@@ -185,73 +185,65 @@ def _renamed(before: str, name: str, table: Table) -> ContractChange:
 def _free(change: ContractChange, name: str, table: Table) -> ContractChange:
     """Make a change that gives a column a name destructive where another column had that name before."""
     if any(field.name == name for schema in table.schemas().values() for field in schema.fields):
-        return _but(
-            change,
-            Effect.DESTRUCTIVE,
+        return change.destructive(
             f"another column was called {name}: a stream or backfill that was started while it was would write to this "
-            "one or read it; stop them first",
+            "one or read it; stop them first"
         )
     return change
 
 
 def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, table: Table) -> Iterator[ContractChange]:
-    if type_text(live) == type_text(agreed):
+    """Yield the changes of a column's type, or of the types of its nested fields."""
+    before, after = type_name(live), type_name(agreed)
+    if before == after:
         return
     if isinstance(live, StructType) and isinstance(agreed, StructType):
-        yield from _fields(path, live, agreed, table)
+        there = {field.name: field.field_type for field in live.fields}
+        for field in agreed.fields:
+            own = (*path, field.name)
+            if field.name in there:
+                yield from _retyped(own, there.pop(field.name), field.field_type, table)
+            else:
+                yield ContractChange(Kind.ADD, own, after=type_name(field.field_type))
+        for name, type in there.items():
+            yield _dropped((*path, name), type)
     elif isinstance(live, ListType) and isinstance(agreed, ListType):
         yield from _retyped((*path, "element"), live.element_type, agreed.element_type, table)
+    elif _can_widen(live, agreed):
+        yield ContractChange(Kind.WIDEN, path, before, after)
     else:
-        change = ContractChange(Kind.WIDEN, path, type_text(live), type_text(agreed))
-        if _promoted(live, agreed):
-            yield change
-            return
-        change = ContractChange(Kind.RETYPE, path, type_text(live), type_text(agreed))
-        if rows(table) or len(path) > 1:
-            mend = f"declare the new column under another name, and keep {'.'.join(path)} as it is"
-            yield _but(change, Effect.REFUSED, f"no value of it would be left in the table: {mend}")
+        change = ContractChange(Kind.RETYPE, path, before, after)
+        if most_rows(table) or len(path) > 1:
+            mend = f"declare the new column under another name, and keep {change.name} as it is"
+            yield change.refused(f"no value of it would be left in the table: {mend}")
         else:
-            yield _but(change, Effect.DESTRUCTIVE, "whoever was started before writes values of the other type")
+            yield change.destructive("whoever was started before writes values of the other type")
 
 
-def _fields(path: tuple[str, ...], live: StructType, agreed: StructType, table: Table) -> Iterator[ContractChange]:
-    there = {field.name: field for field in live.fields}
-    for field in agreed.fields:
-        if field.name in there:
-            yield from _retyped((*path, field.name), there.pop(field.name).field_type, field.field_type, table)
-        else:
-            yield ContractChange(Kind.ADD, (*path, field.name), after=type_text(field.field_type))
-    for name, field in there.items():
-        yield _dropped((*path, name), field.field_type)
-
-
-def _promoted(live: IcebergType, agreed: IcebergType) -> bool:
+def _can_widen(live: IcebergType, agreed: IcebergType) -> bool:
     """Tell whether Iceberg may widen `live` to `agreed`. pyiceberg's own `promote` lets a decimal's scale change."""
     if isinstance(live, DecimalType) and isinstance(agreed, DecimalType):
         return live.scale == agreed.scale and live.precision < agreed.precision
-    return (type_text(live), type_text(agreed)) in _WIDER
-
-
-_WIDER = {("int", "bigint"), ("float", "double")}
+    return (type_name(live), type_name(agreed)) in (("int", "bigint"), ("float", "double"))
 
 
 def _dropped(path: tuple[str, ...], live: IcebergType) -> ContractChange:
-    change = ContractChange(Kind.DROP, path, type_text(live))
-    return _but(change, Effect.DESTRUCTIVE, "its values are in snapshots from before alone, and go when those expire")
+    change = ContractChange(Kind.DROP, path, type_name(live))
+    return change.destructive("its values are in snapshots from before alone, and go when those expire")
 
 
 def _required(name: str, field: NestedField, table: Table) -> ContractChange:
     change = ContractChange(Kind.REQUIRE, (name,))
-    empty = nulls(table, field.field_id)
+    empty = null_count(table, field.field_id)
     if empty is None:
-        return _but(change, Effect.REFUSED, "its files do not say whether it has nulls: leave it optional")
+        return change.refused("its files do not say whether it has nulls: leave it optional")
     if empty:
-        return _but(change, Effect.REFUSED, f"{empty} rows have no value of it: leave it optional")
-    return _but(change, Effect.DESTRUCTIVE, "a stream or backfill that has no value of it cannot write any more")
+        return change.refused(f"{empty} rows have no value of it: leave it optional")
+    return change.destructive("a stream or backfill that has no value of it cannot write any more")
 
 
 def _partitioning(contract: Contract, table: Table) -> Iterator[ContractChange]:
-    live = partitioned_by(table.spec(), table.schema())
+    live = partition_terms(table.spec(), table.schema())
     agreed = _terms(contract.partition_by, contract, table)
     for text, name in live.items():
         if text not in agreed:
@@ -263,42 +255,43 @@ def _partitioning(contract: Contract, table: Table) -> Iterator[ContractChange]:
 
 def _terms(texts: Iterable[str], contract: Contract, table: Table) -> dict[str, str]:
     """Map a contract's terms, with the former names of columns that are still to be renamed, to their own texts."""
-    there = matched(contract, table.schema())
+    there = match_columns(contract, table.schema())
     terms = [term(text) for text in texts]
     return {str(replace(one, column=there[one.column].name) if one.column in there else one): str(one) for one in terms}
 
 
 def _sorting(contract: Contract, table: Table) -> Iterator[ContractChange]:
-    live, agreed = sorted_by(table.sort_order(), table.schema()), _terms(contract.sort_by, contract, table)
+    live, agreed = sort_terms(table.sort_order(), table.schema()), _terms(contract.sort_by, contract, table)
     if live != list(agreed):
         yield ContractChange(Kind.SORT, (), ", ".join(live), ", ".join(agreed.values()))
 
 
 def _properties(contract: Contract, table: Table) -> Iterator[ContractChange]:
-    for name, value in stated(contract).items():
+    for name, value in table_properties(contract).items():
         if (there := table.properties.get(name)) != value and (value or there):
             yield ContractChange(Kind.SET, (name,), there or "", value)
 
 
 def _format(contract: Contract, table: Table) -> Iterator[ContractChange]:
     live, agreed = int(table.format_version), contract.format_version
+    versions = (), str(live), str(agreed)
     if live < agreed:
         breaks = f"readers that know no version {agreed}, and there is no way back"
-        yield ContractChange(Kind.UPGRADE, (), str(live), str(agreed), Effect.DESTRUCTIVE, breaks)
+        yield ContractChange(Kind.UPGRADE, *versions).destructive(breaks)
     elif live > agreed:
         breaks = "a table cannot go back to an older format: say the version that it has in its contract"
-        yield ContractChange(Kind.DOWNGRADE, (), str(live), str(agreed), Effect.REFUSED, breaks)
+        yield ContractChange(Kind.DOWNGRADE, *versions).refused(breaks)
 
 
-def rows(table: Table) -> int:
+def most_rows(table: Table) -> int:
     """Count the rows at the branch or tag that has the most; rows that are deleted on reading count, too."""
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    snapshots = [one for one in table.metadata.snapshots if one.snapshot_id in heads and one.summary is not None]
-    totals = (one.summary.additional_properties.get("total-records", "1") for one in snapshots if one.summary)
+    summaries = (one.summary for one in table.metadata.snapshots if one.snapshot_id in heads)
+    totals = (one.additional_properties.get("total-records", "1") for one in summaries if one is not None)
     return max(map(int, totals), default=0)
 
 
-def nulls(table: Table, column: int) -> int | None:
+def null_count(table: Table, column: int) -> int | None:
     """Count the rows with a null in a column, by the files' statistics; None where a file does not say."""
     found = 0
     for task in table.scan().plan_files():
@@ -308,7 +301,3 @@ def nulls(table: Table, column: int) -> int | None:
         elif task.file.record_count:
             return None
     return found
-
-
-def _but(change: ContractChange, effect: Effect, breaks: str) -> ContractChange:
-    return replace(change, effect=effect, breaks=breaks)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tailrace.lake.schema.contracts import Contract, spark_type
+from tailrace.lake.schema.contracts import Contract
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.layouts import layout_faults
 from tailrace.model.base.errors import Fault
@@ -26,16 +26,10 @@ class ContractError(LakeError, ValueError):
 def contract_data(contract: Contract) -> dict[str, Any]:
     """Convert a contract to JSON data; types are Spark SQL's."""
     return {
-        "table": contract.table,
-        "doc": contract.doc,
-        "owner": contract.owner,
-        "retention": contract.retention,
-        "format_version": contract.format_version,
-        "key": list(contract.key),
-        "partition_by": list(contract.partition_by),
-        "sort_by": list(contract.sort_by),
+        **{name: getattr(contract, name) for name in ("table", "doc", "owner", "retention", "format_version")},
+        **{name: list(getattr(contract, name)) for name in ("key", "partition_by", "sort_by")},
         "columns": [
-            {"name": name, "type": spark_type(column.shape), "required": column.required, "doc": column.doc}
+            {"name": name, "type": column.type, "required": column.required, "doc": column.doc}
             | ({"was": list(column.was)} if column.was else {})
             for name, column in contract.columns.items()
         ],
@@ -54,7 +48,7 @@ def contract_text(contract: Contract) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def agreed(contract: Contract, folder: Path) -> Contract:
+def apply_contract_file(contract: Contract, folder: Path) -> Contract:
     """Complete a contract by what its file in a folder says beside the definition; unchanged where there is no file.
 
     Raises `ContractError` where the file makes no sense, with all that is wrong in it.
@@ -128,7 +122,7 @@ def write_contracts(contracts: Iterable[Contract], folder: Path) -> list[tuple[P
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for contract in contracts:
-        path, text = folder / f"{contract.table}.json", contract_text(agreed(contract, folder))
+        path, text = folder / f"{contract.table}.json", contract_text(apply_contract_file(contract, folder))
         changed = not path.is_file() or path.read_text() != text
         if changed:
             path.write_text(text)

@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
 
 from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.table_names import rejected_name, runs_name
 from tailrace.lake.schema.time_spans import reach_of_log, spanned
-from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import PLACE, SIGN, Log
 
-Shape: TypeAlias = "str | Mapping[str, Shape] | list[Shape]"
-"""A column's type: a Spark SQL type name, a mapping for a struct, a list of one for an array."""
-
 PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
-"""The kinds of rows in a ledger, each a partition of its own."""
+"""The kinds of rows in a ledger; each kind has its own partitions."""
 
 OPEN = "open"
 """The reason in a backfill's row of a pane whose window the stream could reach: later stages read the row."""
@@ -53,9 +48,12 @@ MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("merge
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its shape, what it means (units included), and whether every row has it; `was` are former names."""
+    """A column: its type by the name in Spark SQL, its meaning with units, and whether every row has a value.
 
-    shape: Shape
+    `was` has the column's former names.
+    """
+
+    type: str
     doc: str
     required: bool = False
     was: tuple[str, ...] = ()
@@ -80,6 +78,11 @@ class Contract:
     sort_by: tuple[str, ...] = ()
     owner: str = "unnamed"
     retention: str = KEPT
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The columns' types, by name."""
+        return {name: column.type for name, column in self.columns.items()}
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,8 @@ def log_contract(log: Log) -> Contract:
     if log.signed:
         declared[SIGN] = Column("int", "1 for a row that is there from then on, -1 for one that is there no more")
         key = (*PLACE, SIGN)
-    # Pages of version 2 hold numbers as differences, which makes files smaller by a quarter, and quicker to write.
-    # Spark cannot read truth values from them.
+    # Pages of version 2 store numbers as differences, which makes files a quarter smaller and quicker to write. Spark
+    # cannot read booleans from such pages.
     pages = "v1" if any("boolean" in type for type in log.columns.values()) else "v2"
     properties = PROPERTIES | {"write.parquet.page-version": pages}
     doc = f"every record of log {log.name}, once"
@@ -144,20 +147,6 @@ def _provenance() -> dict[str, Column]:
     }
 
 
-def shape_of(type: str) -> Shape:
-    """Convert a column or accumulator type to its shape.
-
-    >>> shape_of("array<bigint>"), shape_of("bigint")
-    (['bigint'], 'bigint')
-    >>> shape_of("array<struct<value:decimal(8,2),n:bigint>>")
-    [{'value': 'decimal(8,2)', 'n': 'bigint'}]
-    """
-    if element := element_type(type):
-        return [shape_of(element)]
-    fields = struct_fields(type)
-    return type if fields is None else {name: shape_of(own) for name, own in fields.items()}
-
-
 def runs_contract(definition: Definition) -> Contract:
     """Declare the table of runs and their ranges of event time. Append only: a run's latest row says how it stands."""
     columns = {
@@ -178,16 +167,3 @@ def runs_contract(definition: Definition) -> Contract:
         "inputs": Column("string", "JSON: of each definition that it reads, the last generation seen, then those not"),
     }
     return Contract(runs_name(definition.name), f"runs of {definition.kind_name} {definition.name}", columns)
-
-
-def spark_type(shape: Shape) -> str:
-    """Write a shape as a Spark SQL type.
-
-    >>> spark_type([{"at": "timestamp", "n": "bigint"}])
-    'array<struct<at:timestamp,n:bigint>>'
-    """
-    if isinstance(shape, str):
-        return shape
-    if isinstance(shape, list):
-        return f"array<{spark_type(shape[0])}>"
-    return f"struct<{','.join(f'{name}:{spark_type(inner)}' for name, inner in shape.items())}>"

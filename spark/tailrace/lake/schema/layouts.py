@@ -10,11 +10,10 @@ from typing import Any
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import Transform, VoidTransform, parse_transform
-from pyiceberg.types import IcebergType
+from pyiceberg.transforms import VoidTransform, parse_transform
 
 from tailrace.lake.schema.contracts import PANE, Contract
-from tailrace.lake.schema.shapes import iceberg_schema
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.table_names import LEDGER
 from tailrace.model.base.errors import Fault
 
@@ -23,7 +22,6 @@ _TERM = re.compile(
     r"|(?P<sized>bucket|truncate)\((?P<size>[1-9]\d{0,8}), ?(?P<from>\w+)\)"
     r"|(?P<column>\w+))(?: (?P<direction>asc|desc))?"
 )
-
 
 SPANS = ("year", "month", "day", "hour")
 """The transforms of instants and dates that are spans of time."""
@@ -34,7 +32,11 @@ SMALL = ("__runs", "__commits", "__signals", "__complete")
 
 @dataclass(frozen=True)
 class Term:
-    """A column or a transform of one, by Iceberg's name of the transform; `direction` counts only in a sort order."""
+    """A column or a transform of one, by Iceberg's name of the transform; `direction` counts only in a sort order.
+
+    >>> str(Term("who", "bucket[16]", SortDirection.DESC)), str(Term("at", "day")), str(Term("kind"))
+    ('bucket(16, who) desc', 'day(at)', 'kind')
+    """
 
     column: str
     transform: str = "identity"
@@ -46,8 +48,16 @@ class Term:
         made = re.sub(r"[^a-z0-9]+", "_", self.transform).strip("_")
         return self.column if self.transform == "identity" else f"{self.column}_{made}"
 
+    @property
+    def is_span(self) -> bool:
+        """Whether the term is a span of time."""
+        return self.transform in SPANS
+
     def __str__(self) -> str:
-        return _term_text(self.column, self.transform) + (" desc" if self.direction is SortDirection.DESC else "")
+        name, _, size = self.transform.removesuffix("]").partition("[")
+        inside = f"{size}, {self.column}" if size else self.column
+        text = self.column if self.transform == "identity" else f"{name}({inside})"
+        return f"{text} desc" if self.direction is SortDirection.DESC else text
 
 
 def term(text: str) -> Term:
@@ -69,49 +79,42 @@ def term(text: str) -> Term:
 
 def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
     """Build the partitioning that a contract says, over the columns of a schema."""
-    fields = []
-    for place, one in enumerate(map(term, contract.partition_by)):
-        source = schema.find_field(one.column).field_id
-        fields.append(
-            PartitionField(source, PARTITION_FIELD_ID_START + place, parse_transform(one.transform), one.name)
+    return PartitionSpec(
+        *(
+            PartitionField(schema.find_field(one.column).field_id, place, parse_transform(one.transform), one.name)
+            for place, one in enumerate(map(term, contract.partition_by), PARTITION_FIELD_ID_START)
         )
-    return PartitionSpec(*fields)
+    )
 
 
-def coarser(contract: Contract) -> Contract:
-    """Return a contract without the spans of time that it partitions by: the layout of rows that lie in too many.
+def without_spans(contract: Contract) -> Contract:
+    """Return a contract that does not partition by spans of time: the layout of rows that lie in too many spans.
 
     >>> from tailrace.lake.schema.contracts import Column
-    >>> coarser(Contract("t", "", {"at": Column("timestamp", "")}, ("who", "day(at)"))).partition_by
+    >>> without_spans(Contract("t", "", {"at": Column("timestamp", "")}, ("who", "day(at)"))).partition_by
     ('who',)
     """
-    return replace(contract, partition_by=tuple(one for one in contract.partition_by if not is_span(term(one))))
-
-
-def is_span(one: Term) -> bool:
-    """Tell whether a term is a span of time."""
-    return one.transform in SPANS
+    return replace(contract, partition_by=tuple(one for one in contract.partition_by if not term(one).is_span))
 
 
 def sort_order(contract: Contract, schema: Schema) -> SortOrder:
     """Build the sort order that a contract says, over the columns of a schema; nulls come last."""
     if not contract.sort_by:
         return UNSORTED_SORT_ORDER
-    return SortOrder(*(sort_field(one, schema) for one in map(term, contract.sort_by)), order_id=1)
+    fields = (
+        SortField(
+            schema.find_field(one.column).field_id, parse_transform(one.transform), one.direction, NullOrder.NULLS_LAST
+        )
+        for one in map(term, contract.sort_by)
+    )
+    return SortOrder(*fields, order_id=1)
 
 
-def sort_field(one: Term, schema: Schema) -> SortField:
-    """Build the field of a sort order for a term."""
-    source = schema.find_field(one.column).field_id
-    return SortField(source, parse_transform(one.transform), one.direction, NullOrder.NULLS_LAST)
-
-
-def partitioned_by(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
+def partition_terms(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
     """Return the terms that a spec partitions by, in the words of contracts, with the names of its fields."""
     fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return {
-        _term_text(schema.find_column_name(field.source_id) or "?", str(field.transform)): field.name
-        for field in fields
+        str(Term(schema.find_column_name(field.source_id) or "?", str(field.transform))): field.name for field in fields
     }
 
 
@@ -121,26 +124,13 @@ def span_columns(spec: PartitionSpec, schema: Schema) -> list[str]:
     return [name for field in spans if (name := schema.find_column_name(field.source_id))]
 
 
-def sorted_by(order: SortOrder, schema: Schema) -> list[str]:
+def sort_terms(order: SortOrder, schema: Schema) -> list[str]:
     """List the terms that a table is sorted by, in the words of contracts."""
     found = []
     for field in order.fields:
-        text = _term_text(schema.find_column_name(field.source_id) or "?", str(field.transform))
-        first = " nulls first" if field.null_order is NullOrder.NULLS_FIRST else ""
-        found.append(text + (" desc" if field.direction is SortDirection.DESC else "") + first)
+        own = Term(schema.find_column_name(field.source_id) or "?", str(field.transform), field.direction)
+        found.append(f"{own} nulls first" if field.null_order is NullOrder.NULLS_FIRST else str(own))
     return found
-
-
-def _term_text(column: str, transform: str) -> str:
-    """Write a transform of a column in the words of contracts.
-
-    >>> _term_text("who", "bucket[16]"), _term_text("at", "day"), _term_text("kind", "identity")
-    ('bucket(16, who)', 'day(at)', 'kind')
-    """
-    if transform == "identity":
-        return column
-    name, _, size = transform.removesuffix("]").partition("[")
-    return f"{name}({size}, {column})" if size else f"{name}({column})"
 
 
 def layout_faults(data: Mapping[str, Any], contract: Contract) -> Iterator[Fault]:
@@ -161,6 +151,7 @@ def layout_faults(data: Mapping[str, Any], contract: Contract) -> Iterator[Fault
 
 def _term_faults(name: str, terms: Iterable[str], schema: Schema) -> Iterator[Fault]:
     seen, timed = set[str](), set[str]()
+    types = {field.name: field.field_type for field in schema.fields}
     for place, text in enumerate(terms):
         path = f"{name}[{place}]"
         try:
@@ -173,24 +164,14 @@ def _term_faults(name: str, terms: Iterable[str], schema: Schema) -> Iterator[Fa
         if parsed.name in seen:
             yield Fault(path, text, "each term once", "take it out")
         seen.add(parsed.name)
-        if name == "partition_by" and is_span(parsed):
+        if name == "partition_by" and parsed.is_span:
             if parsed.column in timed:
                 yield Fault(path, text, f"one span of {parsed.column}", "keep the shortest alone")
             timed.add(parsed.column)
         if name == "partition_by" and parsed.direction is SortDirection.DESC:
             yield Fault(path, text, "no direction", "leave desc out")
-        type = _type_of(schema, parsed.column)
+        type = types.get(parsed.column)
         if type is None:
-            yield Fault(
-                path, text, f"one of the columns {', '.join(schema.column_names)}", "name a column of the table"
-            )
-        elif not _transform(parsed).can_transform(type):
+            yield Fault(path, text, f"one of the columns {', '.join(types)}", "name a column of the table")
+        elif not parse_transform(parsed.transform).can_transform(type):
             yield Fault(path, text, f"a transform that takes a {type}", "take another transform or column")
-
-
-def _type_of(schema: Schema, column: str) -> IcebergType | None:
-    return next((field.field_type for field in schema.fields if field.name == column), None)
-
-
-def _transform(one: Term) -> Transform[Any, Any]:
-    return parse_transform(one.transform)

@@ -9,13 +9,12 @@ from tailrace.lake.schema.contracts import (
     Column,
     Contract,
     DefinitionTables,
-    Shape,
     runs_contract,
-    shape_of,
 )
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.schema.time_spans import reach_of_windows, spanned
 from tailrace.model.base.time import duration
+from tailrace.model.base.types import struct_type
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.triggers.combinators import slot_types
 from tailrace.model.windows.windows import Sliding
@@ -46,22 +45,26 @@ def key_columns(pipeline: Pipeline) -> dict[str, str]:
     return {name: pipeline.columns[name] for name in pipeline.key}
 
 
-def part_types(pipeline: Pipeline) -> dict[str, Shape]:
+def part_types(pipeline: Pipeline) -> dict[str, str]:
     """Return the shapes of the accumulator's parts, by column name."""
-    return {own: shape_of(type) for name, part in pipeline.parts.items() for own, type in part.columns(name).items()}
+    return {own: type for name, part in pipeline.parts.items() for own, type in part.columns(name).items()}
 
 
-def predecessor_shape(pipeline: Pipeline) -> dict[str, Shape]:
-    """Return the shape of a window that merged away after it had fired, and whose answer is to be taken back."""
-    span: dict[str, Shape] = {"window_start": "bigint", "window_end": "bigint", "generation": "bigint"}
-    return span | {"panes": "bigint"} | part_types(pipeline)
+def predecessor_types(pipeline: Pipeline) -> dict[str, str]:
+    """Return the columns of a predecessor: a window that fired and then merged away, whose answer will be retracted."""
+    return dict.fromkeys((*SPAN, "generation", "panes"), "bigint") | part_types(pipeline)
+
+
+def predecessors_type(pipeline: Pipeline) -> str:
+    """Return the type of the column with a window's predecessors."""
+    return f"array<{struct_type(predecessor_types(pipeline))}>"
 
 
 def ledger_contract(pipeline: Pipeline) -> Contract:
     """Declare the ledger of a pipeline: partials, panes, late and rejected records, one commit an epoch."""
     keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
     slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
-    parts, said = part_types(pipeline), pipeline.what
+    parts, said = struct_type(part_types(pipeline)), pipeline.what
     columns = {
         "kind": Column("string", _KIND, required=True),
         **keys,
@@ -76,10 +79,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "watermark": Column("timestamp", "pane: the watermark it fired at; late: the one it was judged by"),
         "processing_time": Column("timestamp", "the epoch's processing time"),
         "writer": Column("string", "pane: stream or backfill"),
-        **{
-            name: Column(shape_of(type), f"pane: {said.get(name, _NULL)}")
-            for name, type in pipeline.answer_columns.items()
-        },
+        **{name: Column(type, f"pane: {said.get(name, _NULL)}") for name, type in pipeline.answer_columns.items()},
         "fresh": Column("bigint", "partial: records in no pane yet"),
         "fresh_on_time": Column("bigint", "partial: those of them that came before the watermark passed the window"),
         "waiting_since": Column("timestamp", "partial: processing time of the first of them"),
@@ -95,13 +95,12 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         "source_offset": Column("bigint", f"{_LEFT}: the record's _offset in the log"),
     }
     if slots:
-        columns["trigger"] = Column(dict(slots), "partial: what the trigger remembers")
+        columns["trigger"] = Column(struct_type(slots), "partial: what the trigger remembers")
     if pipeline.how.value == "discarding":
-        answer = {name: shape_of(type) for name, type in pipeline.answer_columns.items()}
-        columns["answer"] = Column(answer, "pane: the answer of everything so far")
+        columns["answer"] = Column(struct_type(pipeline.answer_columns), "pane: the answer of everything so far")
     if pipeline.where.merges:
-        shape = predecessor_shape(pipeline)
-        columns["predecessors"] = Column([shape], "partial: windows merged into this one that are to be taken back")
+        merged = "partial: windows merged into this one that are to be taken back"
+        columns["predecessors"] = Column(predecessors_type(pipeline), merged)
     doc = f"what pipeline {pipeline.name} consumed and produced, one commit an epoch"
     spans = spanned("window_end", reach_of_windows(pipeline.where))
     return Contract(ledger_name(pipeline.name), doc, columns, ("kind", *spans), sort_by=(*keys, "window_end"))
@@ -114,7 +113,7 @@ def answer_contract(pipeline: Pipeline) -> Contract:
         **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},
         "window_start": Column("timestamp", "the window's start, inclusive", required=True),
         "window_end": Column("timestamp", "the window's end, exclusive", required=True),
-        **{name: Column(shape_of(type), f"{said.get(name, _NULL)}") for name, type in pipeline.answer_columns.items()},
+        **{name: Column(type, f"{said.get(name, _NULL)}") for name, type in pipeline.answer_columns.items()},
         "timing": Column("string", "of the pane that gave it: early, on_time, late or correction"),
         "generation": Column("bigint", "version: generation", required=True),
         "epoch": Column("bigint", "version: epoch", required=True),
@@ -123,7 +122,8 @@ def answer_contract(pipeline: Pipeline) -> Contract:
     doc = f"the current answer of pipeline {pipeline.name}"
     retention = "every answer until it is taken back; one that another took the place of is in the ledger"
     spans = spanned("window_end", reach_of_windows(pipeline.where))
-    # Who follows the ledger rewrites the files of windows that changed: few, where a file holds windows of few ends.
+    # A follower of the ledger rewrites the files with changed windows. There are few if each file has windows that end
+    # at about one time.
     order = ("window_end", *key_columns(pipeline))
     return Contract(
         pipeline.name,

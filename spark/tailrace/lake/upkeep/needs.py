@@ -7,6 +7,7 @@ writers removed. `tailrace.operate.maintenance` does the work; no JVM is needed 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFileContent
@@ -16,9 +17,10 @@ from tailrace.lake.catalog.lake import MAIN, Lake, ref_of
 from tailrace.lake.catalog.table_protocol import STAMP
 from tailrace.lake.commit.retention import Removal, find_expired, snapshots_needed_by
 from tailrace.lake.commit.runs_table import runs_named
-from tailrace.lake.schema.contracts import Contract
-from tailrace.lake.schema.owned_tables import archives, complete_contract, contracts, signals_contract, tables_of
-from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
+from tailrace.lake.commit.signal_tables import Completions, Signals
+from tailrace.lake.schema.contracts import Contract, log_contract, rejected_contract
+from tailrace.lake.schema.owned_tables import archives, tables_of
+from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.lake.upkeep.leftovers import leftover_names, leftover_tables
 from tailrace.lake.upkeep.rewriting import partition_of
 from tailrace.model.definition.chain import chain
@@ -35,9 +37,6 @@ _TARGET = 512 * 1024 * 1024
 
 _SMALL = 0.75
 """A file counts as small below this fraction of the target size, as in Iceberg's own rewrites."""
-
-_SEEN = {"__signals": "signals_seen", "__complete": "complete_seen"}
-"""The properties of a log's commits that say how far its control tables were read, by the tables' endings."""
 
 Reader = tuple[str, str]
 
@@ -109,24 +108,21 @@ def upkeep_tables(lake: Lake, definition: Definition) -> list[UpkeepTable]:
     """List the existing tables of a definition and of its inputs."""
     found: dict[str, UpkeepTable] = {}
     for stage in chain(definition):
-        # A log's control tables may exist even if the definition does not wait for their rows.
-        control = [of(log) for log in stage.sources for of in (signals_contract, complete_contract)]
-        for contract in (*contracts(stage), *control, *archives(stage)):
-            found.setdefault(contract.table, _upkeep_table(stage, contract))
+        for one in _tables_of_stage(lake, stage):
+            found.setdefault(one.name, one)
     return [one for one in found.values() if lake.has(one.name)]
 
 
-def _upkeep_table(stage: Definition, contract: Contract) -> UpkeepTable:
-    if contract.table == ledger_name(stage.name):
-        followed = tables_of(stage).answers is not None
-        return UpkeepTable(contract, stage, ((stage.name, STAMP),) if followed else (), archived=True)
-    logs = [log.name for log in stage.sources]
-    if any(contract.table in (log, rejected_name(log)) for log in logs):
-        return UpkeepTable(contract, archived=True)
-    for log in logs:
-        if (seen := _SEEN.get(contract.table.removeprefix(log))) is not None:
-            return UpkeepTable(contract, readers=((log, seen),))
-    return UpkeepTable(contract, stage)
+def _tables_of_stage(lake: Lake, stage: Definition) -> Iterator[UpkeepTable]:
+    own = tables_of(stage)
+    for log in stage.sources:
+        yield from (UpkeepTable(of(log), archived=True) for of in (log_contract, rejected_contract))
+        # A log's control tables may exist even if the definition does not wait for their rows.
+        control = (Signals(lake, log), Completions(lake, log))
+        yield from (UpkeepTable(one.contract, readers=((log.name, one.seen),)) for one in control)
+    readers = () if own.answers is None else ((own.answers.table, STAMP),)
+    yield UpkeepTable(own.ledger, stage, readers, archived=True)
+    yield from (UpkeepTable(one, stage) for one in (own.answers, own.runs, *archives(stage)) if one is not None)
 
 
 def plan_upkeep(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:

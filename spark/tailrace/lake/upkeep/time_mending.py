@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,9 +70,7 @@ def mend_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
     for one in wrong:
         while wrong_times(lake, [one.table]):
             loaded = lake.table(one.table)
-            try:
+            # If another writer commits meanwhile, the table is checked again.
+            with suppress(CommitFailedException):
                 catalog.commit_table(loaded, unchanged_refs(loaded), (MendTimesUpdate(),))
-            except CommitFailedException:
-                # Another writer has committed meanwhile, so the table is checked again.
-                continue
     return wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
 
@@ -70,6 +71,15 @@ def struct_fields(name: str) -> dict[str, str] | None:
         else:
             fields[-1] += letter
     return {field: type for field, _, type in (one.partition(":") for one in fields)}
+
+
+def struct_type(fields: Mapping[str, str]) -> str:
+    """Write the type of a struct with these fields.
+
+    >>> struct_type({"at": "timestamp", "price": "decimal(8,2)"})
+    'struct<at:timestamp,price:decimal(8,2)>'
+    """
+    return f"struct<{','.join(f'{name}:{type}' for name, type in fields.items())}>"
 
 
 def is_exact_number(name: str) -> bool:

@@ -5,9 +5,14 @@ A window belongs to the range that holds its timestamp, its last microsecond. In
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing
+
+T = TypeVar("T")
 
 
 def window_at(where: Windowing, at: int) -> Window | None:
@@ -58,3 +63,21 @@ def windows_holding(where: Windowing, first: int, last: int) -> tuple[int, int]:
         return BEGINNING, END_OF_TIME
     before = 0 if isinstance(where, Fixed | Sliding) else where.longest
     return max(BEGINNING, first - before), min(END_OF_TIME, last + where.longest)
+
+
+def touching_groups(items: Iterable[T], span: Callable[[T], tuple[int, int]]) -> Iterator[list[T]]:
+    """Group items whose half-open spans overlap or touch, directly or through others, in the order of the spans.
+
+    >>> list(touching_groups([(7, 9), (0, 5), (5, 6), (2, 4)], lambda one: one))
+    [[(0, 5), (2, 4), (5, 6)], [(7, 9)]]
+    """
+    group, end = list[T](), BEGINNING
+    for one in sorted(items, key=span):
+        first, last = span(one)
+        if group and first > end:
+            yield group
+            group, end = [], last
+        group.append(one)
+        end = max(end, last)
+    if group:
+        yield group

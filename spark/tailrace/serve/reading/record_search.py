@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from tailrace.lake.schema.filters import Filter
+from tailrace.lake.schema.iceberg_types import iceberg_schema
 from tailrace.lake.schema.owned_tables import tables_of
-from tailrace.lake.schema.shapes import iceberg_schema
 from tailrace.model.definition.definition import Definition
 from tailrace.serve.reading.event_time import TimeRange
 from tailrace.serve.reading.lake_reader import Session, digest_of

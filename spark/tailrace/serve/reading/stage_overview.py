@@ -125,7 +125,7 @@ def late_state(session: Session, stage: Definition) -> LateReport | None:
 
 
 def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group a ledger's late records in the engine (`late_records.late_groups`)."""
+    """Group a ledger's late records in the engine (`late_records.group_late_rows`)."""
     items = [f"epoch_us({one}) AS {one}" if one in SPAN else name_of(one) for one in names]
     with session.relation(ledger, equal("kind", LATE), ("kind", *names, "behind")) as rows:
         counts = "count(*) AS count_all, max(behind) AS behind_max"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tailrace.lake.schema.column_groups import JOIN_PLACE
-from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED, spark_type
+from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED
 from tailrace.lake.schema.join_tables import join_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
@@ -282,7 +282,7 @@ def row_types(join: Join) -> dict[str, str]:
 
     A ledger of an earlier version lacks `reason`, and takes the rows of a join that has set nothing aside.
     """
-    types = {name: spark_type(column.shape) for name, column in join_contract(join).columns.items()}
+    types = join_contract(join).types
     return types if join.set_aside else {name: type for name, type in types.items() if name != "reason"}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.computation_tables import computation_contract
-from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL, spark_type
+from tailrace.lake.schema.contracts import FEEDBACK, PARTIAL
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.context import EVENT, PROCESSING
 from tailrace.model.logs.log import PANE_TIME
@@ -30,7 +30,7 @@ OF_TIMER = Condition("source_epoch IS NULL")
 
 def ledger_types(computation: Computation) -> dict[str, str]:
     """Return the types of the ledger's columns, by name."""
-    return {name: spark_type(column.shape) for name, column in computation_contract(computation).columns.items()}
+    return computation_contract(computation).types
 
 
 def key_row_columns(computation: Computation) -> list[str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tailrace.lake.schema.column_groups import SOURCE, SPAN
-from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, spark_type
-from tailrace.lake.schema.pipeline_tables import key_columns, ledger_contract, predecessor_shape
+from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL
+from tailrace.lake.schema.pipeline_tables import key_columns, ledger_contract, predecessors_type
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PANE_TIME, PLACE
@@ -28,7 +28,7 @@ def state_types(pipeline: Pipeline) -> dict[str, str]:
     """Return the columns of an open window with their types."""
     types = {**key_columns(pipeline), "window_start": "bigint", "window_end": "bigint"}
     types |= Transition(pipeline, Sql()).columns()
-    return types | ({"predecessors": spark_type([predecessor_shape(pipeline)])} if pipeline.where.merges else {})
+    return types | ({"predecessors": predecessors_type(pipeline)} if pipeline.where.merges else {})
 
 
 class Rows:
@@ -37,8 +37,7 @@ class Rows:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.rules = Transition(pipeline, Sql())
-        columns = ledger_contract(pipeline).columns
-        self.types = {name: spark_type(column.shape) for name, column in columns.items()}
+        self.types = ledger_contract(pipeline).types
         self.keys = list(pipeline.key)
 
     def of_transitions(self, transitions: Relation) -> Query:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.lake.schema.contracts import PRODUCTION, spark_type
+from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.map_tables import map_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map
@@ -46,4 +46,4 @@ def of_rejected(definition: Map, rejected: Relation, clock: Clock) -> Query:
 
 def row_types(definition: Map) -> dict[str, str]:
     """List the columns of a map's ledger and their types."""
-    return {name: spark_type(column.shape) for name, column in map_contract(definition).columns.items()}
+    return map_contract(definition).types

@@ -10,8 +10,7 @@ from __future__ import annotations
 from functools import partial, reduce
 
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import spark_type
-from tailrace.lake.schema.pipeline_tables import predecessor_shape
+from tailrace.lake.schema.pipeline_tables import predecessors_type
 from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
@@ -90,14 +89,14 @@ def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Rela
     """Write the SQL of spans of overlapping windows, by key: held windows go on, other spans start over."""
     rules = Transition(pipeline, Sql())
     keys, columns = names(pipeline), rules.columns()
-    shape = spark_type([predecessor_shape(pipeline)])
+    predecessors = null(predecessors_type(pipeline))
     members = (
         f"SELECT {listed(keys, ['window_start', 'window_end', 'true AS held', '0L AS arrived'])}, "
         f"{listed([f'{part.zero(Sql())} AS {quoted(n)}' for n, part in pipeline.parts.items()])}, "
         f"{listed([quoted(n) for n in columns])}, predecessors FROM {state} "
         f"UNION ALL SELECT {listed(keys, ['window_start', 'window_end', 'false', 'arrived'])}, "
         f"{listed([quoted(n) for n in pipeline.parts])}, "
-        f"{listed([null(type) for type in columns.values()])}, {null(shape)} FROM {partials}"
+        f"{listed([null(type) for type in columns.values()])}, {predecessors} FROM {partials}"
     )
     numbered = islands(bracketed(Query(members)), keys, [*SPAN, "held"])
     grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({numbered}) GROUP BY {listed(keys, ['island'])}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.lake.schema.contracts import OPEN, PANE, spark_type
+from tailrace.lake.schema.contracts import OPEN, PANE
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch import part_columns
@@ -34,7 +34,7 @@ def pane_rows(pipeline: Pipeline, view: Relation, written: BackfillVersion, open
     which later stages are to read a row (`stage_records.sent_with`); None where the stream cannot reach the windows any
     more.
     """
-    types = {name: spark_type(column.shape) for name, column in ledger_contract(pipeline).columns.items()}
+    types = ledger_contract(pipeline).types
     common = {
         "kind": f"'{PANE}'",
         "window_start": "TIMESTAMP_MICROS(window_start)",

@@ -17,7 +17,6 @@ from tailrace.cli.runtime.options import Definition, Definitions, Json
 from tailrace.cli.runtime.process import looking
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.usage import ExitStatus
-from tailrace.lake.schema.contracts import spark_type
 from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.settings import Settings
 
@@ -89,12 +88,14 @@ def sources(
 ) -> None:
     """Write the contracts as the sources of a dbt project: columns with docs, keys, and freshness by the watermark."""
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.change.migration import agreed_contracts
+    from tailrace.lake.schema.contract_files import apply_contract_file
     from tailrace.lake.schema.dbt_sources import sources_text
+    from tailrace.lake.schema.owned_tables import all_contracts
 
     stages, lake = load_all(definitions), Lake(Settings())
-    agreed = {contract.table: contract for stage in stages for contract in agreed_contracts(lake, stage)}
-    text = sources_text(stages, [contract for contract in agreed.values() if not contract.table.endswith("__commits")])
+    made = {one.table: one for stage in stages for one in all_contracts(stage, lake.has)}
+    agreed = [apply_contract_file(one, lake.settings.contracts) for one in made.values()]
+    text = sources_text(stages, [contract for contract in agreed if not contract.table.endswith("__commits")])
     changed = not file.is_file() or file.read_text() != text
     if changed:
         file.write_text(text)
@@ -110,7 +111,7 @@ def _lines(drifts: Sequence[Drift]) -> Iterator[Any]:
             yield Text(f"  ! to be done: {difference}", style="red")
         columns = table("column", "type", "", "what it holds")
         for column, declared in contract.columns.items():
-            columns.add_row(column, spark_type(declared.shape), "required" if declared.required else "", declared.doc)
+            columns.add_row(column, declared.type, "required" if declared.required else "", declared.doc)
         yield columns
         own = {k: v for k, v in contract.properties.items() if k.endswith(".mode") and "distribution" not in k}
         yield facts(

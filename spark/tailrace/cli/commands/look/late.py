@@ -93,9 +93,9 @@ def _table(report: LateReport) -> Table:
 
 def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
     """Write the commands that take the ranges in: one for each, or one over all where they are many or overlap."""
-    from tailrace.lake.read.late_records import proposed
+    from tailrace.lake.read.late_records import propose_backfills
 
-    return backfill_commands(definition, proposed(ready))
+    return backfill_commands(definition, propose_backfills(ready))
 
 
 def _data(report: LateReport) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import column_type, name_of
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.column_names import declared_types, grown, known_as, schema_at
+from tailrace.lake.schema.column_names import declared_types, has_grown, match_names, schema_at
 from tailrace.lake.schema.filters import EVERYTHING
 from tailrace.lake.upkeep.file_rows import batches_as_written
 from tailrace.model.logs.log import Log
@@ -84,7 +84,7 @@ def files_read(
 
 def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader | pa.Table:
     """Read the rows of files that DuckDB does not read itself, a batch at a time."""
-    columns = table.schema() if grown(table, scan.projection()) else scan.projection()
+    columns = table.schema() if has_grown(table, scan.projection()) else scan.projection()
     arrow: pa.Schema = columns.as_arrow()
     if not tasks:
         return arrow.empty_table()
@@ -135,7 +135,7 @@ def as_declared(lake: Lake, log: Log, rows: Relation, snapshot: int | None = Non
     """
     declared = declared_types(log)
     loaded = lake.table(log.name)
-    names = known_as(loaded, declared, {field.name for field in schema_at(loaded, snapshot).fields})
+    names = match_names(loaded, declared, {field.name for field in schema_at(loaded, snapshot).fields})
     items = (
         f"CAST({'NULL' if (live := names[name]) is None else name_of(live)} AS {column_type(type)}) AS {name_of(name)}"
         for name, type in declared.items()

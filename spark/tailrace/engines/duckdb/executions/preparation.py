@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.python.each_calls import caller
-from tailrace.lake.schema.contracts import shape_of
+from tailrace.lake.schema.iceberg_types import arrow_schema, iceberg_schema
 from tailrace.lake.schema.owned_tables import tables_of
-from tailrace.lake.schema.shapes import arrow_schema, iceberg_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.record_steps import Each
@@ -75,7 +74,7 @@ class Stepping:
 
     def _taken(self, table: pa.Table, step: Any, types: Mapping[str, str]) -> pa.Table:
         if isinstance(step, Each):
-            new = arrow_schema({name: shape_of(type) for name, type in step.gives.items()})
+            new = arrow_schema(step.gives)
             fields = [field for field in table.schema if field.name != FAILED]
             schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
             return pa.Table.from_batches(caller(step, dict(types), schema)(table.to_batches()), schema)

@@ -9,8 +9,7 @@ from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.executions.execution import DuckExecution, Moved, Windows
 from tailrace.engines.duckdb.executions.preparation import Connection, Steps, Taken
 from tailrace.engines.python.window_step import PythonStep
-from tailrace.lake.schema.contracts import shape_of
-from tailrace.lake.schema.shapes import arrow_schema
+from tailrace.lake.schema.iceberg_types import arrow_schema
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE, SIGN
@@ -23,7 +22,7 @@ class PythonExecution(DuckExecution):
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
         super().__init__(connection, pipeline, steps)
-        self._open = arrow_schema({name: shape_of(type) for name, type in self._types.items()})
+        self._open = arrow_schema(self._types)
         more = [SIGN] if pipeline.takes_back else []
         items = ", ".join([*map(quoted, pipeline.columns), *PLACE, *more])
         kept = Query(f"SELECT {items} FROM {self._names['bundle']}{keep_clause(pipeline)}")

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from tailrace.engines.spark.executions.preparation import viewed
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_groups import SPAN
-from tailrace.lake.schema.contracts import MERGE_ON_READ, PROPERTIES, Contract, shape_of
+from tailrace.lake.schema.contracts import MERGE_ON_READ, PROPERTIES, Contract
 from tailrace.lake.schema.contracts import Column as ContractColumn
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.definition.pipeline import Pipeline
@@ -217,7 +217,7 @@ class RestingFiles:
 
     def _contract(self, table: str) -> Contract:
         columns = {BUCKET: ContractColumn("int", "the bucket of the key")}
-        columns |= {name: ContractColumn(shape_of(type), "as in the state") for name, type in self._types.items()}
+        columns |= {name: ContractColumn(type, "as in the state") for name, type in self._types.items()}
         layout = PROPERTIES | MERGE_ON_READ | {
             "write.spark.fanout.enabled": "false",
             "write.parquet.row-group-size-bytes": str(_ROW_GROUP),

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.lake.catalog.lake import PREFIX, Lake
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.column_names import as_now
+from tailrace.lake.schema.column_names import current_columns
 
 _TRIES = 10
 """The maximum number of tries of a write that commits to other branches get in the way of."""
@@ -55,5 +55,5 @@ def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | 
     """Read a table's rows as of a snapshot, whatever is committed meanwhile."""
     reader = spark.read.format("iceberg").option("versionAsOf", snapshot or 0)
     rows = reader.load(lake.identifier(table))
-    items = None if snapshot is None else as_now(lake.table(table), snapshot)
+    items = None if snapshot is None else current_columns(lake.table(table), snapshot)
     return rows if items is None else rows.selectExpr(*items)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.column_names import declared_types, known_as, schema_at
-from tailrace.lake.schema.shapes import type_text
+from tailrace.lake.schema.column_names import declared_types, match_names, schema_at
+from tailrace.lake.schema.iceberg_types import type_name
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Relation, quoted
 
@@ -17,7 +17,7 @@ def logged(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
     """Write the log's rows as a table or a query in brackets; as of a snapshot, where one is given."""
     table, as_of = lake.table(log.name), "" if snapshot is None else f" VERSION AS OF {snapshot}"
     fields = schema_at(table, snapshot).fields
-    items = _items(lake, log, {field.name: type_text(field.field_type) for field in fields})
+    items = _items(lake, log, {field.name: type_name(field.field_type) for field in fields})
     relation = Relation(f"{lake.spark_name(log.name)}{as_of}")
     return relation if items is None else Relation(f"(SELECT {', '.join(items)} FROM {relation})")
 
@@ -33,7 +33,7 @@ def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None
     declared = declared_types(log)
     if all(present.get(name) == type for name, type in declared.items()):
         return None
-    names = known_as(lake.table(log.name), declared, present)
+    names = match_names(lake.table(log.name), declared, present)
     return [
         f"CAST({'NULL' if (live := names[name]) is None else quoted(live)} AS {type}) AS {quoted(name)}"
         for name, type in declared.items()
@@ -46,7 +46,7 @@ def as_live(lake: Lake, table: str, rows: DataFrame) -> DataFrame:
     A column that the table no longer has keeps its name, so that the write fails and names it.
     """
     loaded = lake.table(table)
-    names = known_as(loaded, rows.columns, {field.name for field in loaded.schema().fields})
+    names = match_names(loaded, rows.columns, {field.name for field in loaded.schema().fields})
     if all(names[name] in (name, None) for name in rows.columns):
         return rows
     return rows.selectExpr(*(f"{quoted(name)} AS {quoted(names[name] or name)}" for name in rows.columns))

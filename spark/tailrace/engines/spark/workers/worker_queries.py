@@ -28,7 +28,7 @@ from tailrace.engines.spark.workers.python_tasks import (
 )
 from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.schema.column_names import has_just
+from tailrace.lake.schema.column_names import has_only_declared
 from tailrace.lake.schema.filters import Filter
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, Relation
@@ -64,7 +64,7 @@ class LogFiles:
         """Find the files of a log that `where` asks for; None where some hold other rows or columns."""
         table = lake.table(log.name)
         tasks = list(table.scan(row_filter=where, snapshot_id=snapshot).plan_files())
-        if not has_just(table, log) or len(table.schemas()) > 1 or any(task.delete_files for task in tasks):
+        if not has_only_declared(table, log) or len(table.schemas()) > 1 or any(task.delete_files for task in tasks):
             return None
         return cls.of(table, (task.file for task in tasks))
 
