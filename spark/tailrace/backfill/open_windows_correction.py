@@ -18,7 +18,7 @@ from tailrace.model.step.correction import Correction
 from tailrace.model.step.transition import Row, Transition
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.epoch.transition_rows import Chain
-from tailrace.sql.query_shapes import equal_in, side_by_side
+from tailrace.sql.query_shapes import equal_in, islands, side_by_side
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results.answers import answer_rows
@@ -163,19 +163,13 @@ class OpenWindowsCorrection:
         Windows are one group where they overlap, directly or through others: else the state could come to hold two that
         do. A window that no stream can reach is by itself, unless its answer waits for its successor.
         """
-        keys = names(self.pipeline)
-        by = f"PARTITION BY {listed(keys, ['gone AND NOT merged_away'])}"
-        order = f"{by} ORDER BY window_start, window_end"
-        latest = f"MAX(window_end) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        spaced = (
-            f"SELECT *, IF((gone AND NOT merged_away) OR window_start >= {latest}, 1L, 0L) AS apart FROM ({marked})"
-        )
-        frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-        islands = f"SELECT * EXCEPT (apart), SUM(apart) OVER ({order} {frame}) AS island FROM ({spaced})"
-        whole = f"OVER ({by}, island)"
+        alone = "gone AND NOT merged_away"
+        by = [*names(self.pipeline), alone]
+        groups = islands(bracketed(marked), by, SPAN, alone=alone)
+        whole = f"OVER (PARTITION BY {', '.join(by)}, island)"
         own = f"IF(BOOL_OR(computed) {whole}, BOOL_OR(meant AND computed) {whole}, BOOL_OR(meant) {whole})"
         items = f"NOT BOOL_AND(right) {whole} AS wrong, {own} AS meant"
-        return Query(f"SELECT * EXCEPT (meant, island), {items} FROM ({islands})")
+        return Query(f"SELECT * EXCEPT (meant, apart, island), {items} FROM ({groups})")
 
 
 class PythonCorrection(OpenWindowsCorrection):

@@ -25,11 +25,14 @@ def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
     return Query(f"SELECT * EXCEPT (_place) FROM (SELECT *, {place} FROM {rows}) WHERE _place = 1")
 
 
-def islands(rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: bool = False) -> Query:
+def islands(
+    rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: bool = False, alone: str | None = None
+) -> Query:
     """Write the query of a relation's windows, each with the number of the `island` it is in among those of its group.
 
     An island is of windows that overlap, directly or through others (rule M2). `order` is by the windows' starts. Where
-    they are `alike` in length the one before ends last, which is found sooner than the last end of all before.
+    they are `alike` in length the one before ends last, which is found sooner than the last end of all before. Each
+    window that meets the condition `alone` is an island.
 
     >>> islands("s", ["team"], ["at"], alike=True).split(" FROM ")[1]
     '(SELECT *, IF(window_start >= LAG(window_end) OVER (PARTITION BY team ORDER BY at), 1L, 0L) AS apart'
@@ -38,7 +41,8 @@ def islands(rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: b
     over = f"{groups}ORDER BY {', '.join(order)}"
     before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     ended = f"LAG(window_end) OVER ({over})" if alike else f"MAX(window_end) OVER ({over} {before})"
-    spaced = f"SELECT *, IF(window_start >= {ended}, 1L, 0L) AS apart FROM {rows}"
+    apart = f"{f'({alone}) OR ' if alone else ''}window_start >= {ended}"
+    spaced = f"SELECT *, IF({apart}, 1L, 0L) AS apart FROM {rows}"
     frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     return Query(f"SELECT *, SUM(apart) OVER ({over} {frame}) AS island FROM ({spaced})")
 

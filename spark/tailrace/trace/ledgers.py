@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.commit.runs_table import runs_named
+from tailrace.lake.commit.runs_table import committed_backfills
 from tailrace.lake.schema.filters import among, equal, every
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.definition.pipeline import Pipeline
@@ -33,8 +33,7 @@ class Ledgers:
     def backfills(self, name: str) -> list[Run]:
         """List the committed backfills of a definition, in the order of generations."""
         if name not in self._backfills:
-            runs = runs_named(self.lake, name) if self.lake.has(runs_name(name)) else []
-            self._backfills[name] = [one for one in runs if one.kind == "backfill" and one.status == "committed"]
+            self._backfills[name] = committed_backfills(self.lake, name) if self.lake.has(runs_name(name)) else []
         return self._backfills[name]
 
     def rows(self, name: str, kinds: Iterable[str], values: Mapping[str, Any]) -> list[dict[str, Any]]:

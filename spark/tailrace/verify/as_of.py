@@ -98,23 +98,23 @@ def as_of(
     return recording.run("as of", recording.reads(epoch, epoch)[:1], work)
 
 
-def _windows(recording: Recording, session: Session, epoch: int) -> Query:
+def _windows(recording: Recording[Pipeline], session: Session, epoch: int) -> Query:
     """Write the SQL of the open windows as of the epoch, with the state of each."""
     ledger = recording.ledger(session, every(equal("kind", PARTIAL), at_most("epoch", epoch)))
     partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)")
-    open_ = Rows(recording.pipeline).within_reach(partials, recording.clock(epoch).watermark)
+    open_ = Rows(recording.definition).within_reach(partials, recording.clock(epoch).watermark)
     items = [
         f"TIMESTAMP_MICROS({name}) AS {name}" if name in _INSTANTS else quoted(name)
-        for name in state_types(recording.pipeline)
+        for name in state_types(recording.definition)
     ]
     return Query(f"SELECT {', '.join(items)} FROM ({open_})")
 
 
-def _answers(recording: Recording, session: Session, epoch: int) -> Query:
+def _answers(recording: Recording[Pipeline], session: Session, epoch: int) -> Query:
     """Write the SQL of the answers as of the epoch: the last pane of each window, unless it is a retraction."""
     ledger = recording.ledger(session, every(equal("kind", PANE), at_most("epoch", epoch)))
     panes = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)")
-    return Query(f"SELECT * EXCEPT (retraction) FROM ({latest(recording.pipeline, panes)}) WHERE NOT retraction")
+    return Query(f"SELECT * EXCEPT (retraction) FROM ({latest(recording.definition, panes)}) WHERE NOT retraction")
 
 
 def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:

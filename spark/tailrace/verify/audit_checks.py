@@ -12,17 +12,17 @@ import pyarrow as pa
 
 from tailrace.engines import log_records
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.lake import Head, Lake
+from tailrace.lake.catalog.lake import Head
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import MAINTAINED
 from tailrace.lake.commit.archive import commits
 from tailrace.lake.commit.epoch_properties import CLOCK, processing_times
 from tailrace.lake.commit.lease import LENDER, TOKEN
-from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.runs_table import committed_backfills
 from tailrace.lake.corrections.stages_behind import stages_behind
 from tailrace.lake.schema.contracts import log_contract
 from tailrace.lake.schema.filters import at_most
-from tailrace.lake.schema.table_names import ledger_name, rejected_name
+from tailrace.lake.schema.table_names import ledger_name, rejected_name, runs_name
 from tailrace.model.base.time import duration, text
 from tailrace.model.definition.definition import Definition
 from tailrace.model.definition.source_text import length
@@ -104,9 +104,10 @@ class RowsAudit(ABC, Generic[D]):
         (counts,) = self.session.rows(Query(f"SELECT {items}"))
         return {"epochs": self.epoch + 1, **counts}
 
-    def committed_runs(self) -> list[Run]:
-        """List the backfills that were committed."""
-        return committed_backfills(self.lake, self.definition)
+    def committed_runs(self, stage: Definition | None = None) -> list[Run]:
+        """List the committed backfills of the definition, or of one of its stages."""
+        name = (stage or self.definition).name
+        return committed_backfills(self.lake, name) if self.lake.has(runs_name(name)) else []
 
     def rejected_by_sources(self) -> Relation:
         """Write the query, in brackets, of the records that were rejected as they were read, of all logs."""
@@ -236,10 +237,3 @@ def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[st
     total = "CAST(COALESCE(SUM(IF(_ours = _theirs, _ours, 0)), 0) AS bigint) AS n"
     (row,) = session.rows(Query(f"SELECT {total} FROM ({counted})"))
     return int(row["n"])
-
-
-def committed_backfills(lake: Lake, definition: Definition) -> list[Run]:
-    """List the backfills of a definition that were committed."""
-    runs = Runs(lake, definition)
-    found = runs.all() if lake.has(runs.table) else []
-    return [run for run in found if run.status == "committed" and run.kind == "backfill"]

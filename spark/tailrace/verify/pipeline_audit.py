@@ -25,7 +25,7 @@ from tailrace.sql.records.selections import leaves_out
 from tailrace.sql.records.ways import may_reject
 from tailrace.sql.results.answers import answer_rows, current_answers, latest
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
-from tailrace.verify.audit_checks import RowsAudit, committed_backfills
+from tailrace.verify.audit_checks import RowsAudit
 from tailrace.verify.tampering.audit_result import Check
 from tailrace.verify.window_account import WindowAccount, as_streamed
 
@@ -164,7 +164,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         `while_open`, only windows that the stream could still reach count, whose corrections later stages read.
         """
         first = self.answering.first
-        runs = self.repaired if first is self.answering else committed_backfills(self.lake, self.first)
+        runs = self.repaired if first is self.answering else self.committed_runs(self.first)
         if not (self.first.where.merges and runs and self.session.count(self.late)):
             return self.late
         keys, known, texts = names(self.first), epoch_commits(self.lake, ledger_name(self.first.name)), []

@@ -56,10 +56,14 @@ def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Repla
 
 
 def _fold(
-    recording: Recording, session: Session, gathered: RowGathering, epochs: range, watch: Callable[[int], None]
+    recording: Recording[Pipeline],
+    session: Session,
+    gathered: RowGathering,
+    epochs: range,
+    watch: Callable[[int], None],
 ) -> None:
     """Fold the epochs one after another, and gather their rows."""
-    side, ledger = session.side(recording.pipeline), recording.snapshots[recording.table]
+    side, ledger = session.side(recording.definition), recording.snapshots[recording.table]
 
     def after(epoch: int) -> Any:
         """Return the open windows after an epoch, restored from the ledger's partials; none before the first epoch."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tailrace.engines.arrivals import arrived
 from tailrace.engines.batch.run_engine import here_first, session_for
@@ -22,12 +22,11 @@ from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.contracts import PANE, PARTIAL, PRODUCTION
 from tailrace.lake.schema.filters import EVERYTHING, Filter, above, at_most, equal, every
-from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.computation import NotKeptError
-from tailrace.model.definition.pipeline import Pipeline
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.stage_records import changes, productions
@@ -37,6 +36,7 @@ from tailrace.sql.terms import Query, Relation, all_of, bracketed
 AHEAD = 32
 """The number of epochs whose files are looked up at once."""
 
+D = TypeVar("D", bound=Definition)
 T = TypeVar("T")
 
 
@@ -57,7 +57,7 @@ class ReplayRange:
     watch: Callable[[int], None]
 
 
-class Recording:
+class Recording(Generic[D]):
     """The recorded epochs of one stage, up to the last epoch of its ledger when the recording is opened.
 
     `snapshots` has the snapshot that is read of each table.
@@ -66,14 +66,14 @@ class Recording:
     `NotKeptError` where the records that the stage reads are not kept, and `ReplayError` where it has no epoch yet.
     """
 
-    def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
-        check_definition(lake, pipeline)
-        pipeline = with_set_aside(lake, pipeline)
-        self.lake, self.pipeline, self.table = lake, pipeline, ledger_contract(pipeline).table
-        for log in pipeline.log.parts:
+    def __init__(self, lake: Lake, definition: D) -> None:
+        check_definition(lake, definition)
+        definition = with_set_aside(lake, definition)
+        self.lake, self.definition, self.table = lake, definition, ledger_name(definition.name)
+        for log in definition.log.parts:
             if isinstance(log, Productions) and not log.kept:
                 raise NotKeptError(
-                    f"what {log.of.name} produces is not kept, and is wanted to fold {pipeline.name} again: leave "
+                    f"what {log.of.name} produces is not kept, and is wanted to fold {definition.name} again: leave "
                     'productions="weak" out of it, under another name'
                 )
         head = lake.head(self.table)
@@ -89,12 +89,12 @@ class Recording:
         # What was built beside is in the ledger as of the epoch at which it was put in place, whose clock it says.
         self.built = self._whole and BEGINS in history.all[0].properties
         # An epoch's records are published before the epoch itself is, so the logs' snapshots, read after, have them.
-        logs = {_table_of(log) for log in pipeline.log.parts}
+        logs = {_table_of(log) for log in definition.log.parts}
         self.snapshots = {self.table: head.snapshot} | {log: lake.head(log).snapshot for log in logs}
 
     def reads(self, first: int, last: int) -> list[tuple[str, Filter]]:
         """Return the tables that are read to fold the epochs `first` to `last` again, each with a filter."""
-        logs = [(_table_of(log), _filter_of(log, first, last)) for log in self.pipeline.log.parts]
+        logs = [(_table_of(log), _filter_of(log, first, last)) for log in self.definition.log.parts]
         return [(self.table, at_most("epoch", last)), *logs]
 
     @property
@@ -127,13 +127,12 @@ class Recording:
         epoch = next(iter(sorted({*epochs} - {*there})), None)
         if epoch is None:
             return
-        ledger = ledger_contract(self.pipeline).table
         if not 0 <= epoch <= self.last:
-            raise ReplayError(f"epoch {epoch} is not in {ledger}: expected one of {_ranges(range(self.last + 1))}")
+            raise ReplayError(f"epoch {epoch} is not in {self.table}: expected one of {_ranges(range(self.last + 1))}")
         what = "folded again" if fold else "shown"
         which = f"those that can are {_ranges(there)}" if there else "none of its epochs can"
         raise ReplayError(
-            f"epoch {epoch} cannot be {what}: the snapshots of {ledger} that say its clock have expired; {which}"
+            f"epoch {epoch} cannot be {what}: the snapshots of {self.table} that say its clock have expired; {which}"
         )
 
     def clock(self, epoch: int) -> Clock:
@@ -152,7 +151,7 @@ class Recording:
 
     def _records(self, session: Session, epochs: range) -> Query:
         """Write the query of the records of some epochs."""
-        log = self.pipeline.log
+        log = self.definition.log
         if isinstance(log, Union):
             read = {member: bracketed(self._records_of(session, part, epochs)) for member, part in log.members.items()}
             text = union_records(log, read)
@@ -192,7 +191,7 @@ class Recording:
         return here_first(self.lake, partial(self._ran, what, list(reads), work))
 
     def _ran(self, what: str, reads: list[tuple[str, Filter]], work: Callable[[Session], T], lake: Lake) -> T:
-        with pin_snapshots(lake, self.snapshots), session_for(lake, self.pipeline, what, reads) as session:
+        with pin_snapshots(lake, self.snapshots), session_for(lake, self.definition, what, reads) as session:
             return work(session)
 
 

@@ -7,19 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from tailrace.engines import log_records
-from tailrace.engines.batch.run_engine import here_first, session_for
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.commit.pins import pin_snapshots
-from tailrace.lake.read.set_aside import with_set_aside
 from tailrace.lake.schema.filters import EVERYTHING
-from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.definition import Windowless
 from tailrace.sql.query_shapes import select_list
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
-from tailrace.verify.recorded_epochs import ReplayError, ReplayRange
+from tailrace.verify.recorded_epochs import Recording, ReplayError, ReplayRange
 from tailrace.verify.row_diff import Comparison, Replayed, ReplayedColumns, RowCount, compared
 
 D = TypeVar("D", bound=Windowless)
@@ -47,26 +42,22 @@ def replayed_rows(
 
     `again` finds the rows of the definition as its streams fold it, in a session, of the first epoch to the last.
     """
-    check_definition(lake, definition)
     if asked.keep is not None:
         raise ReplayError(f"{definition.name} is a {definition.kind_name}: only replayed windows are kept in a table")
-    ledger = ledger_name(definition.name)
-    head = lake.head(ledger)
-    latest = head.number("epoch")
+    started, recording = time.perf_counter(), Recording(lake, definition)
+    folded, latest = recording.definition, recording.last
     first, last = asked.first or 0, latest if asked.last is None else asked.last
     if first > last or last > latest:
-        raise ReplayError(f"{ledger} has epochs 0 to {latest}: there are none from {first} to {last}")
+        raise ReplayError(f"{recording.table} has epochs 0 to {latest}: there are none from {first} to {last}")
 
-    def run(lake: Lake) -> Replayed:
-        started, folded = time.perf_counter(), with_set_aside(lake, definition)
-        reads = [*log_records.read(lake, definition.log, last), (ledger, EVERYTHING)]
-        with session_for(lake, definition, "replay", reads) as session, pin_snapshots(lake, {ledger: head.snapshot}):
-            rows = session.table(ledger, snapshot=head.snapshot)
-            counts, differences = _compared(session, folded, rows, list(again(folded, session, first, last)))
-            took = time.perf_counter() - started
-            return Replayed(first, last, latest, counts, differences, took, session.choice)
+    def work(session: Session) -> Replayed:
+        found = list(again(folded, session, first, last))
+        counts, differences = _compared(session, folded, recording.ledger(session), found)
+        took = time.perf_counter() - started
+        return Replayed(first, last, latest, counts, differences, took, session.choice)
 
-    return here_first(lake, run)
+    reads = [*log_records.read(lake, definition.log, last), (recording.table, EVERYTHING)]
+    return recording.run("replay", reads, work)
 
 
 def _compared(session: Session, definition: Windowless, ledger: Relation, found: Sequence[RowsAgain]) -> Comparison:

@@ -20,7 +20,6 @@ from pyiceberg.table.update import (
     AssertRefSnapshotId,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
-    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -222,8 +221,15 @@ class Lake:
 
     def name(self, table: str, tag: str, snapshot: int) -> None:
         """Tag a snapshot, which keeps it from expiring. Raises `LakeError` if it has expired already."""
-        update = ref_update(tag, snapshot, "tag")
-        self._change(table, lambda loaded: _named(loaded, snapshot, update))
+
+        def tagged(loaded: Table) -> tuple[TableUpdate, ...]:
+            if loaded.metadata.snapshot_by_id(snapshot) is None:
+                raise LakeError(
+                    f"snapshot {snapshot} of {loaded.name()} has expired: start anew, from where the table is now"
+                )
+            return (ref_update(tag, snapshot, "tag"),)
+
+        self._change(table, tagged)
 
     def unname(self, table: str, names: Collection[str]) -> None:
         """Remove branches and tags; missing names are skipped."""
@@ -255,12 +261,10 @@ class Lake:
             made = updates(loaded)
             if not made:
                 return
-            try:
+            # pyiceberg raises `ValueError` if another writer has made the same change meanwhile.
+            with suppress(CommitFailedException, ValueError):
                 self.catalog.commit_table(loaded, asserted(loaded), made)
                 return
-            except (CommitFailedException, ValueError):
-                # pyiceberg raises `ValueError` if another writer has made the same change meanwhile.
-                continue
         raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
@@ -366,12 +370,6 @@ def ref_of(table: Table, name: str) -> int | None:
     """Return the snapshot of a loaded table's branch or tag; None if the name does not exist."""
     ref = table.metadata.refs.get(name)
     return ref.snapshot_id if ref else None
-
-
-def _named(loaded: Table, snapshot: int, update: SetSnapshotRefUpdate) -> tuple[TableUpdate, ...]:
-    if loaded.metadata.snapshot_by_id(snapshot) is None:
-        raise LakeError(f"snapshot {snapshot} of {loaded.name()} has expired: start anew, from where the table is now")
-    return (update,)
 
 
 def head_of(table: Table, branch: str = MAIN) -> Head:

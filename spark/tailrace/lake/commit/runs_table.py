@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,6 +29,11 @@ def runs_named(lake: Tables, name: str) -> list[Run]:
     for row in sorted(rows, key=lambda row: row["at"]):
         latest[row["run"]] = _run(row)
     return sorted(latest.values(), key=lambda run: (run.generation, run.run))
+
+
+def committed_backfills(lake: Tables, name: str) -> list[Run]:
+    """List the committed backfills of a definition with a table of runs, by its name, in the order of generations."""
+    return [run for run in runs_named(lake, name) if run.kind == "backfill" and run.status == "committed"]
 
 
 BACK = "back to generation"
@@ -151,8 +156,5 @@ def _run(row: Mapping[str, Any]) -> Run:
     return Run(first=first, last=last, **same)
 
 
-_SAME = (
-    *("run", "kind", "status", "generation", "fingerprint", "log_epoch", "at"),
-    *("changed", "untouched", "retracted", "reason", "engine", "inputs"),
-)
+_SAME = tuple(one.name for one in fields(Run) if one.name not in ("first", "last"))
 """The fields that a run and its row share."""

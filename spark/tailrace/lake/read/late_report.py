@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from tailrace.lake.catalog.drift import check_meaning
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.commit.runs_table import Runs
+from tailrace.lake.commit.runs_table import committed_backfills
 from tailrace.lake.read.late_records import (
     Groups,
     LateReport,
@@ -64,10 +64,9 @@ def _of_join(join: Join, lake: Lake, ledger: Table, groups: Groups, runs: Sequen
     def taken_in(late: LateSpan) -> bool:
         """Tell whether a backfill of logs that had these records has computed all rows that they may be in."""
         return any(
-            run.kind == "backfill" and run.status == "committed" and run.log_epoch is not None
-            and run.log_epoch >= late.epoch and run.covers(late.span.start, late.span.end)
+            run.log_epoch is not None and run.log_epoch >= late.epoch and run.covers(late.span.start, late.span.end)
             for run in runs
-        )  # fmt: skip
+        )
 
     rows = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(PANE_TIME, "epoch", "behind"))
     return LateRows(_join_spans(join, rows.to_arrow_batch_reader()), taken_in, join.open_from(_watermark(ledger)))
@@ -102,7 +101,7 @@ def late_report(lake: Lake, definition: Definition, groups: Groups = group_late_
     check_meaning(lake, definition)
     # The runs are read after the ledger, so that no run of which the ledger has rows is missing.
     ledger = lake.table(ledger_name(definition.name))
-    runs = Runs(lake, definition).all() if lake.has(runs_name(definition.name)) else []
+    runs = committed_backfills(lake, definition.name) if lake.has(runs_name(definition.name)) else []
     late = late_rows(definition, lake, ledger, groups, runs)
     spans = list(late.spans)
     left = [one for one in spans if not late.taken_in(one)]
