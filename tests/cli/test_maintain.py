@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
 from tailrace.operate import maintenance
-from tailrace.operate.maintenance import Maintained, Maintenance
+from tailrace.operate.maintenance import Maintenance, TableMaintenance
 from tailrace.settings import Settings
 from tests.support.lakes import small_lake
 from tests.support.lakes.recorded_ledgers import no_spark
@@ -75,11 +75,11 @@ def test_a_lake_without_tables_is_an_error_that_says_what_to_do(definition: str)
 
 DONE = Maintenance(
     (
-        Maintained(
+        TableMaintenance(
             "rides", {"data files": (1200, 2), "manifests": (30, 1)}, 7, 1221, 3, (), (), 2.5, ("rewrite_data_files",)
         ),
-        Maintained("hourly_rides", {}, 0, 0, 0, ("follow_audit",), ("rewrite_data_files",), 0.5),
-        Maintained("hourly_rides__runs", {}, 0, 0, 0, (), (), 0.1),
+        TableMaintenance("hourly_rides", {}, 0, 0, 0, ("follow_audit",), ("rewrite_data_files",), 0.5),
+        TableMaintenance("hourly_rides__runs", {}, 0, 0, 0, (), (), 0.1),
     ),
     ("hourly_rides__replay_0123abcd",),
 )

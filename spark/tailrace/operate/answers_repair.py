@@ -7,8 +7,10 @@ commit that somebody has checked and wants to keep is accepted, which the table 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from tailrace.engines.batch.run_engine import session_for
 from tailrace.engines.session_protocol import Session
@@ -29,12 +31,14 @@ from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import latest
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
+T = TypeVar("T")
+
 TRIES = 10
 """The maximum attempts of a commit that other commits interrupt."""
 
 
 @dataclass(frozen=True)
-class Repaired:
+class RepairResult:
     """The result of a repair: the number of answers, and the numbers of `missing` and surplus rows (`more`).
 
     `written` says whether the table was rewritten; `accepted` names the foreign commits that no longer matter.
@@ -47,7 +51,7 @@ class Repaired:
     accepted: tuple[int, ...]
 
 
-def repair_answers(lake: Lake, pipeline: Pipeline) -> Repaired:
+def repair_answers(lake: Lake, pipeline: Pipeline) -> RepairResult:
     """Rewrite the answers from the ledger if they differ (as multisets of rows); else leave them alone.
 
     A stream may run meanwhile. Raises `LakeError` if there is no table of answers, or if a stream moves it at each
@@ -56,20 +60,15 @@ def repair_answers(lake: Lake, pipeline: Pipeline) -> Repaired:
     check_definition(lake, pipeline)
     if not lake.has(pipeline.name):
         raise LakeError(
-            f"{pipeline.name} has no table of answers that could be made anew: it is read from its ledger, which "
-            "`tailrace backfill` puts right"
+            f"{pipeline.name} has no table of answers to rewrite: it is read from its ledger, which "
+            "`tailrace backfill` corrects"
         )
     # DuckDB runs in this process, which writes files that one commit exchanges for the old ones.
     here = Lake(lake.settings.model_copy(update={"engine": "duckdb"}), lake.tell)
-    for _ in range(TRIES):
-        try:
-            return _repaired(here, pipeline)
-        except MovedError:
-            continue
-    raise MovedError(f"{pipeline.name} is committed to so often that it could not be written anew: try again")
+    return _retry(lambda: _repair(here, pipeline), pipeline.name)
 
 
-def _repaired(lake: Lake, pipeline: Pipeline) -> Repaired:
+def _repair(lake: Lake, pipeline: Pipeline) -> RepairResult:
     ledger = ledger_name(pipeline.name)
     with session_for(lake, pipeline, "repair", [(ledger, EVERYTHING), (pipeline.name, EVERYTHING)]) as session:
         follower = session.follower(pipeline, "repair")
@@ -79,12 +78,12 @@ def _repaired(lake: Lake, pipeline: Pipeline) -> Repaired:
             follower.close()
         head = lake.head(pipeline.name)
         if head.properties.get(STAMP) != str(stands):
-            raise MovedError(f"{pipeline.name} was moved while it was looked at")
+            raise MovedError(f"{pipeline.name} was changed while it was compared")
         with pin_snapshots(lake, {ledger: stands}):
-            return _compared(session, pipeline, stands, head)
+            return _compare(session, pipeline, stands, head)
 
 
-def _compared(session: Session, pipeline: Pipeline, stands: int, head: Head) -> Repaired:
+def _compare(session: Session, pipeline: Pipeline, stands: int, head: Head) -> RepairResult:
     lake, table = session.lake, session.lake.table(pipeline.name)
     panes = session.table(ledger_name(pipeline.name), equal("kind", PANE), stands)
     own = latest(pipeline, Relation(f"(SELECT * FROM {panes} WHERE kind = '{PANE}')"))
@@ -97,19 +96,14 @@ def _compared(session: Session, pipeline: Pipeline, stands: int, head: Head) -> 
         for one, other in ((right, held), (held, right))
     )
     foreign = _foreign(lake, pipeline.name)
-    said = {
-        **repeated_properties(head.properties),
-        MAINTAINED: "true",
-        ACCEPTED_FOR: "the answers were made anew from the ledger",
-    }
-    said |= {ACCEPTED: " ".join(map(str, foreign))} if foreign else {}
+    marks = _marks(head, foreign, "the answers were made anew from the ledger")
     if missing or more:
         order = Query(f"SELECT * FROM {right} ORDER BY window_end, window_start")
         files = session.files(order, pipeline.name) or ()
-        lake.change(pipeline.name, FileChange(tuple(files), tuple(files_of(table))), said, head.snapshot)
+        lake.change(pipeline.name, FileChange(tuple(files), tuple(files_of(table))), marks, head.snapshot)
     elif foreign:
-        lake.mark(pipeline.name, said, head.snapshot)
-    return Repaired(session.count(right), missing, more, bool(missing or more), foreign)
+        lake.mark(pipeline.name, marks, head.snapshot)
+    return RepairResult(session.count(right), missing, more, bool(missing or more), foreign)
 
 
 def accept(lake: Lake, tables: Collection[str], commits: Collection[int], reason: str) -> dict[int, str]:
@@ -126,25 +120,29 @@ def accept(lake: Lake, tables: Collection[str], commits: Collection[int], reason
     for table in tables:
         own = sorted(one for one in commits if foreign[one] == table)
         if own:
-            _accepted(lake, table, own, reason)
+            _retry(partial(_accept, lake, table, own, reason), table)
     return {one: foreign[one] for one in commits}
 
 
-def _accepted(lake: Lake, table: str, own: list[int], reason: str) -> None:
+def _accept(lake: Lake, table: str, own: Sequence[int], reason: str) -> None:
+    head = lake.head(table)
+    lake.mark(table, _marks(head, own, reason), head.snapshot)
+
+
+def _marks(head: Head, accepted: Sequence[int], reason: str) -> dict[str, str]:
+    """Return the properties of a commit that repeats the last epoch's properties and accepts foreign commits."""
+    marks = {**repeated_properties(head.properties), MAINTAINED: "true", ACCEPTED_FOR: reason}
+    return marks | ({ACCEPTED: " ".join(map(str, accepted))} if accepted else {})
+
+
+def _retry(work: Callable[[], T], table: str) -> T:
+    """Do some work, and do it again if another commit moves the table meanwhile, `TRIES` times in all."""
     for _ in range(TRIES):
-        head = lake.head(table)
-        said = {
-            **repeated_properties(head.properties),
-            MAINTAINED: "true",
-            ACCEPTED: " ".join(map(str, own)),
-            ACCEPTED_FOR: reason,
-        }
         try:
-            lake.mark(table, said, head.snapshot)
-            return
+            return work()
         except MovedError:
             continue
-    raise MovedError(f"{table} is committed to so often that nothing could be accepted: try again")
+    raise MovedError(f"other commits have moved {table} in each of {TRIES} attempts: try again")
 
 
 def _foreign(lake: Lake, table: str) -> tuple[int, ...]:

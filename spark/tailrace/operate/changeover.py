@@ -69,7 +69,7 @@ class ApplyError(TailraceError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Applied:
+class Changeover:
     """The result of a switch to another generation: the run, and the last epoch folded.
 
     `run` is None if there was nothing to do. `left` is the replaced generation. `seconds` is the total time and `lent`
@@ -99,7 +99,7 @@ def apply(
     *,
     reason: str | None = None,
     doing: Doing = lambda text: None,
-) -> Applied:
+) -> Changeover:
     """Build the generation of a changed definition beside the old one, and switch to it.
 
     The log is folded in this process while it has room, else Spark is started. Where the lake already holds the
@@ -114,35 +114,35 @@ def apply(
     settle(lake, pipeline.name)
     head = lake.head(table)
     if head.properties.get("fingerprint") == pipeline.fingerprint:
-        _swept(lake, pipeline.name)
-        _ended(runs, generation := generation_of(lake.table(table)))
-        return Applied(None, generation, head.number("epoch"))
+        _sweep(lake, pipeline.name)
+        _complete(runs, generation := generation_of(lake.table(table)))
+        return Changeover(None, generation, head.number("epoch"))
     started = time.perf_counter()
     run = runs.start("apply", BEGINNING, END_OF_TIME, log_epoch=_log_epoch(lake, pipeline), reason=reason)
     try:
         for other in runs.all():
             if other.kind == "apply" and other.status == "started" and other.generation < run.generation:
                 runs.note(other, status="gave_way", reason=f"generation {run.generation} (run {run.run}) began")
-        _swept(lake, pipeline.name)
+        _sweep(lake, pipeline.name)
         built = _Generation(lake, pipeline, run)
         doing(f"building generation {run.generation} of {pipeline.name} beside")
         built.build(doing)
         run = runs.note(run, log_epoch=built.epoch)
         doing(f"generation {run.generation} takes over")
         before, lent = built.take_over(runs)
-        _swept(lake, pipeline.name)
+        _sweep(lake, pipeline.name)
         run = runs.note(run, status="committed", log_epoch=built.epoch, engine=str(built.engine))
-        return Applied(run, before, built.epoch, time.perf_counter() - started, lent, engine=built.engine)
+        return Changeover(run, before, built.epoch, time.perf_counter() - started, lent, engine=built.engine)
     except Exception as error:
-        above = error.above if isinstance(error, _GaveWayError) else _later(runs, run)
+        above = error.above if isinstance(error, _GaveWayError) else _find_later(runs, run)
         if above is not None:
             run = runs.note(run, status="gave_way", reason=f"generation {above.generation} (run {above.run}) began")
-            return Applied(run, 0, run.log_epoch or -1, time.perf_counter() - started, gave_way=above)
+            return Changeover(run, 0, run.log_epoch or -1, time.perf_counter() - started, gave_way=above)
         runs.record_failure(run, error)
         raise
 
 
-def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: str | None = None) -> Applied:
+def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: str | None = None) -> Changeover:
     """Switch back to a former generation, by default the last one, without computing anything.
 
     A stream of that generation's definition then folds the later epochs from the log. The state continues in a new
@@ -166,15 +166,15 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
     run = runs.start("rollback", BEGINNING, END_OF_TIME, log_epoch=int(properties["epoch"]), reason=note)
     run = runs.note(run, fingerprint=properties["fingerprint"])
     try:
-        before, lent = _borrowed(lake, table, run, lambda lease: _gone_back(lake, name, lease, run, to))
+        before, lent = _under_lease(lake, table, run, lambda lease: _go_back(lake, name, lease, run, to))
         settle(lake, name)
-        _swept(lake, name)
+        _sweep(lake, name)
         for other in runs.all():
             # The tables no longer have the results of backfills in the replaced generation.
             if other.kind == "backfill" and other.status == "committed" and other.generation > before:
                 runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
         run = runs.note(run, status="committed")
-        return Applied(run, before, int(properties["epoch"]), time.perf_counter() - started, lent)
+        return Changeover(run, before, int(properties["epoch"]), time.perf_counter() - started, lent)
     except Exception as error:
         runs.record_failure(run, error)
         raise
@@ -192,7 +192,7 @@ class _Generation:
         make_beside(lake, ledger_contract(pipeline), ledger_name(self.name), first)
         make_beside(lake, answer_contract(pipeline), self.name, {})
         starting = partial(open_session, lake.settings, app=f"tailrace apply {pipeline.name}")
-        self.folds = FoldGroup(starting, lake, [_named(pipeline, self.name)], follow_every=1, alone=True)
+        self.folds = FoldGroup(starting, lake, [_rename(pipeline, self.name)], follow_every=1, alone=True)
 
     @property
     def epoch(self) -> int:
@@ -221,7 +221,7 @@ class _Generation:
 
     def take_over(self, runs: Runs) -> tuple[int, float]:
         """Switch to this generation; return the replaced generation, and the seconds on the borrowed lease."""
-        before, lent = _borrowed(self.lake, self.table, self.run, lambda lease: self._taken_over(lease, runs))
+        before, lent = _under_lease(self.lake, self.table, self.run, lambda lease: self._take_over(lease, runs))
         self.folds.close()
         settle(self.lake, self.pipeline.name)
         return before, lent
@@ -231,8 +231,8 @@ class _Generation:
         metadata = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
         return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in metadata]
 
-    def _taken_over(self, lease: Lease, runs: Runs) -> int:
-        above = runs.run_above(self.run) or _later(runs, self.run)
+    def _take_over(self, lease: Lease, runs: Runs) -> int:
+        above = runs.run_above(self.run) or _find_later(runs, self.run)
         if above is not None:
             raise _GaveWayError(above)
         if self._shapes() != self.shapes:
@@ -245,20 +245,20 @@ class _Generation:
         beside = self.lake.table(ledger_name(self.name))
         properties = {**head_of(beside).properties, TOKEN: str(lease.token)}
         marks = {GENERATION: str(self.run.generation), MEANING: encode_meaning(self.pipeline.meaning), FROM: self.name}
-        return _gone_over(self.lake, lease, Contents.of(beside), properties, marks)
+        return _switch(self.lake, lease, Contents.of(beside), properties, marks)
 
 
-def _gone_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
+def _go_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
     ledger, tag = lake.table(ledger_name(name)), tag_of(to)
     there = head_of(ledger, tag)
     properties = {key: value for key, value in there.properties.items() if key not in HOLDING}
     properties |= {TOKEN: str(lease.token), "generation": str(run.generation)}
     marks = {GENERATION: str(run.generation), FROM: tag}
     marks[MEANING] = ledger.properties.get(f"{MEANING}.{tag}", "")
-    return _gone_over(lake, lease, Contents.of(ledger, there.snapshot), properties, marks)
+    return _switch(lake, lease, Contents.of(ledger, there.snapshot), properties, marks)
 
 
-def _gone_over(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str], marks: dict[str, str]) -> int:
+def _switch(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str], marks: dict[str, str]) -> int:
     """Switch the ledger to another generation under the borrowed lease; return the replaced generation.
 
     A backfill of closed windows, which takes no lease, may commit meanwhile: its rows stay in the replaced generation.
@@ -275,7 +275,7 @@ def _gone_over(lake: Lake, lease: Lease, held: Contents, properties: dict[str, s
             continue
 
 
-def _borrowed(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) -> tuple[int, float]:
+def _under_lease(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) -> tuple[int, float]:
     """Do some work at an epoch boundary under the ledger's borrowed lease; return its result and its duration."""
 
     def timed(lease: Lease) -> tuple[int, float]:
@@ -285,7 +285,7 @@ def _borrowed(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) ->
     return under_borrowed_lease(lake, table, run.run, timed)
 
 
-def _swept(lake: Lake, name: str) -> None:
+def _sweep(lake: Lake, name: str) -> None:
     """Remove the tables that an earlier run left beside, under the lease, so that no run is about to switch to them."""
     if not generations_beside(lake, name):
         return
@@ -294,14 +294,14 @@ def _swept(lake: Lake, name: str) -> None:
         sweep(lake, name)
 
 
-def _ended(runs: Runs, generation: int) -> None:
+def _complete(runs: Runs, generation: int) -> None:
     """Record a run as committed that died after the switch to its generation."""
     for other in runs.all():
         if other.generation == generation and other.kind in ("apply", "rollback") and other.status == "started":
             runs.note(other, status="committed")
 
 
-def _later(runs: Runs, run: Run) -> Run | None:
+def _find_later(runs: Runs, run: Run) -> Run | None:
     """Find a run that applies a definition in a higher generation and has not failed; None if there is none."""
     for other in runs.all():
         if other.kind == "apply" and other.generation > run.generation and other.status in ("started", "committed"):
@@ -315,7 +315,7 @@ def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
     return min([last_epoch(lake, pipeline.sources), *earlier])
 
 
-def _named(pipeline: Pipeline, name: str) -> Pipeline:
+def _rename(pipeline: Pipeline, name: str) -> Pipeline:
     """Copy a definition under another name, which no definition can have."""
     copied = copy.copy(pipeline)
     object.__setattr__(copied, "name", name)

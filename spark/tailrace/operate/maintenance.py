@@ -85,7 +85,7 @@ class MaintenanceError(LakeError):
 
 
 @dataclass(frozen=True)
-class Maintained:
+class TableMaintenance:
     """The result of maintaining a table; `rewritten` has the numbers of old and new files, by kind of file.
 
     `expired` counts snapshots, `deleted` their deleted files, and `orphans` the deleted files that no snapshot named.
@@ -111,7 +111,7 @@ class Maintenance:
     `times` has the tables whose commit times were corrected; `times_left` has the tables whose times stay wrong.
     """
 
-    tables: tuple[Maintained, ...]
+    tables: tuple[TableMaintenance, ...]
     dropped: tuple[str, ...]
     times: tuple[WrongTimes, ...] = ()
     times_left: tuple[WrongTimes, ...] = ()
@@ -133,26 +133,25 @@ def maintain(
     times = [*mend_times(lake, own), *mend_times(registries, claimed)]
     left = [] if can_mend(lake) else wrong_times(lake, own)
     plan: UpkeepPlan = plan_upkeep(lake, definition, now_milliseconds())
-    for table in plan.leftovers:
+    for leftover in plan.leftovers:
         # Another maintenance run may have dropped it meanwhile.
         with suppress(LakeError, NoSuchTableError):
-            lake.drop(table)
-    done = []
-    for upkeep in plan.needs:
-        watch(upkeep.table.name)
-        done.append(_Table(session, lake, upkeep.table).maintain(upkeep))
+            lake.drop(leftover)
+    done: list[TableMaintenance] = []
+
+    def maintain_table(at: Lake, table: UpkeepTable, need: Need | None = None) -> None:
+        watch(table.name)
+        done.append(_Table(session, at, table).maintain(need or find_need(at, table, now_milliseconds())))
+
+    for need in plan.needs:
+        maintain_table(lake, need.table, need)
     # Archiving a table's commits for the first time creates the archive's table, which is maintained here.
-    known = {upkeep.table.name for upkeep in plan.needs}
-    for new in (one for one in upkeep_tables(lake, definition) if one.name not in known):
-        watch(new.name)
-        done.append(_Table(session, lake, new).maintain(find_need(lake, new, now_milliseconds())))
+    known = {need.table.name for need in plan.needs}
+    for table in (one for one in upkeep_tables(lake, definition) if one.name not in known):
+        maintain_table(lake, table)
     for contract in registry_contracts(definition):
         if registries.has(contract.table):
-            watch(contract.table)
-            registry = UpkeepTable(contract)
-            done.append(
-                _Table(session, registries, registry).maintain(find_need(registries, registry, now_milliseconds()))
-            )
+            maintain_table(registries, UpkeepTable(contract))
     return Maintenance(tuple(done), plan.leftovers, tuple(times), tuple(left))
 
 
@@ -166,14 +165,14 @@ class _Table:
     overtaken: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
 
-    def maintain(self, upkeep: Need) -> Maintained:
+    def maintain(self, upkeep: Need) -> TableMaintenance:
         started = time.perf_counter()
         table = self.table.name
         self.lake.unname(table, upkeep.names)
-        here = self._together(upkeep)
+        here = self._merge_here(upkeep)
         if here[0]:
             upkeep = find_need(self.lake, self.table, now_milliseconds())
-        rewritten = dict(filter(None, (self._rewritten(*step) for step in _steps(upkeep))))
+        rewritten = dict(filter(None, (self._rewrite(*step) for step in _steps(upkeep))))
         if here[0]:
             own = rewritten.get("data files", (0, 0))
             rewritten["data files"] = (here[0] + own[0], here[1] + own[1])
@@ -182,17 +181,17 @@ class _Table:
         orphans = self._orphans()
         seconds = time.perf_counter() - started
         outcome = (tuple(self.overtaken), seconds, tuple(dict.fromkeys(self.called)))
-        return Maintained(table, rewritten, gone, deleted, orphans, upkeep.names, *outcome)
+        return TableMaintenance(table, rewritten, gone, deleted, orphans, upkeep.names, *outcome)
 
-    def _together(self, upkeep: Need) -> tuple[int, int]:
+    def _merge_here(self, upkeep: Need) -> tuple[int, int]:
         """Merge small files in this process if allowed and if they fit; return the numbers of old and new files."""
         settings = self.lake.settings
         if settings.engine == "spark" or upkeep.deletes or not upkeep.rewrites:
             return 0, 0
         return write_together(self.lake, self.table.name, TOGETHER, in_bytes(settings.memory))
 
-    def _rewritten(self, what: str, procedure: str, arguments: str) -> tuple[str, tuple[int, int]] | None:
-        row = self._tried(procedure, lambda: self._call(procedure, arguments))
+    def _rewrite(self, what: str, procedure: str, arguments: str) -> tuple[str, tuple[int, int]] | None:
+        row = self._try(procedure, lambda: self._call(procedure, arguments))
         if row is None:
             return None
         taken, made = (int(row[name]) for name in _PROCEDURES[procedure])
@@ -200,10 +199,10 @@ class _Table:
 
     def _expire(self) -> tuple[int, int]:
         """Archive and expire unneeded snapshots; return their number, and the number of deleted files."""
-        counts = self._tried("expire_snapshots", self._expired)
+        counts = self._try("expire_snapshots", self._expire_once)
         return (0, 0) if counts is None else counts
 
-    def _expired(self) -> tuple[int, int]:
+    def _expire_once(self) -> tuple[int, int]:
         needed = needed_snapshots(self.lake, self.table)
         loaded = self.lake.table(self.table.name)
         going = find_expired(loaded, now_milliseconds(), self.lake.settings.keep_snapshots, needed)
@@ -234,14 +233,14 @@ class _Table:
         self.spark().createDataFrame(rows, columns).createOrReplaceTempView(_ORPHANS)
         return len(self._rows("remove_orphan_files", f"{older}, file_list_view => '{_ORPHANS}'"))
 
-    def _tried(self, what: str, work: Callable[[], Any]) -> Any:
+    def _try(self, what: str, work: Callable[[], Any]) -> Any:
         """Return the result of `work`; None if other commits interrupted all of `TRIES` attempts."""
         for _ in range(TRIES):
             try:
                 return work()
             except (PySparkException, Py4JJavaError) as error:
                 if not _OVERTAKEN.search(str(error)):
-                    raise self._failed(what, error) from error
+                    raise self._explain(what, error) from error
         self.overtaken.append(what)
         return None
 
@@ -256,7 +255,7 @@ class _Table:
         passed = f"{table}, {arguments}" if arguments else table
         return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({passed})").collect()
 
-    def _failed(self, what: str, error: Exception) -> MaintenanceError:
+    def _explain(self, what: str, error: Exception) -> MaintenanceError:
         # The Python error only says that a call of the JVM failed.
         words = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
         first = words.split("\n", 1)[0]

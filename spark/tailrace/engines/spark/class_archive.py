@@ -1,8 +1,8 @@
 """The archive of Spark's classes with which a process starts in less time (Java's class data sharing).
 
 Most of a cold start is Java reading and checking classes. Java can instead map the classes that an earlier run has
-archived (`operate.training`). An archive works only for the same Java and the same jars; Java checks that itself, and
-starts without the archive where they have changed.
+archived (`operate.class_archive`). An archive works only for the same Java and the same jars; Java checks that itself,
+and starts without the archive where they have changed.
 """
 
 from __future__ import annotations

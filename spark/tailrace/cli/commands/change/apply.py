@@ -21,7 +21,7 @@ from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.operate.changeover import Applied
+    from tailrace.operate.changeover import Changeover
 
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")]
 
@@ -102,7 +102,7 @@ def rollback(
     _show(output, pipeline, applied)
 
 
-def _show(output: Output, pipeline: Pipeline, applied: Applied) -> None:
+def _show(output: Output, pipeline: Pipeline, applied: Changeover) -> None:
     run = applied.run
     if output.json:
         output.data(_data(pipeline, applied), line=True)
@@ -127,7 +127,7 @@ def _show(output: Output, pipeline: Pipeline, applied: Applied) -> None:
     output.text(facts(rows))
 
 
-def _data(pipeline: Pipeline, applied: Applied) -> dict[str, Any]:
+def _data(pipeline: Pipeline, applied: Changeover) -> dict[str, Any]:
     run, other = applied.run, applied.gave_way
     return {
         "event": "applied",

@@ -20,7 +20,7 @@ from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.upkeep.needs import Need, UpkeepPlan
-    from tailrace.operate.maintenance import Maintained, Maintenance
+    from tailrace.operate.maintenance import Maintenance, TableMaintenance
 
 
 def maintain(
@@ -105,7 +105,7 @@ def _done_data(done: Maintenance) -> dict[str, Any]:
     }
 
 
-def _table_data(maintained: Maintained) -> dict[str, Any]:
+def _table_data(maintained: TableMaintenance) -> dict[str, Any]:
     rewritten = {what: {"from": taken, "to": made} for what, (taken, made) in maintained.rewritten.items()}
     return {
         "table": maintained.table,
@@ -136,7 +136,7 @@ def _done_lines(done: Maintenance) -> Iterator[Any]:
         yield Text(f"{'; '.join(map(str, done.times_left))}: {SERVED}", style="red")
 
 
-def _results(done: Maintained) -> Iterator[str]:
+def _results(done: TableMaintenance) -> Iterator[str]:
     for what, (taken, made) in done.rewritten.items():
         yield f"{taken:,} {what} written to {made:,}"
     if done.expired:

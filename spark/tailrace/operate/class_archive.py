@@ -1,4 +1,4 @@
-"""Make the archive of Spark's classes, with which processes start sooner: `python -m tailrace.operate.training`.
+"""Make the archive of Spark's classes, with which processes start sooner: `python -m tailrace.operate.class_archive`.
 
 A small stream runs, and Java archives all classes that it has loaded by then (`engines.spark.class_archive`).
 """
@@ -50,7 +50,7 @@ HOURLY = Pipeline(
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def make(settings: Settings) -> Archive:
+def make_archive(settings: Settings) -> Archive:
     """Make the archive, if it is missing, in another process; if this Java cannot make one, its file stays missing.
 
     Raises `ToolchainError` if Java or a jar is missing, or the process fails.
@@ -60,7 +60,7 @@ def make(settings: Settings) -> Archive:
         return archive
     with tempfile.TemporaryDirectory(prefix=".classes-", dir=settings.jars) as folder:
         made = Path(folder) / "classes.jsa"
-        command = [sys.executable, "-m", "tailrace.operate.training", folder]
+        command = [sys.executable, "-m", "tailrace.operate.class_archive", folder]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONGEST)
         if done.returncode:
             raise ToolchainError(done.stderr.strip().rpartition("\n")[2])
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     started = time.perf_counter()
     try:
-        archive = make(Settings())
+        archive = make_archive(Settings())
     except (TailraceError, OSError, subprocess.TimeoutExpired) as error:
         print(f"no archive of Spark's classes was made, starts take longer: {error}", file=sys.stderr)
         return 0
