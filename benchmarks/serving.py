@@ -163,10 +163,10 @@ def measured(lake: Lake, visits: int) -> dict[str, list[float]]:
     from starlette.testclient import TestClient
 
     from tailrace.serve.guard import Access
-    from tailrace.serve.lake_pages import Served
+    from tailrace.serve.lake_pages import ServedDefinitions
     from tailrace.serve.web_application import application
 
-    app = application(lake, Served({"rides.py": PIPELINE}), Access.of("127.0.0.1", None), tell=print)
+    app = application(lake, ServedDefinitions({"rides.py": PIPELINE}), Access.of("127.0.0.1", None), tell=print)
     base, found = f"/stages/{PIPELINE.name}", dict[str, list[float]]()
     with TestClient(app, base_url="http://127.0.0.1") as client:
         day = client.get(f"{base}?from=2024-03-01&to=2024-03-02").text

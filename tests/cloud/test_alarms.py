@@ -22,7 +22,7 @@ from tailrace.model.step.progress import Partition, Progress
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.telemetry.log_lines import Logs
-from tailrace.telemetry.run_events import Began, Ended, Happening, Mended, Subject
+from tailrace.telemetry.run_events import CheckpointRepair, RunEnd, RunEvent, RunStart, Subject
 from tests.support.lakes import small_lake
 from tests.support.services.terraform import SOURCES
 
@@ -74,7 +74,7 @@ def filters() -> dict[str, Filter]:
     return found
 
 
-def said(settings: Settings, folder: Path, command: Any, *happenings: Happening) -> list[dict[str, Any]]:
+def said(settings: Settings, folder: Path, command: Any, *happenings: RunEvent) -> list[dict[str, Any]]:
     """The lines of a run."""
     file = folder / f"{command}.json"
     logs = Logs(
@@ -104,14 +104,17 @@ def lines(settings: Settings, tmp_path: Path) -> dict[str, list[dict[str, Any]]]
     """Everything that a stream and backfills say, by the log group that it comes into."""
     run = Run("r1", "backfill", "started", 2, 0, 1, "f", 3)
     stream = said(
-        settings, tmp_path, "stream", Began(), epoch(), Mended("is lost"),
+        settings, tmp_path, "stream", RunStart(), epoch(), CheckpointRepair("is lost"),
         Publication("hourly_rides__ledger", "stream", Outcome.MOVED), Publication("rides", "stream", Outcome.FENCED, 4),
-        Ended(ValueError("no")),
+        RunEnd(ValueError("no")),
     )  # fmt: skip
     ends = [
         RunRecorded("hourly_rides", replace(run, status=one)) for one in ("started", "committed", "gave_way", "failed")
     ]
-    return {"stream": stream, "backfill": said(settings, tmp_path, "backfill", Began(), *ends, Ended(ValueError("no")))}
+    return {
+        "stream": stream,
+        "backfill": said(settings, tmp_path, "backfill", RunStart(), *ends, RunEnd(ValueError("no"))),
+    }
 
 
 @pytest.mark.parametrize("name", filters())

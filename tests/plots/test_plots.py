@@ -25,7 +25,7 @@ from tailrace.plots.plot import (
     PlotTable,
     Timing,
     Value,
-    written,
+    format_value,
 )
 from tailrace.plots.plot_page import render, render_png
 from tailrace.plots.scene import KINDS, Scene, scene
@@ -353,7 +353,7 @@ def test_missing_libraries_name_the_extra_that_brings_them(monkeypatch: pytest.M
     ],
 )
 def test_values_are_written_for_people(value: object, expected: str) -> None:
-    assert written(value) == expected
+    assert format_value(value) == expected
 
 
 def test_what_a_computation_produced_is_drawn_where_it_is_and_is_never_far_off() -> None:

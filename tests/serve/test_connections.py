@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from tailrace.serve import web_server
 from tailrace.serve.connections import Limits
 from tailrace.serve.guard import Access, Guard
-from tailrace.serve.web_server import Listening, listen, serve
+from tailrace.serve.web_server import Listener, listen, serve
 from tailrace.settings import Settings
 from tailrace.telemetry import endpoint
 from tailrace.telemetry.endpoint import Endpoint
@@ -41,7 +41,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextmanager
-def served(monkeypatch: pytest.MonkeyPatch, token: str | None = None, limits: Limits = LIMITS) -> Iterator[Listening]:
+def served(monkeypatch: pytest.MonkeyPatch, token: str | None = None, limits: Limits = LIMITS) -> Iterator[Listener]:
     """A server in a thread of this process, which ends with the block."""
     started, servers = Event(), list[uvicorn.Server]()
 
@@ -67,7 +67,7 @@ def served(monkeypatch: pytest.MonkeyPatch, token: str | None = None, limits: Li
         assert not thread.is_alive()
 
 
-def connected(at: Listening, sends: bytes = b"") -> socket.socket:
+def connected(at: Listener, sends: bytes = b"") -> socket.socket:
     made = socket.create_connection(("127.0.0.1", at.port), timeout=5)
     made.sendall(sends)
     return made
@@ -85,7 +85,7 @@ def is_ended(one: socket.socket) -> bool:
     return True
 
 
-def seconds_to_answer(at: Listening, path: str = "") -> float:
+def seconds_to_answer(at: Listener, path: str = "") -> float:
     began = time.monotonic()
     with urlopen(f"{at.address}{path}", timeout=5) as answer:
         assert answer.status == 200
@@ -150,7 +150,7 @@ def test_the_page_answers_while_hundreds_connect_and_say_half(
                 assert (seconds_to_answer(at) if token is None else _let_in(at, path)) < 2
 
 
-def _let_in(at: Listening, path: str) -> float:
+def _let_in(at: Listener, path: str) -> float:
     began = time.monotonic()
     with connected(at, f"GET /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()) as one:
         assert b" 303 " in one.recv(1000)

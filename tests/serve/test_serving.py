@@ -26,7 +26,7 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.serve.guard import Access, OpenToAllError
 from tailrace.serve.reading.event_grid import event_grid, extent
 from tailrace.serve.reading.lake_reader import Reader, Session, SlowError
-from tailrace.serve.reading.shown_text import CUT, shown
+from tailrace.serve.reading.shown_text import CUT, value_text
 from tailrace.serve.reading.stage_overview import runs_of
 from tailrace.serve.reading.stage_rows import StageRows, late_rows
 from tailrace.settings import Settings
@@ -106,7 +106,7 @@ def test_a_grid_counts_each_answer_in_the_column_of_its_windows_last_instant(lak
     rows, runs = StageRows.of(lake, HOURLY), runs_of(lake, HOURLY)
     with (
         reader.session() as session,
-        rows.named(session) as named,
+        rows.open_rows(session) as named,
         late_rows(session, HOURLY.name, windowed=True) as late,
     ):
         range = extent(session, named, late)
@@ -371,7 +371,7 @@ def test_hostile_keys_are_shown_as_text_and_have_pages_of_their_own(tmp_path: Pa
             number = re.search(r"[−+] (\d+) ", Seen(story.text).text)
             assert number is not None
             city = cities[int(number[1])]
-            assert " ".join(shown(city).split()) in Seen(story.text).text
+            assert " ".join(value_text(city).split()) in Seen(story.text).text
             told.append(city)
         assert sorted(told) == sorted(cities)
 
@@ -504,9 +504,9 @@ def test_reading_is_given_up_when_its_time_is_over(lake: Lake) -> None:
 
 
 def test_what_is_long_or_not_seen_is_cut_and_named() -> None:
-    assert len(shown("x" * 1_000_000)) == CUT + 1
-    assert shown("a\u202eb\0") == "a⟨U+202E⟩b⟨U+0000⟩"
-    assert shown(b"\x00\xff") == "00 ff"
+    assert len(value_text("x" * 1_000_000)) == CUT + 1
+    assert value_text("a\u202eb\0") == "a⟨U+202E⟩b⟨U+0000⟩"
+    assert value_text(b"\x00\xff") == "00 ff"
 
 
 def test_no_table_is_made_by_looking(tmp_path: Path) -> None:

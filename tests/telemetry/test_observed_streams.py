@@ -29,7 +29,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.logs.watermark_strategies import Injected
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
-from tailrace.telemetry.observation import observing
+from tailrace.telemetry.observation import observe_run
 from tailrace.telemetry.run_events import Subject, Watcher
 from tailrace.verify.audit import audit
 from tests.support.services.scraping import Scraped, collecting, scraped
@@ -119,7 +119,7 @@ def test_what_is_scraped_of_a_stream_is_what_its_tables_hold(
     subject = Subject("stream", watched, COUNTED.stages, {COUNTED.log.name: source})
     said: list[str] = []
     monkeypatch.setattr(Output, "say", lambda self, text: said.append(text))
-    with observing(subject, Output().say, 0) as observed:
+    with observe_run(subject, Output().say, 0) as observed:
         (url,) = [text.rpartition(" ")[2] for text in said]
         lake = Lake(settings, observed.tell)
         running = Stream(plain, lake, [COUNTED], source, watch=observed.tell, follow_every=2)
@@ -186,13 +186,13 @@ def test_X1_a_backfill_that_moves_the_ledger_is_a_conflict_and_its_windows_are_c
     def beside_a_backfill(fold: PipelineFold) -> bool:
         """The backfill commits after the epoch was written and before it is published."""
         if not done:
-            with observing(Subject("backfill", of_backfill, COUNTED.stages), Output().say) as observed:
+            with observe_run(Subject("backfill", of_backfill, COUNTED.stages), Output().say) as observed:
                 lake = Lake(settings, observed.tell)
                 done.extend(backfill(lake, COUNTED, instant_of(1), instant_of(2)))
         return publish(fold)
 
     monkeypatch.setattr(PipelineFold, "publish", beside_a_backfill)
-    with observing(
+    with observe_run(
         Subject("stream", of_stream, COUNTED.stages, {COUNTED.log.name: source}), Output().say, 0
     ) as observed:
         drained(observed.tell)

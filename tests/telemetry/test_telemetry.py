@@ -31,17 +31,17 @@ from tailrace.telemetry.endpoint import Endpoint
 from tailrace.telemetry.lineage import Lineage
 from tailrace.telemetry.log_lines import LOGGER, Logs
 from tailrace.telemetry.metrics import METRICS, Metrics
-from tailrace.telemetry.observation import lineage_wanted, observing
+from tailrace.telemetry.observation import observe_run, wants_lineage
 from tailrace.telemetry.run_events import (
-    Began,
-    Ended,
-    Happening,
-    Mended,
+    CheckpointRepair,
     ObserveError,
     ObserveMissingError,
+    RunEnd,
+    RunEvent,
+    RunStart,
     Subject,
     Watcher,
-    joined,
+    join_watchers,
 )
 from tests.support.lakes import small_lake
 from tests.support.services.scraping import Scraped, collecting, scraped
@@ -79,7 +79,11 @@ def served(metrics: Metrics) -> Scraped:
 
 def test_a_stream_s_metrics_say_what_its_epochs_came_to(settings: Settings) -> None:
     metrics = Metrics(stream(settings))
-    for happening in (Began(), report(0), replace(report(1), recovered=True, landed=LandedCounts(0, 0), progress=None)):
+    for happening in (
+        RunStart(),
+        report(0),
+        replace(report(1), recovered=True, landed=LandedCounts(0, 0), progress=None),
+    ):
         metrics(happening)
     found = served(metrics)
     assert [found.value(f"{name}_total", log="rides") for name in ("epochs", "recovered_epochs", "records")] == [
@@ -137,7 +141,7 @@ def test_a_watermark_that_is_not_there_yet_has_no_lag_and_complete_input_lags_be
 
 def test_commits_conflicts_and_a_lost_lease_are_counted_by_table(settings: Settings) -> None:
     metrics = Metrics(stream(settings))
-    metrics(Began())
+    metrics(RunStart())
     for outcome in (Outcome.MOVED, Outcome.MOVED, Outcome.PUBLISHED, Outcome.FENCED):
         metrics(Publication("hourly_rides__ledger", "stream", outcome, 4))
     found = served(metrics)
@@ -151,8 +155,8 @@ def test_commits_conflicts_and_a_lost_lease_are_counted_by_table(settings: Setti
 def test_answers_are_as_far_behind_as_the_tables_say(settings: Settings) -> None:
     small_lake.make(settings)
     metrics = Metrics(stream(settings))
-    metrics(Began())
-    steps: list[tuple[Happening, float]] = [
+    metrics(RunStart())
+    steps: list[tuple[RunEvent, float]] = [
         (report(3), 2), (AnswersAdvanced("hourly_rides", 3), 0), (report(4), 1), (report(5), 2),
         (AnswersAdvanced("hourly_rides", 5), 0),
     ]  # fmt: skip
@@ -166,9 +170,9 @@ def test_answers_are_as_far_behind_as_the_tables_say(settings: Settings) -> None
 
 def test_a_stream_that_ended_says_so(settings: Settings) -> None:
     metrics = Metrics(stream(settings))
-    metrics(Began())
+    metrics(RunStart())
     assert served(metrics).value("stream_running") == 1
-    metrics(Ended())
+    metrics(RunEnd())
     assert served(metrics).value("stream_running") == 0
 
 
@@ -176,7 +180,7 @@ def test_every_metric_is_one_that_is_declared_and_what_it_says_it_is(settings: S
     small_lake.make(settings)
     for command in ("stream", "backfill"):
         metrics = Metrics(replace(stream(settings), command=command))
-        for happening in (Began(), report(0) if command == "stream" else Began(), Ended()):
+        for happening in (RunStart(), report(0) if command == "stream" else RunStart(), RunEnd()):
             metrics(happening)
         found = served(metrics)
         declared = {one.name.removesuffix("_total"): one for one in METRICS if command in one.commands}
@@ -216,7 +220,7 @@ def test_a_backfill_puts_the_totals_of_the_table_of_runs_into_a_file_at_once(
 ) -> None:
     settings = settings.model_copy(update={"metrics_file": tmp_path})
     subject = Subject("backfill", settings, small_lake.HOURLY.stages)
-    with observing(subject, Output().say) as observed:
+    with observe_run(subject, Output().say) as observed:
         backfilled(settings, observed.tell)
     (file,) = tmp_path.glob("*.prom*")
     assert file.name == "tailrace_backfill_hourly_rides.prom"
@@ -238,7 +242,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def logged(settings: Settings, tmp_path: Path, *happenings: Happening, command: Any = "stream") -> list[dict[str, Any]]:
+def logged(settings: Settings, tmp_path: Path, *happenings: RunEvent, command: Any = "stream") -> list[dict[str, Any]]:
     file = tmp_path / "logs" / "run.json"
     logs = Logs(replace(stream(settings), command=command, run="r1"), "json", file)
     for happening in happenings:
@@ -248,7 +252,9 @@ def logged(settings: Settings, tmp_path: Path, *happenings: Happening, command: 
 
 
 def test_an_epoch_is_a_line_with_its_run_generation_and_token(settings: Settings, tmp_path: Path) -> None:
-    began, epoch, ended = logged(settings, tmp_path, Began(), report(3, folded={}, progress=None), Ended(stopped=True))
+    began, epoch, ended = logged(
+        settings, tmp_path, RunStart(), report(3, folded={}, progress=None), RunEnd(stopped=True)
+    )
     same = {"log": "rides", "run": "r1", "command": "stream", "level": "INFO"}
     for line in (began, epoch, ended):
         assert same.items() <= line.items()
@@ -265,9 +271,10 @@ def test_an_epoch_is_a_line_with_its_run_generation_and_token(settings: Settings
 
 def test_what_somebody_should_look_at_is_a_warning(settings: Settings, tmp_path: Path) -> None:
     said = logged(
-        settings, tmp_path, Mended("is lost"), report(0), report(1), Publication("rides", "stream", Outcome.PUBLISHED),
+        settings, tmp_path, CheckpointRepair("is lost"), report(0), report(1),
+        Publication("rides", "stream", Outcome.PUBLISHED),
         Publication("hourly_rides__ledger", "stream", Outcome.MOVED), Publication("rides", "stream", Outcome.FENCED, 4),
-        Ended(ValueError("no\nmore")),
+        RunEnd(ValueError("no\nmore")),
     )  # fmt: skip
     found = [(line["level"], line["event"]) for line in said if line["level"] != "INFO"]
     # The partition is told of once, as long as it is the same.
@@ -283,7 +290,7 @@ def test_what_somebody_should_look_at_is_a_warning(settings: Settings, tmp_path:
 
 
 def test_a_backfill_s_runs_are_lines(settings: Settings, tmp_path: Path) -> None:
-    heard: list[Happening] = []
+    heard: list[RunEvent] = []
     runs = backfilled(settings, heard.append)
     said = logged(settings, tmp_path, *heard, command="backfill")
     assert [(line["level"], line["event"]) for line in said] == [
@@ -299,9 +306,9 @@ def test_a_backfill_s_runs_are_lines(settings: Settings, tmp_path: Path) -> None
 
 def test_text_says_the_same_to_people(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     logs = Logs(replace(stream(settings), run="r1"), "text", None)
-    logs(Mended("is lost"))
+    logs(CheckpointRepair("is lost"))
     logs.close()
-    logs(Mended("is not said any more"))
+    logs(CheckpointRepair("is not said any more"))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.split(" ", 1)[1] == 'WARNING checkpoint_rebuilt command=stream log=rides run=r1 flaw="is lost"'
 
@@ -325,7 +332,7 @@ def test_logs_on_standard_error_take_the_place_of_news(settings: Settings, capsy
 def test_only_what_is_asked_for_is_observed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("prometheus_client", "pythonjsonlogger.json", "openlineage.client.event_v2"):
         monkeypatch.setitem(sys.modules, module, None)
-    with observing(stream(settings), Output().say) as observed:
+    with observe_run(stream(settings), Output().say) as observed:
         observed.tell(report(0))
 
 
@@ -348,16 +355,16 @@ def test_without_the_extra_one_is_told_what_to_install(
 
 
 def test_a_run_does_not_fail_by_what_is_observed_of_it() -> None:
-    heard: list[Happening] = []
+    heard: list[RunEvent] = []
     warned: list[str] = []
 
-    def broken(happening: Happening) -> None:
+    def broken(happening: RunEvent) -> None:
         raise OSError("no space\nleft")
 
-    tell = joined([broken, heard.append], warned.append)
-    tell(Began())
-    tell(Ended())
-    assert heard == [Began(), Ended()]
+    tell = join_watchers([broken, heard.append], warned.append)
+    tell(RunStart())
+    tell(RunEnd())
+    assert heard == [RunStart(), RunEnd()]
     assert len(warned) == 1
     assert "OSError: no space" in warned[0]
 
@@ -378,7 +385,7 @@ def to_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_lineage_of_a_stream_says_what_it_reads_and_writes(settings: Settings, to_file: Path) -> None:
     subject = stream(settings, Kafka("rides", "broker:9092,other:9092"))
     lineage = Lineage(subject, pytest.fail, every=0)
-    for happening in (Began(), report(3), report(4), Ended()):
+    for happening in (RunStart(), report(3), report(4), RunEnd()):
         lineage(happening)
     lineage.close()
     found = events(to_file)
@@ -404,9 +411,9 @@ def test_lineage_of_a_stream_says_what_it_reads_and_writes(settings: Settings, t
 
 def test_lineage_of_a_backfill_is_a_run_each(settings: Settings, to_file: Path) -> None:
     lineage = Lineage(Subject("backfill", settings, small_lake.HOURLY.stages), pytest.fail)
-    lineage(Began())
+    lineage(RunStart())
     runs = backfilled(settings, lineage)
-    lineage(Ended())
+    lineage(RunEnd())
     lineage.close()
     found = events(to_file)
     states = [one["eventType"] for one in found]
@@ -434,7 +441,7 @@ def test_lineage_that_fails_to_be_sent_is_said_once_and_fails_nothing(
     with collecting(status=400) as (url, sent):
         monkeypatch.setenv("OPENLINEAGE_URL", url)
         lineage = Lineage(stream(settings), warned.append, every=0)
-        for happening in (Began(), report(0), Ended(OSError("gone"))):
+        for happening in (RunStart(), report(0), RunEnd(OSError("gone"))):
             lineage(happening)
         lineage.close()
     assert [one["eventType"] for one in sent] == ["START", "RUNNING", "FAIL"]
@@ -443,18 +450,18 @@ def test_lineage_that_fails_to_be_sent_is_said_once_and_fails_nothing(
 
 
 def test_lineage_is_off_unless_it_is_configured() -> None:
-    assert not lineage_wanted({})
-    assert not lineage_wanted({"OPENLINEAGE_NAMESPACE": "prod"})
-    assert lineage_wanted({"OPENLINEAGE_CONFIG": "openlineage.yml"})
-    assert lineage_wanted({"OPENLINEAGE__TRANSPORT__TYPE": "file"})
-    assert not lineage_wanted({"OPENLINEAGE_URL": "http://x", "OPENLINEAGE_DISABLED": "True"})
+    assert not wants_lineage({})
+    assert not wants_lineage({"OPENLINEAGE_NAMESPACE": "prod"})
+    assert wants_lineage({"OPENLINEAGE_CONFIG": "openlineage.yml"})
+    assert wants_lineage({"OPENLINEAGE__TRANSPORT__TYPE": "file"})
+    assert not wants_lineage({"OPENLINEAGE_URL": "http://x", "OPENLINEAGE_DISABLED": "True"})
 
 
 def test_a_source_of_files_is_named_as_lineage_has_it(settings: Settings, to_file: Path, tmp_path: Path) -> None:
     places = {str(tmp_path): ("file", str(tmp_path)), "s3://bucket/drops": ("s3://bucket", "drops")}
     for folder in places:
         lineage = Lineage(stream(settings, Files(folder)), pytest.fail)
-        lineage(Began())
+        lineage(RunStart())
         lineage.close()
     found = [(one["inputs"][0]["namespace"], one["inputs"][0]["name"]) for one in events(to_file)]
     assert found == list(places.values())
@@ -462,7 +469,7 @@ def test_a_source_of_files_is_named_as_lineage_has_it(settings: Settings, to_fil
 
 def test_nothing_is_left_behind(settings: Settings, tmp_path: Path) -> None:
     settings = settings.model_copy(update={"log_file": tmp_path / "run.log"})
-    with pytest.raises(ZeroDivisionError), observing(stream(settings), Output().say):
+    with pytest.raises(ZeroDivisionError), observe_run(stream(settings), Output().say):
         raise ZeroDivisionError
     assert not [one for one in logging.getLogger(LOGGER).handlers if isinstance(one, logging.FileHandler)]
     assert "failed" in (tmp_path / "run.log").read_text()
@@ -470,5 +477,5 @@ def test_nothing_is_left_behind(settings: Settings, tmp_path: Path) -> None:
 
 def test_a_folder_for_metrics_that_is_not_there_is_named(settings: Settings, tmp_path: Path) -> None:
     settings = settings.model_copy(update={"metrics_file": tmp_path / "none" / "x.prom"})
-    with pytest.raises(ObserveError, match="TAILRACE_METRICS_FILE"), observing(stream(settings), Output().say):
+    with pytest.raises(ObserveError, match="TAILRACE_METRICS_FILE"), observe_run(stream(settings), Output().say):
         pass

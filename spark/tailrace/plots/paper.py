@@ -14,7 +14,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples import examples
 from tailrace.model.samples.sample_records import Epochs
 from tailrace.plots.chart import svg
-from tailrace.plots.pipeline_simulation import PipelineSimulation, answers
+from tailrace.plots.pipeline_simulation import PipelineSimulation, answers_text
 from tailrace.plots.plot import PanePlot
 from tailrace.plots.plot_page import page_template
 
@@ -36,7 +36,7 @@ def figures() -> Iterator[Figure]:
     for number, said in ((int(number), said) for number, said in texts.items()):
         pipeline = examples.figure(max(number, 6))
         simulation = PipelineSimulation(pipeline, _epochs(number))
-        drawn = simulation.plot(("a",), "total", f"Figure {number}: {said['title']}", answers(pipeline))
+        drawn = simulation.plot(("a",), "total", f"Figure {number}: {said['title']}", answers_text(pipeline))
         if number == 5:
             drawn = replace(drawn, subtitle="ten records of one key", value="value", panes=(), tables=())
         yield Figure(number, said["title"], said["text"], drawn, None if number == 5 else pipeline)
@@ -44,7 +44,7 @@ def figures() -> Iterator[Figure]:
 
 def page() -> str:
     """Write all figures on one self-contained page, each with its definition. The page fetches and runs nothing."""
-    return page_template("paper.html").render(figures=figures(), answers=answers, draw=_draw)
+    return page_template("paper.html").render(figures=figures(), answers_text=answers_text, draw=_draw)
 
 
 def _draw(figure: Figure) -> str:

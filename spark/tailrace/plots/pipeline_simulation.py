@@ -14,7 +14,7 @@ from tailrace.model.samples.sample_records import Epochs
 from tailrace.model.step.reference import ReferenceRun, fold_stages, prepared
 from tailrace.model.step.stages import changes
 from tailrace.model.windows.panes import Key, Pane, Rejected
-from tailrace.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, bounded
+from tailrace.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable, is_bounded
 from tailrace.plots.simulation import Simulation, key_text, plot_value
 
 
@@ -63,13 +63,13 @@ class PipelineSimulation(Simulation[Pipeline]):
         own = self.panes(key)
         return PanePlot(
             title=title or f"{self.definition.name}, simulated",
-            subtitle=subtitle or answers(self.definition),
+            subtitle=subtitle or answers_text(self.definition),
             key=key_text(self.definition.key, key),
             value=result,
             panes=[PlotPane.of(pane, plot_value(pane.values[result])) for pane in own],
             records=self._dots(key, result),
             watermark=self.watermark_line,
-            tables=[table(own)] if own else [],
+            tables=[pane_table(own)] if own else [],
         )
 
     def _dots(self, key: Key, result: str) -> list[PlotRecord]:
@@ -87,16 +87,16 @@ class PipelineSimulation(Simulation[Pipeline]):
                 label = label if sign_of(record) > 0 else f"−{label}"
                 lost = bool(late[id(source)]) and late[id(source)] >= windows
                 # An answer of all of event time happened at no time of its own: it is shown when it became known.
-                happened = moment(at) if bounded(moment(at)) else moment(seen)
+                happened = moment(at) if is_bounded(moment(at)) else moment(seen)
                 dots.append(PlotRecord(happened, moment(seen), label, too_late=lost))
         return dots
 
 
-def answers(pipeline: Pipeline) -> str:
+def answers_text(pipeline: Pipeline) -> str:
     """Write a definition's four answers in one line: what, where, when and how.
 
     >>> from tailrace.model.samples import examples
-    >>> answers(examples.figure(12))
+    >>> answers_text(examples.figure(12))
     'Sum("value") by team · Fixed(minutes(2)) · AfterWatermark(late=AfterCount(1)) · accumulating'
     """
     what = ", ".join(written(combiner).replace("'", '"') for combiner in pipeline.what.values())
@@ -104,7 +104,7 @@ def answers(pipeline: Pipeline) -> str:
     return f"{what}{by} · {written(pipeline.where)} · {written(pipeline.when)} · {pipeline.how.value}"
 
 
-def table(panes: Sequence[Pane]) -> PlotTable:
+def pane_table(panes: Sequence[Pane]) -> PlotTable:
     """Make a table of panes, one a row, in the order in which they fired."""
     names = list(dict.fromkeys(name for pane in panes for name in pane.values))
     columns = ["fired", "watermark", "window start", "window end", "timing", "", *names, "pane index"]
@@ -119,4 +119,4 @@ def table(panes: Sequence[Pane]) -> PlotTable:
 
 def _end(micros: int) -> object:
     at = moment(micros)
-    return at if bounded(at) else "–"
+    return at if is_bounded(at) else "–"

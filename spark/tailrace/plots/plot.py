@@ -131,16 +131,18 @@ class PanePlot:
                 raise PlotError(f"timing {pane.timing!r}: expected one of {', '.join(get_args(Timing))}")
 
 
-def bounded(moment: datetime) -> bool:
+def is_bounded(moment: datetime) -> bool:
     """Tell whether an instant is one of people's, and not the beginning or the end of time."""
     return 1 < moment.year < 9999
 
 
-def written(value: object) -> str:
+def format_value(value: object) -> str:
     """Write a value as text: numbers with thousands apart and at most four decimal places, instants in UTC.
 
-    >>> written(12345), written(2.50000), written(None), written(datetime(2013, 3, 8, 15, tzinfo=UTC))
-    ('12,345', '2.5', '–', '2013-03-08 15:00:00')
+    >>> format_value(12345), format_value(2.50000), format_value(None)
+    ('12,345', '2.5', '–')
+    >>> format_value(datetime(2013, 3, 8, 15, tzinfo=UTC))
+    '2013-03-08 15:00:00'
     """
     match value:
         case None:

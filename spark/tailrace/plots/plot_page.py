@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailrace.plots.plot import PanePlot, PlotError, PlotMissingError, written
+from tailrace.plots.plot import PanePlot, PlotError, PlotMissingError, format_value
 
 if TYPE_CHECKING:
     import jinja2
@@ -24,7 +24,7 @@ def page_template(name: str) -> jinja2.Template:
         loader=jinja2.PackageLoader("tailrace.plots"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["written"] = written
+    environment.filters["written"] = format_value
     environment.tests["numeric"] = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     return environment.get_template(name)
 

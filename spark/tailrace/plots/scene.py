@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
-from tailrace.plots.plot import PanePlot, PlotPane, PlotProduction, PlotRecord, bounded, written
+from tailrace.plots.plot import PanePlot, PlotPane, PlotProduction, PlotRecord, format_value, is_bounded
 
 Row = dict[str, object]
 
@@ -130,7 +130,7 @@ def _break(plot: PanePlot) -> datetime:
 
 def _event_domain(plot: PanePlot) -> tuple[float, float]:
     """Return the range of event time: of all records, and of windows' bounds near them. A global window has none."""
-    bounds = [b for pane in plot.panes for b in (pane.window_start, pane.window_end) if bounded(b)]
+    bounds = [b for pane in plot.panes for b in (pane.window_start, pane.window_end) if is_bounded(b)]
     events = [record.event_time for record in plot.records] or bounds
     events += [one.event_time for one in plot.productions]
     events = events or [pane.fired_at for pane in plot.panes]
@@ -185,7 +185,7 @@ def _label(pane: PlotPane) -> str:
     value = pane.value
     if isinstance(value, float) and abs(value) >= 0.1:
         value = round(value, 1 if abs(value) >= 100 else 2)
-    text = written(value)
+    text = format_value(value)
     negative = text.startswith("-")
     text = text.replace("-", MINUS, 1) if negative else text
     if not pane.retraction:
@@ -194,14 +194,16 @@ def _label(pane: PlotPane) -> str:
 
 
 def _bound(moment: datetime) -> str:
-    return written(moment) if bounded(moment) else "∞"
+    return format_value(moment) if is_bounded(moment) else "∞"
 
 
 def _tip(plot: PanePlot, pane: PlotPane) -> str:
     what = "retraction of" if pane.retraction else f"{pane.timing.replace('_', ' ')} pane:"
     window = f"window {_bound(pane.window_start)} to {_bound(pane.window_end)}"
     version = f"generation {pane.generation}, epoch {pane.epoch}, index {pane.index}"
-    return f"{what} {written(pane.value)} {plot.value} · {window} · fired {written(pane.fired_at)} · {version}"
+    return (
+        f"{what} {format_value(pane.value)} {plot.value} · {window} · fired {format_value(pane.fired_at)} · {version}"
+    )
 
 
 def _boxes(plot: PanePlot, panes: Sequence[PlotPane], records: Sequence[PlotRecord], place: _Place) -> list[Row]:
@@ -250,7 +252,9 @@ def _meets(one: tuple[float, ...], others: Iterable[tuple[float, ...]]) -> bool:
 
 def _dot(record: PlotRecord) -> Row:
     name = RECORDS[record.too_late]
-    tip = f"{name}: {record.label} · happened {written(record.event_time)} · known {written(record.arrived_at)}"
+    tip = (
+        f"{name}: {record.label} · happened {format_value(record.event_time)} · known {format_value(record.arrived_at)}"
+    )
     return {
         "x": _ms(record.event_time),
         "y": _ms(record.arrived_at),
@@ -261,7 +265,7 @@ def _dot(record: PlotRecord) -> Row:
 
 
 def _produced(plot: PanePlot, one: PlotProduction) -> Row:
-    tip = f"produced: {one.label} {plot.value} · of {written(one.event_time)} · at {written(one.produced_at)}"
+    tip = f"produced: {one.label} {plot.value} · of {format_value(one.event_time)} · at {format_value(one.produced_at)}"
     return {"x": _ms(one.event_time), "y": _ms(one.produced_at), "text": one.label, "kind": PRODUCED, "tip": tip}
 
 
@@ -299,16 +303,16 @@ def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[
         name, ink = KINDS[kind]
         left, right = place.clip(pane.window_start, pane.window_end)
         word = "retracted" if pane.retraction else kind.replace("_", " ")
-        row = f"{written(pane.fired_at)[:16]} {word}"
+        row = f"{format_value(pane.fired_at)[:16]} {word}"
         if (row, left, right) in boxes:
-            row = f"{written(pane.fired_at)} {word} {pane.index}"
+            row = f"{format_value(pane.fired_at)} {word} {pane.index}"
         rows.setdefault(row, (pane.fired_at.replace(second=0, microsecond=0), -order.index(kind)))
         sides = {"row": row, "left": left, "right": right, "middle": (left + right) / 2}
         boxes[row, left, right] = sides | {"kind": name, "ink": ink, "tip": _tip(plot, pane), "text": _label(pane)}
     for record in plot.records:
         if record.arrived_at > limit:
             dot = _dot(record)
-            row = f"{written(record.arrived_at)[:16]} record"
+            row = f"{format_value(record.arrived_at)[:16]} record"
             rows.setdefault(row, (record.arrived_at, -order.index(str(dot["kind"]))))
             dots.append(dot | {"row": row})
     drawn = sorted(rows, key=lambda row: rows[row])[:_MOST_FAR]

@@ -12,7 +12,7 @@ from tailrace.model.definition.definition import Ranged
 from tailrace.plan.loader import load_ranged
 from tailrace.runners.jobs import BackfillJob, JobOutcome
 from tailrace.settings import Settings
-from tailrace.telemetry.observation import observing
+from tailrace.telemetry.observation import observe_run
 from tailrace.telemetry.run_events import Subject
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run_backfill(
     runs out of room.
     """
     ranged = tuple(one for one in chain(definition) if one.recomputable)
-    with observing(Subject("backfill", settings, ranged), tell) as observed:
+    with observe_run(Subject("backfill", settings, ranged), tell) as observed:
         from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
 

@@ -38,7 +38,7 @@ MOST_PAGES = 100_000
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedDefinitions:
     """The definitions that are shown: the text by which each was given, and its stages, each once."""
 
     definitions: Mapping[str, Definition]
@@ -62,7 +62,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("shown", "instant_text", "second_text", "window_text", "span_text", "count_text", "compact")
+    names = ("value_text", "instant_text", "second_text", "window_text", "span_text", "count_text", "compact")
     made.globals |= {name: getattr(shown_text, name) for name in names}
     made.globals |= {"heat": heat, "address": address, "unread_files": unread_files}
     made.filters["at"] = address_text
@@ -101,7 +101,7 @@ class LakePages:
     """The pages of a lake. `airflow` is the address of an Airflow, None where it is not known."""
 
     reader: Reader
-    served: Served
+    served: ServedDefinitions
     airflow: str | None
     templates: jinja2.Environment
     states: LastStates
@@ -156,7 +156,7 @@ class LakePages:
                 )
             runs, files = runs_of(session.lake, stage), ALL if asked is None else whole_units(asked, rows.own.step)
             with (
-                rows.named(session, files, (*rows.keys, *rows.values)) as named,
+                rows.open_rows(session, files, (*rows.keys, *rows.values)) as named,
                 late_rows(session, stage.name, windowed=rows.windowed) as late,
             ):
                 range = asked or extent(session, named, late)
@@ -304,11 +304,11 @@ class LakePages:
     def definition(self, request: Request) -> Response:
         """Show what a stage's definition does when it runs, as `tailrace explain` says it."""
         stage = self._stage(request)
-        text = explained(stage, self.reader, self.served.definitions.values())
+        text = explain_text(stage, self.reader, self.served.definitions.values())
         return self.render("definition.html", stage.name, stage=stage, tab="definition", text=text)
 
 
-def explained(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:
+def explain_text(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:
     """Write what a stage does when it runs, as text; `definitions` are those that are deployed with it."""
     from rich.console import Console
 

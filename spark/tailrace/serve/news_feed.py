@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.definition import Definition
-from tailrace.serve.reading.stage_overview import standing
+from tailrace.serve.reading.stage_overview import tables_digest
 
 EVERY = 1.0
 """The least time between two looks at the catalog, in seconds; a look takes at most a tenth of the time."""
@@ -37,7 +37,7 @@ class NewsFeed:
         async with self._lock:
             if time.monotonic() - self._looked >= self._pause:
                 began = time.monotonic()
-                self._found = await run_in_threadpool(standing, self.lake, self.stages)
+                self._found = await run_in_threadpool(tables_digest, self.lake, self.stages)
                 self._looked = time.monotonic()
                 self._pause = max(EVERY, 9 * (self._looked - began))
             return self._found

@@ -28,11 +28,11 @@ from tailrace.lake.upkeep.diagnosis import explain_error
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import moment
 from tailrace.serve.guard import Access, Guard
-from tailrace.serve.lake_pages import PAGES, LakePages, Served, environment
+from tailrace.serve.lake_pages import PAGES, LakePages, ServedDefinitions, environment
 from tailrace.serve.news_feed import NewsFeed
 from tailrace.serve.reading.event_time import RangeError
 from tailrace.serve.reading.lake_reader import Reader, SlowError
-from tailrace.serve.reading.shown_text import shown
+from tailrace.serve.reading.shown_text import value_text
 from tailrace.serve.reading.stage_overview import LastStates
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -115,15 +115,15 @@ class Failures:
         known = isinstance(error, HTTPException)
         return self.page(error.status_code if known else 404, str(error.detail) if known else "there is no such page")  # type: ignore[attr-defined]
 
-    def told(self, request: Request, error: TailraceError) -> Response:
+    def expected(self, request: Request, error: TailraceError) -> Response:
         """Answer where the lake or the address is not as it should be: the error says what mends it."""
         status = {RangeError: 400, SlowError: 503}.get(type(error), 500)
-        return self.page(status, shown(str(error), LONGEST))
+        return self.page(status, value_text(str(error), LONGEST))
 
     def unexpected(self, request: Request, error: Exception) -> Response:
         """Answer where the fault is the page's own, and tell the terminal in a line."""
         first = next(iter(str(error).splitlines()), "")[:300]
-        self.tell(f"{request.url.path[:200]!r} could not be shown: {type(error).__name__}: {shown(first)}")
+        self.tell(f"{request.url.path[:200]!r} could not be shown: {type(error).__name__}: {value_text(first)}")
         return self.page(500, "this page could not be made; the terminal of tailrace serve says why")
 
 
@@ -140,7 +140,7 @@ def _warm_pictures() -> None:
 
 def application(
     lake: Lake,
-    served: Served,
+    served: ServedDefinitions,
     access: Access,
     *,
     cookie: str = "tailrace",
@@ -161,10 +161,10 @@ def application(
             except HTTPException:
                 raise
             except Exception as error:
-                shown = explain_error(error, lake.settings)
-                if isinstance(shown, TailraceError):
-                    return failures.told(request, shown)
-                return failures.unexpected(request, shown)
+                explained = explain_error(error, lake.settings)
+                if isinstance(explained, TailraceError):
+                    return failures.expected(request, explained)
+                return failures.unexpected(request, explained)
 
         return page
 

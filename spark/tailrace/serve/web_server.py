@@ -22,7 +22,7 @@ class ListenError(TailraceError, OSError):
 
 
 @dataclass(frozen=True)
-class Listening:
+class Listener:
     """A socket that listens, and the address by which a browser reaches it."""
 
     socket: socket.socket
@@ -36,7 +36,7 @@ class Listening:
         return f"http://{f'[{here}]' if ':' in here else here}:{self.port}/"
 
 
-def listen(host: str, port: int) -> Listening:
+def listen(host: str, port: int) -> Listener:
     """Listen at an address; port 0 is any that is free. Raises `ListenError` where that cannot be."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -51,7 +51,7 @@ def listen(host: str, port: int) -> Listening:
     except (OSError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ListenError(f"cannot listen at {host} port {port} ({why}): pass another --host, or --port 0") from None
-    return Listening(opened, host, opened.getsockname()[1])
+    return Listener(opened, host, opened.getsockname()[1])
 
 
 class _Server(uvicorn.Server):
@@ -67,9 +67,7 @@ class _Server(uvicorn.Server):
             self._tell()
 
 
-def serve(
-    app: ASGIApp, at: Listening, started: Callable[[], None] = lambda: None, limits: Limits | None = None
-) -> None:
+def serve(app: ASGIApp, at: Listener, started: Callable[[], None] = lambda: None, limits: Limits | None = None) -> None:
     """Serve an application until SIGINT or SIGTERM. No address is logged, for one visit's has the token."""
     config = uvicorn.Config(
         app,

@@ -30,7 +30,7 @@ from tailrace.model.base.time import text
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.definition import Definition
 from tailrace.stream.epoch_report import EpochReport
-from tailrace.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, missing
+from tailrace.telemetry.run_events import OUTCOMES, RunEnd, RunEvent, RunStart, Subject, missing_library
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunState
@@ -58,7 +58,7 @@ class Lineage:
             import openlineage.client.event_v2 as events
             import openlineage.client.facet_v2 as facets
         except ImportError as error:
-            raise missing("lineage (OPENLINEAGE_URL, OPENLINEAGE_CONFIG)", error) from None
+            raise missing_library("lineage (OPENLINEAGE_URL, OPENLINEAGE_CONFIG)", error) from None
         self._events, self._facets = events, facets
         events.set_producer(PRODUCER)
         # The client would log every event that it cannot send, which `warn` reports once.
@@ -73,16 +73,16 @@ class Lineage:
         self._engines: dict[str, str] = {}
         self._backfills: dict[str, str] = {}
 
-    def __call__(self, happening: Happening) -> None:
+    def __call__(self, event: RunEvent) -> None:
         stream = self.subject.command == "stream"
-        match happening:
-            case Began() if stream:
+        match event:
+            case RunStart() if stream:
                 self._stream("START")
             case EpochReport():
-                self._epoch(happening)
-            case RunRecorded() if not stream and happening.run.kind == "backfill":
-                self._backfill(happening)
-            case Ended(error) if stream:
+                self._epoch(event)
+            case RunRecorded() if not stream and event.run.kind == "backfill":
+                self._backfill(event)
+            case RunEnd(error) if stream:
                 self._stream("COMPLETE" if error is None else "FAIL", error)
 
     def close(self) -> None:
@@ -115,9 +115,9 @@ class Lineage:
             written += self._written(stage)
         epochs = None if self._epochs is None else dict(zip(("first", "last"), self._epochs, strict=True))
         own = {"run": subject.run, "epochs": epochs, "engines": self._engines}
-        run: dict[str, RunFacet] = {FACET: self._own(stages, self._generations, **own)}
+        run: dict[str, RunFacet] = {FACET: self._own_facet(stages, self._generations, **own)}
         if error is not None:
-            run["errorMessage"] = self._failed(f"{type(error).__name__}: {error}")
+            run["errorMessage"] = self._error_facet(f"{type(error).__name__}: {error}")
         outputs = [self._output(contract) for contract in written]
         self._emit(state, subject.run, job, "STREAMING", run, inputs, outputs)
 
@@ -129,11 +129,11 @@ class Lineage:
         own = {"run": backfill.run, "engine": backfill.engine, "windows": windows}
         own["epochs"] = {"first": 0, "last": backfill.log_epoch}
         run: dict[str, RunFacet] = {
-            FACET: self._own([stage], {stage.name: backfill.generation}, **own),
+            FACET: self._own_facet([stage], {stage.name: backfill.generation}, **own),
             "nominalTime": self._facets.nominal_time_run.NominalTimeRunFacet(text(backfill.first), text(backfill.last)),
         }
         if state == "FAIL":
-            run["errorMessage"] = self._failed(backfill.reason or "it failed")
+            run["errorMessage"] = self._error_facet(backfill.reason or "it failed")
         outputs = [self._output(contract) for contract in self._written(stage)]
         id = self._backfills.setdefault(backfill.run, str(uuid4()))
         inputs = [self._input(log_contract(log)) for log in stage.sources]
@@ -142,7 +142,7 @@ class Lineage:
     def _written(self, stage: Definition) -> list[Contract]:
         """Return the contracts of the stage's own tables that a run of the stage writes."""
         own = tables_of(stage)
-        if own.answers is None or stage.name not in self.subject.answered(Lake(self.subject.settings)):
+        if own.answers is None or stage.name not in self.subject.stages_with_answers(Lake(self.subject.settings)):
             return [own.ledger]
         return [own.ledger, own.answers]
 
@@ -181,14 +181,14 @@ class Lineage:
                     "OPENLINEAGE_URL or OPENLINEAGE_CONFIG, or set OPENLINEAGE_DISABLED=true"
                 )
 
-    def _own(self, stages: Sequence[Definition], generations: Mapping[str, int], **more: Any) -> RunFacet:
+    def _own_facet(self, stages: Sequence[Definition], generations: Mapping[str, int], **more: Any) -> RunFacet:
         pipelines = {
             stage.name: {"fingerprint": stage.fingerprint, "generation": generations.get(stage.name)}
             for stage in stages
         }
         return cast("RunFacet", self._facets.RunFacet().with_additional_properties(pipelines=pipelines, **more))
 
-    def _failed(self, reason: str) -> RunFacet:
+    def _error_facet(self, reason: str) -> RunFacet:
         facet: RunFacet = self._facets.error_message_run.ErrorMessageRunFacet(reason, "Python")
         return facet
 

@@ -30,15 +30,15 @@ from tailrace.model.base.time import text
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.telemetry.run_events import (
     HELD_BACK,
-    Began,
-    Ended,
-    Happening,
-    Mended,
+    CheckpointRepair,
     ObserveError,
+    RunEnd,
+    RunEvent,
+    RunStart,
     Subject,
     epoch_data,
     lag_seconds,
-    missing,
+    missing_library,
 )
 
 LOGGER = "tailrace.run"
@@ -66,17 +66,17 @@ class Logs:
         self._logger.removeHandler(self._handler)
         self._handler.close()
 
-    def __call__(self, happening: Happening) -> None:
-        match happening:
-            case Began():
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case RunStart():
                 self._say(logging.INFO, "began", pipelines=[stage.name for stage in self.subject.stages])
             case EpochReport():
-                self._epoch(happening)
+                self._epoch(event)
             case Publication(outcome=Outcome.MOVED):
-                self._say(logging.WARNING, "commit_retried", table=happening.table, writer=happening.writer)
+                self._say(logging.WARNING, "commit_retried", table=event.table, writer=event.writer)
             case Publication(outcome=Outcome.FENCED):
-                self._say(logging.ERROR, "lease_lost", table=happening.table, token=happening.token)
-            case Mended(flaw):
+                self._say(logging.ERROR, "lease_lost", table=event.table, token=event.token)
+            case CheckpointRepair(flaw):
                 self._say(logging.WARNING, "checkpoint_rebuilt", flaw=flaw)
             case DefinitionDropped(definition, reason):
                 self._say(logging.WARNING, "dropped", definition=definition, reason=reason)
@@ -94,18 +94,18 @@ class Logs:
             case CompactionFailed(table, why):
                 self._say(logging.WARNING, "not_compacted", table=table, reason=why)
             case RunRecorded():
-                self._run(happening)
-            case Ended(None, stopped):
+                self._run(event)
+            case RunEnd(None, stopped):
                 self._say(logging.INFO, "ended", stopped=stopped)
-            case Ended(error):
+            case RunEnd(error):
                 reason = next(iter(str(error).splitlines()), "")
                 self._say(logging.ERROR, "failed", error=type(error).__name__, reason=reason)
 
-    def served(self, url: str) -> None:
+    def log_endpoint(self, url: str) -> None:
         """Log the address at which metrics are served."""
         self._say(logging.INFO, "metrics_served", url=url)
 
-    def warned(self, text: str) -> None:
+    def log_warning(self, text: str) -> None:
         """Log that something could not be observed, and why."""
         self._say(logging.WARNING, "not_observed", reason=text)
 
@@ -170,7 +170,7 @@ def _json() -> logging.Formatter:
     try:
         from pythonjsonlogger.json import JsonFormatter
     except ImportError as error:
-        raise missing("TAILRACE_LOG_FORMAT=json", error) from None
+        raise missing_library("TAILRACE_LOG_FORMAT=json", error) from None
     return JsonFormatter(
         ["levelname", "message"], rename_fields={"levelname": "level", "message": "event"}, timestamp="time",
         json_ensure_ascii=False,

@@ -33,7 +33,7 @@ from tailrace.lake.read.stage_progress import StageProgress, stage_progress
 from tailrace.lake.schema.table_names import ledger_name, rejected_name
 from tailrace.model.step.progress import Progress
 from tailrace.stream.epoch_report import EpochReport
-from tailrace.telemetry.run_events import OUTCOMES, Began, Ended, Happening, Subject, lag_seconds, missing
+from tailrace.telemetry.run_events import OUTCOMES, RunEnd, RunEvent, RunStart, Subject, lag_seconds, missing_library
 
 BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histogram's buckets, in seconds."""
@@ -73,7 +73,9 @@ class Metrics:
         try:
             import prometheus_client as client
         except ImportError as error:
-            raise missing("metrics (--metrics-port, TAILRACE_METRICS_PORT, TAILRACE_METRICS_FILE)", error) from None
+            raise missing_library(
+                "metrics (--metrics-port, TAILRACE_METRICS_PORT, TAILRACE_METRICS_FILE)", error
+            ) from None
         # The time at which a counter was made adds nothing to its first sample.
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.subject, self.log = subject, subject.log
@@ -86,14 +88,14 @@ class Metrics:
         self._ledgers: dict[str, int] = {}
         self._since: dict[str, float] = {}
 
-    def __call__(self, happening: Happening) -> None:
-        match happening:
-            case Began():
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case RunStart():
                 self._begin()
             case EpochReport():
-                self._epoch(happening)
+                self._epoch(event)
             case Publication():
-                self._publication(happening)
+                self._publication(event)
             case FolderChecked(log, counts=counts):
                 for kind in UNREAD:
                     self._metrics["tailrace_unread_files"].labels(log, kind).set(counts.get(kind, 0))
@@ -103,10 +105,10 @@ class Metrics:
                 self._answers[pipeline] = epoch
                 self._behind(pipeline)
             case RunRecorded() if self.subject.command == "backfill":
-                self._run(happening)
-            case Ended() if self.subject.command == "stream":
+                self._run(event)
+            case RunEnd() if self.subject.command == "stream":
                 self._set("tailrace_stream_running", 0)
-            case Ended():
+            case RunEnd():
                 self._backfills()
 
     def write(self, path: Path) -> None:
@@ -132,7 +134,7 @@ class Metrics:
             self._add(f"tailrace_{name}_total", 0)
         ledgers = (ledger_name(stage.name) for stage in self.subject.stages)
         tables = dict.fromkeys((self.log, rejected_name(self.log), *ledgers), "stream")
-        answered = self.subject.answered(lake)
+        stages_with_answers = self.subject.stages_with_answers(lake)
         for stage in self.subject.pipelines:
             name = stage.name
             for timing in FIRED:
@@ -143,7 +145,7 @@ class Metrics:
                 self._add(f"tailrace_{counter}_total", 0, name)
             progress = stage_progress(lake, name) or StageProgress(name=name)
             self._ledgers[name] = progress.epoch
-            if name in answered:
+            if name in stages_with_answers:
                 tables[name] = "follow"
                 self._answers[name] = progress.answers_epoch
             self._behind(name)

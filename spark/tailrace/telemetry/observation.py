@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.telemetry.run_events import Began, Ended, ObserveError, Subject, Watcher, joined
+from tailrace.telemetry.run_events import ObserveError, RunEnd, RunStart, Subject, Watcher, join_watchers
 
 if TYPE_CHECKING:
     from tailrace.telemetry.log_lines import Logs
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Observing:
+class Observation:
     """An observed run: call `tell` with each event. Set `stopped` if the run was told to stop."""
 
     tell: Watcher
@@ -25,7 +25,7 @@ class Observing:
 
 
 @contextmanager
-def observing(subject: Subject, say: Callable[[str], None], port: int | None = None) -> Iterator[Observing]:
+def observe_run(subject: Subject, say: Callable[[str], None], port: int | None = None) -> Iterator[Observation]:
     """Observe a run from its beginning to its end, and notify the watchers of the end, even if it is an error.
 
     `say` gets lines for people: the address of the metrics, and failures to observe.
@@ -44,7 +44,7 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
             logs = Logs(subject, settings.log_format or "text", settings.log_file)
             stack.callback(logs.close)
             watchers.append(logs)
-            warn = _both(logs.warned, say) if settings.log_file else logs.warned
+            warn = _both(logs.log_warning, say) if settings.log_file else logs.log_warning
         if port is not None or settings.metrics_file is not None:
             metrics = _metrics(subject)
             if settings.metrics_file is not None:
@@ -56,29 +56,29 @@ def observing(subject: Subject, say: Callable[[str], None], port: int | None = N
                 endpoint = stack.enter_context(Endpoint(metrics, settings.metrics_host, port))
                 say(f"metrics are served at {endpoint.url}")
                 if logs is not None:
-                    logs.served(endpoint.url)
+                    logs.log_endpoint(endpoint.url)
             # Metrics come before the logs, so that each logged epoch is counted already.
             watchers.insert(0, metrics)
-        if lineage_wanted():
+        if wants_lineage():
             from tailrace.telemetry.lineage import Lineage
 
             lineage = Lineage(subject, warn)
             stack.callback(lineage.close)
             watchers.append(lineage)
-        observed = Observing(joined(watchers, warn))
-        observed.tell(Began())
+        observed = Observation(join_watchers(watchers, warn))
+        observed.tell(RunStart())
         try:
             yield observed
         except BaseException as error:
-            observed.tell(Ended(error))
+            observed.tell(RunEnd(error))
             raise
-        observed.tell(Ended(stopped=observed.stopped))
+        observed.tell(RunEnd(stopped=observed.stopped))
 
 
-def lineage_wanted(environment: Mapping[str, str] = os.environ) -> bool:
+def wants_lineage(environment: Mapping[str, str] = os.environ) -> bool:
     """Tell whether OpenLineage is configured: a URL, a file of configuration, or a transport.
 
-    >>> lineage_wanted({"OPENLINEAGE_URL": "http://localhost:5000"}), lineage_wanted({"OPENLINEAGE_NAMESPACE": "prod"})
+    >>> wants_lineage({"OPENLINEAGE_URL": "http://localhost:5000"}), wants_lineage({"OPENLINEAGE_NAMESPACE": "prod"})
     (True, False)
     """
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":

@@ -43,7 +43,7 @@ class ObserveError(TailraceError, ValueError):
     """A requested observation is impossible, because a port is taken or a folder is missing."""
 
 
-def missing(what: str, error: ImportError) -> ObserveMissingError:
+def missing_library(what: str, error: ImportError) -> ObserveMissingError:
     """Make the error for a missing library. `what` names what needs it, and the setting that asked for that."""
     return ObserveMissingError(f"{what} needs the extra 'observe': install tailrace[observe] ({error})")
 
@@ -66,7 +66,7 @@ class Subject:
         """The stages that have windows, and so panes."""
         return tuple(stage for stage in self.stages if stage.windowed)
 
-    def answered(self, lake: Lake) -> frozenset[str]:
+    def stages_with_answers(self, lake: Lake) -> frozenset[str]:
         """Name the stages that have a table of current answers in a lake, or are about to create one."""
         read = {earlier.name for stage in self.stages for earlier in stage.before}
         kept = keeping_answers(stage for stage in self.stages if stage.name not in read)
@@ -85,40 +85,40 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Began:
+class RunStart:
     """The run begins."""
 
 
 @dataclass(frozen=True)
-class Mended:
+class CheckpointRepair:
     """The stream's checkpoint was rewritten because of this flaw."""
 
     flaw: str
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunEnd:
     """The run ended: with an error, told to stop, or because there was nothing left to do."""
 
     error: BaseException | None = None
     stopped: bool = False
 
 
-Happening: TypeAlias = "Notice | EpochReport | Began | Mended | Ended"
-Watcher: TypeAlias = "Callable[[Happening], None]"
+RunEvent: TypeAlias = "Notice | EpochReport | RunStart | CheckpointRepair | RunEnd"
+Watcher: TypeAlias = "Callable[[RunEvent], None]"
 
 
-def joined(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
+def join_watchers(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
     """Join watchers into one that calls them in their order.
 
     No run fails because it is observed: a failing watcher is not called again, and `warn` is called with the reason.
     """
     left = list(watchers)
 
-    def tell(happening: Happening) -> None:
+    def tell(event: RunEvent) -> None:
         for watcher in tuple(left):
             try:
-                watcher(happening)
+                watcher(event)
             except Exception as error:
                 left.remove(watcher)
                 reason = next(iter(str(error).splitlines()), "")

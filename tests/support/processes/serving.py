@@ -14,7 +14,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.model.base.time import instant
 from tailrace.model.definition.definition import Definition
 from tailrace.serve.guard import Access
-from tailrace.serve.lake_pages import Served
+from tailrace.serve.lake_pages import ServedDefinitions
 from tailrace.serve.web_application import application
 from tests.support.lakes.small_lake import HOURLY, append, at, pane
 
@@ -28,7 +28,7 @@ def visited(
 ) -> Iterator[TestClient]:
     """A visitor of the pages of a lake, whose terminal must have nothing to tell."""
     told: list[str] = []
-    served = Served({f"{stage.name}.py": stage for stage in stages or (HOURLY,)})
+    served = ServedDefinitions({f"{stage.name}.py": stage for stage in stages or (HOURLY,)})
     app = application(lake, served, access or Access.of("127.0.0.1", None), airflow=airflow, tell=told.append)
     with TestClient(app, base_url=HERE, follow_redirects=False) as client:
         yield client

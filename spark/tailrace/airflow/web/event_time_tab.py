@@ -23,7 +23,7 @@ from tailrace.serve.reading.event_grid import EventGrid, event_grid, extent, who
 from tailrace.serve.reading.event_time import TimeRange, wider
 from tailrace.serve.reading.lake_reader import Reader, Session
 from tailrace.serve.reading.shown_text import compact, count_text, window_text
-from tailrace.serve.reading.stage_rows import ALL, Named, instant_of, late_rows, within
+from tailrace.serve.reading.stage_rows import ALL, RowRelation, filter_range, instant_sql, late_rows
 
 
 def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], prefix: str) -> str:
@@ -54,7 +54,7 @@ def _grid(session: Session, name: str, asked: TimeRange | None) -> EventGrid | N
 
 
 @contextmanager
-def _rows(session: Session, name: str, range: TimeRange) -> Iterator[tuple[Named | None, Named | None]]:
+def _rows(session: Session, name: str, range: TimeRange) -> Iterator[tuple[RowRelation | None, RowRelation | None]]:
     """Name the relations of a definition's current rows and of its late records; None if missing."""
     answers, ledger = session.lake.find(name), session.lake.find(ledger_name(name))
     if ledger is None:
@@ -64,9 +64,9 @@ def _rows(session: Session, name: str, range: TimeRange) -> Iterator[tuple[Named
     with ExitStack() as opened:
         late = opened.enter_context(late_rows(session, name, windowed=answers is not None))
         if answers is not None:
-            rows = opened.enter_context(session.relation(answers, within(timed, range), [timed, "generation"]))
+            rows = opened.enter_context(session.relation(answers, filter_range(timed, range), [timed, "generation"]))
         else:
-            where = within(timed, range, equal("kind", PRODUCTION))
+            where = filter_range(timed, range, equal("kind", PRODUCTION))
             given = opened.enter_context(session.relation(ledger, where))
             rows = f"({standing_rows(given, ledger.schema().column_names, ledger.properties, chr(34))})"
-        yield Named(rows, instant_of(timed)), late
+        yield RowRelation(rows, instant_sql(timed)), late

@@ -16,10 +16,10 @@ from tailrace.engines.duckdb.database.dialect import name_of
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.read.late_records import taken_in_until
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.serve.reading.event_time import Column, TimeRange, columns_of, fitting, start_of
+from tailrace.serve.reading.event_time import Column, TimeRange, choose_unit, columns_of, start_sql
 from tailrace.serve.reading.lake_reader import Session, cut_columns, digest_of
-from tailrace.serve.reading.shown_text import shown
-from tailrace.serve.reading.stage_rows import Named, StageRows
+from tailrace.serve.reading.shown_text import value_text
+from tailrace.serve.reading.stage_rows import RowRelation, StageRows
 
 MOST_LINES = 10
 """The maximum number of backfills with a line in a grid; the others share one."""
@@ -56,13 +56,13 @@ class EventGrid:
     outside: int
 
 
-def extent(session: Session, named: Named, late: Named | None) -> TimeRange | None:
+def extent(session: Session, named: RowRelation, late: RowRelation | None) -> TimeRange | None:
     """Find the range of event time of a stage's rows and late records; None where there is neither."""
     found = _bounds(session, named) + ([] if late is None else _bounds(session, late))
     return TimeRange(min(found), max(found) + 1) if found else None
 
 
-def _bounds(session: Session, named: Named) -> list[int]:
+def _bounds(session: Session, named: RowRelation) -> list[int]:
     """Find the first and the last instant of rows, apart from those at an end of time."""
     if named.span is not None and named.span[1] < END_OF_TIME - 1:
         return [*named.span]
@@ -72,14 +72,14 @@ def _bounds(session: Session, named: Named) -> list[int]:
 
 def whole_units(range: TimeRange, step: int) -> TimeRange:
     """Return the range that a grid of a range covers, which reaches to whole units."""
-    columns = columns_of(fitting(range, step), range)
+    columns = columns_of(choose_unit(range, step), range)
     return TimeRange(columns[0].range.first, columns[-1].range.last)
 
 
 def event_grid(
     session: Session,
-    named: Named,
-    late: Named | None,
+    named: RowRelation,
+    late: RowRelation | None,
     range: TimeRange,
     runs: Sequence[Run],
     *,
@@ -90,11 +90,11 @@ def event_grid(
 
     Windows are a `step` apart. With `unbounded`, rows that are at no instant of people's are counted, too.
     """
-    unit = fitting(range, step)
+    unit = choose_unit(range, step)
     columns = columns_of(unit, range)
     whole = TimeRange(columns[0].range.first, columns[-1].range.last)
     places = {column.range.first: place for place, column in enumerate(columns)}
-    lines = list(_lines(_counted(session, named, unit, whole, "generation"), places, len(columns), runs))
+    lines = list(_lines(_count_by_line(session, named, unit, whole, "generation"), places, len(columns), runs))
     lines += [] if late is None else _late_lines(session, late, unit, whole, places, runs)
     outside = 0
     if unbounded and (named.span is None or named.span[1] >= END_OF_TIME - 1):
@@ -103,9 +103,11 @@ def event_grid(
     return EventGrid(whole, unit, tuple(columns), tuple(lines), outside)
 
 
-def _counted(session: Session, named: Named, unit: str, whole: TimeRange, by: str) -> dict[object, dict[int, int]]:
+def _count_by_line(
+    session: Session, named: RowRelation, unit: str, whole: TimeRange, by: str
+) -> dict[object, dict[int, int]]:
     query = (
-        f"SELECT {by} AS line, {start_of(unit, named.at)} AS start, count(*) AS n FROM {named.name} "
+        f"SELECT {by} AS line, {start_sql(unit, named.at)} AS start, count(*) AS n FROM {named.name} "
         f"WHERE {named.at} >= ? AND {named.at} < ? GROUP BY ALL"
     )
     found: dict[object, dict[int, int]] = {}
@@ -114,7 +116,7 @@ def _counted(session: Session, named: Named, unit: str, whole: TimeRange, by: st
     return found
 
 
-def _filled(starts: Mapping[int, int], places: Mapping[int, int], width: int) -> tuple[int, ...]:
+def _fill(starts: Mapping[int, int], places: Mapping[int, int], width: int) -> tuple[int, ...]:
     counts = [0] * width
     for start, n in starts.items():
         if start in places:
@@ -130,12 +132,12 @@ def _lines(
     backfills: list[GridLine] = []
     for generation in sorted(one for one in counted if isinstance(one, int)):
         run = by_generation.get(generation)
-        counts = _filled(counted[generation], places, width)
+        counts = _fill(counted[generation], places, width)
         if run is None or run.kind != "backfill":
             kind = "stream" if run is None else run.kind
             yield GridLine("stream", kind, f"generation {generation}", counts, generation, run.run if run else None)
         else:
-            note = f"generation {generation}" + (f": {shown(run.reason)}" if run.reason else "")
+            note = f"generation {generation}" + (f": {value_text(run.reason)}" if run.reason else "")
             backfills.append(GridLine("backfill", "backfill", note, counts, generation, run.run))
     kept = sorted(backfills, key=lambda line: -sum(line.counts))[:MOST_LINES]
     yield from (line for line in backfills if line in kept)
@@ -146,7 +148,7 @@ def _lines(
 
 
 def _late_lines(
-    session: Session, late: Named, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
+    session: Session, late: RowRelation, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
 ) -> Iterator[GridLine]:
     """Make the lines of late records: one of records that a backfill took in, one of the others."""
     taken = session.known_as("taken_in", _steps(taken_in_until(runs)))
@@ -154,11 +156,11 @@ def _late_lines(
         f"(SELECT r._at, coalesce(t.epoch >= r.epoch, false) AS taken "
         f"FROM (SELECT *, {late.at} AS _at FROM {late.name}) r ASOF LEFT JOIN {taken} t ON r._at >= t._from)"
     )
-    counted = _counted(session, Named(judged, "_at"), unit, whole, "taken")
+    counted = _count_by_line(session, RowRelation(judged, "_at"), unit, whole, "taken")
     names = {True: ("taken", "late, taken in", "by a backfill"), False: ("late", "late, not taken in", "in no answer")}
     for is_taken, (kind, name, note) in names.items():
         if starts := counted.get(is_taken):
-            yield GridLine(kind, name, note, _filled(starts, places, len(places)))
+            yield GridLine(kind, name, note, _fill(starts, places, len(places)))
 
 
 def _steps(steps: Iterable[tuple[int, int]]) -> pa.Table:
@@ -178,7 +180,7 @@ class AnswerList:
 
 
 def answer_list(
-    session: Session, rows: StageRows, named: Named, range: TimeRange, page: int, generation: int | None = None
+    session: Session, rows: StageRows, named: RowRelation, range: TimeRange, page: int, generation: int | None = None
 ) -> AnswerList:
     """Read one page of a stage's rows of a range, by event time and key; text is cut as it is read."""
     columns = (*rows.keys, *rows.values, *rows.version)

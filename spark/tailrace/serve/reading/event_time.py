@@ -37,7 +37,7 @@ class TimeRange:
     def of(cls, first: str, last: str) -> TimeRange:
         """Read a range off an address. Raises `RangeError` where there is none."""
         try:
-            found = cls(*(instant(_parsed(text)) for text in (first, last)))
+            found = cls(*(instant(_parse(text)) for text in (first, last)))
         except (ValueError, OverflowError):
             raise RangeError(
                 f"the range {first[:40]!r} to {last[:40]!r}: expected two instants, such as 2013-03-08T15:00:00Z"
@@ -61,7 +61,7 @@ def address_text(micros: int) -> str:
     return moment(micros).isoformat().replace("+00:00", "Z")
 
 
-def _parsed(text: str) -> datetime:
+def _parse(text: str) -> datetime:
     at = datetime.fromisoformat(text)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
@@ -82,7 +82,7 @@ def columns_of(unit: str, range: TimeRange) -> list[Column]:
     ['22', '23', '9 Mar', '01']
     """
     found: list[Column] = []
-    at = floored(unit, moment(range.first))
+    at = start_of_unit(unit, moment(range.first))
     while True:
         after = _next(unit, at)
         last = END_OF_TIME if after is None else instant(after)
@@ -94,14 +94,14 @@ def columns_of(unit: str, range: TimeRange) -> list[Column]:
         at = after
 
 
-def fitting(range: TimeRange, step: int = 0) -> str:
+def choose_unit(range: TimeRange, step: int = 0) -> str:
     """Choose the finest unit of which a grid of the range has room, but none that windows a `step` apart would leave
     empty.
 
-    >>> fitting(TimeRange.of("2013-01-01", "2013-04-01")), fitting(TimeRange.of("2013-03-08", "2013-03-09"))
+    >>> choose_unit(TimeRange.of("2013-01-01", "2013-04-01")), choose_unit(TimeRange.of("2013-03-08", "2013-03-09"))
     ('month', 'hour')
     >>> hour = TimeRange.of("2013-03-08T15:00Z", "2013-03-08T16:00Z")
-    >>> fitting(hour), fitting(hour, step=3_600_000_000)
+    >>> choose_unit(hour), choose_unit(hour, step=3_600_000_000)
     ('minute', 'hour')
     """
     units = [*reversed([*_LENGTHS]), *reversed([*UNITS])]
@@ -139,7 +139,7 @@ def wider(range: TimeRange) -> list[tuple[str, TimeRange]]:
     return found
 
 
-def floored(unit: str, at: datetime) -> datetime:
+def start_of_unit(unit: str, at: datetime) -> datetime:
     """Return the start of the unit that an instant is in."""
     if years := UNITS.get(unit):
         return datetime(max(1, at.year // years * years), 1, 1, tzinfo=UTC)
@@ -165,7 +165,7 @@ def _label(unit: str, at: datetime, *, first: bool = True) -> str:
     if years := UNITS.get(unit):
         return f"{at.year}" if years == 1 else f"{at.year // years * years}s"
     larger = {"day": "month", "hour": "day", "month": "year"}.get(unit)
-    if larger is not None and not first and at == floored(larger, at):
+    if larger is not None and not first and at == start_of_unit(larger, at):
         return f"{at:{_BEGINS[unit]}}"
     return f"{at:{_LABELS[unit]}}"
 
@@ -174,7 +174,7 @@ def _name(unit: str, at: datetime) -> str:
     return _label(unit, at) if unit in UNITS else f"{at:{_NAMES[unit]}}"
 
 
-def start_of(unit: str, micros: str) -> str:
+def start_sql(unit: str, micros: str) -> str:
     """Write DuckDB's SQL of the start of the unit that an instant is in, both in microseconds."""
     at = f"make_timestamp({micros})"
     if (years := UNITS.get(unit, 1)) > 1:

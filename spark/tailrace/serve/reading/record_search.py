@@ -17,7 +17,7 @@ from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.definition.definition import Definition
 from tailrace.serve.reading.event_time import TimeRange
 from tailrace.serve.reading.lake_reader import Session, digest_of
-from tailrace.serve.reading.shown_text import instant_text, shown, span_text, window_text
+from tailrace.serve.reading.shown_text import instant_text, span_text, value_text, window_text
 from tailrace.trace.steps import InWindow, Step
 from tailrace.trace.tracing import Tracing
 from tailrace.trace.wanted_records import (
@@ -72,10 +72,10 @@ class SearchShown:
     more: bool = False
 
 
-def wanted(text: str) -> Wanted:
+def parse_wanted(text: str) -> Wanted:
     """Read what is looked for: a condition, a place as SOURCE:OFFSET, or an id, its parts between spaces.
 
-    >>> wanted("carrier = 'AA'").where, wanted("00003.json:15").offset, wanted("a 7").id
+    >>> parse_wanted("carrier = 'AA'").where, parse_wanted("00003.json:15").offset, parse_wanted("a 7").id
     ("carrier = 'AA'", 15, ('a', '7'))
     """
     if _CONDITION.search(text):
@@ -87,7 +87,7 @@ def wanted(text: str) -> Wanted:
 
 def search(session: Session, stage: Definition, text: str) -> SearchShown:
     """Find the records that a text names, in the logs that a definition reads, and what became of each in it."""
-    asked = wanted(text)
+    asked = parse_wanted(text)
     rows = None if asked.offset is None else partial(_at_place, session, asked)
     try:
         found = find_in_logs(session.lake, stage.sources, asked, MOST_FOUND, rows)
@@ -115,26 +115,26 @@ def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> l
 
 
 def _record(record: LandedRecord, steps: list[StepShown]) -> RecordShown:
-    values = {name: shown(value) for name, value in record.values.items()}
+    values = {name: value_text(value) for name, value in record.values.items()}
     landed = f"epoch {record.epoch}, {instant_text(record.arrival)}"
-    return RecordShown(record.log, shown(place_text(record.source, record.offset)), landed, values, tuple(steps))
+    return RecordShown(record.log, value_text(place_text(record.source, record.offset)), landed, values, tuple(steps))
 
 
 def _rejected(one: RejectedRecord) -> Mapping[str, str]:
     return {
         "log": one.log,
-        "place": shown(place_text(one.source, one.offset)),
+        "place": value_text(place_text(one.source, one.offset)),
         "epoch": str(one.epoch),
-        "error": shown(one.error),
-        "raw": shown(one.raw[:1000].decode(errors="backslashreplace")),
+        "error": value_text(one.error),
+        "raw": value_text(one.raw[:1000].decode(errors="backslashreplace")),
     }
 
 
 def _step(session: Session, stage: Definition, step: Step) -> StepShown:
-    told = ". ".join(one[:1].upper() + one[1:] for one in step.told(span_text, shown))
+    told = ". ".join(one[:1].upper() + one[1:] for one in step.told(span_text, value_text))
     if not isinstance(step, InWindow):
         return StepShown(step.definition, step.word, told=told)
-    window, key = TimeRange(step.window.start, step.window.end), ", ".join(shown(part) for part in step.key)
+    window, key = TimeRange(step.window.start, step.window.end), ", ".join(value_text(part) for part in step.key)
     query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
     return StepShown(step.definition, step.word, window_text(window.first, window.last), key, told, query)
 

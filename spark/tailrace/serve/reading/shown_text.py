@@ -10,7 +10,7 @@ import unicodedata
 from datetime import UTC, datetime
 
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
-from tailrace.plots.plot import written
+from tailrace.plots.plot import format_value
 
 CUT = 160
 """The maximum number of characters of a value that are shown."""
@@ -19,10 +19,10 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """The Unicode categories of characters that are written as their numbers: controls, directions, separators."""
 
 
-def shown(value: object, most: int = CUT) -> str:
+def value_text(value: object, most: int = CUT) -> str:
     """Write a value for a page, at most `most` characters of it.
 
-    >>> shown("a" * 1_000_000)[-3:], shown("a\\u202eb"), shown(None), shown(12345)
+    >>> value_text("a" * 1_000_000)[-3:], value_text("a\\u202eb"), value_text(None), value_text(12345)
     ('aa…', 'a⟨U+202E⟩b', '–', '12,345')
     """
     if isinstance(value, bytes):
@@ -36,7 +36,7 @@ def shown(value: object, most: int = CUT) -> str:
 def _short(value: object) -> str:
     if isinstance(value, datetime):
         return instant_text(instant(value if value.tzinfo else value.replace(tzinfo=UTC)))
-    return written(value)
+    return format_value(value)
 
 
 def instant_text(micros: int | None) -> str:

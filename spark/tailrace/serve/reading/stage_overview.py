@@ -63,7 +63,7 @@ class StageState:
         return tuple(run for run in own if run.kind != "stream")[-LAST:][::-1]
 
 
-def standing(lake: Lake, stages: Sequence[Definition]) -> str:
+def tables_digest(lake: Lake, stages: Sequence[Definition]) -> str:
     """Return a text that changes as soon as a table of the stages or of their logs does."""
     names = [name for stage in stages for name in (stage.name, ledger_name(stage.name), runs_name(stage.name))]
     names += [log.name for stage in stages for log in stage.sources]
@@ -79,7 +79,7 @@ class LastStates:
 
     def of(self, session: Session, stage: Definition) -> StageState:
         """Read how a stage stands, where its tables have moved since."""
-        mark = standing(session.lake, chain(stage))
+        mark = tables_digest(session.lake, chain(stage))
         held = self._found.get(stage.name)
         if held is None or held[0] != mark:
             held = self._found[stage.name] = (mark, stage_state(session, stage))

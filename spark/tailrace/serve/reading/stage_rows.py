@@ -31,7 +31,7 @@ class NoTablesError(LookupError):
     """A stage of which no stream has made the tables yet."""
 
 
-class Named(NamedTuple):
+class RowRelation(NamedTuple):
     """A relation of a stage's rows: its name, and the SQL of the microsecond of event time that a row belongs at.
 
     `span` has the first and the last such microsecond where files' statistics tell; None where the rows have to.
@@ -83,7 +83,7 @@ class StageRows:
         return tuple(name for name in (*VERSION, "timing") if name in there)
 
     @contextmanager
-    def named(self, session: Session, range: TimeRange = ALL, columns: Sequence[str] = ()) -> Iterator[Named]:
+    def open_rows(self, session: Session, range: TimeRange = ALL, columns: Sequence[str] = ()) -> Iterator[RowRelation]:
         """Name a relation of the rows for as long as the block lasts; files without a row in the range are skipped."""
         wanted = {*columns, self.timed, *(SPAN if self.windowed else ()), *self.version}
         if self.of_ledger:
@@ -95,11 +95,11 @@ class StageRows:
             span = None
             if range == ALL and not self.of_ledger:
                 span = _span(session, self.table, EVERYTHING, self.timed)
-            yield Named(self._standing(name), instant_of(self.timed), span)
+            yield RowRelation(self._standing(name), instant_sql(self.timed), span)
 
     def _files(self, range: TimeRange) -> Filter:
         own = [] if not self.of_ledger else [equal("kind", PANE if self.windowed else PRODUCTION)]
-        return within(self.timed, range, *own)
+        return filter_range(self.timed, range, *own)
 
     def _standing(self, name: str) -> str:
         if not self.of_ledger:
@@ -121,13 +121,13 @@ class StageRows:
         return f"(SELECT * FROM ({panes}) WHERE _place = 1 AND NOT retraction)"
 
 
-def instant_of(timed: str) -> str:
+def instant_sql(timed: str) -> str:
     """Write the SQL of the microsecond that a row belongs at: its event time, or its window's last instant (V5)."""
     moment = f"epoch_us({name_of(timed)})"
     return f"({moment} - 1)" if timed == SPAN[1] else moment
 
 
-def within(timed: str, range: TimeRange, *where: Filter) -> Filter:
+def filter_range(timed: str, range: TimeRange, *where: Filter) -> Filter:
     """Return the filter of the files that may hold rows of a range, by the column that says where a row belongs."""
     terms = list(where)
     # A window ends just after its last instant.
@@ -140,7 +140,7 @@ def within(timed: str, range: TimeRange, *where: Filter) -> Filter:
 
 
 @contextmanager
-def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[Named | None]:
+def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[RowRelation | None]:
     """Name a relation of the records that came too late for a definition, by its name; None where it has none."""
     ledger = session.lake.find(ledger_name(name))
     timed = SPAN[1] if windowed else PANE_TIME
@@ -149,7 +149,7 @@ def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[Named 
         return
     with session.relation(ledger, equal("kind", LATE), sorted({"kind", "epoch", timed})) as rows:
         span = _span(session, ledger, equal("kind", LATE), timed)
-        yield Named(f"(SELECT * FROM {rows} WHERE kind = '{LATE}')", instant_of(timed), span)
+        yield RowRelation(f"(SELECT * FROM {rows} WHERE kind = '{LATE}')", instant_sql(timed), span)
 
 
 def _span(session: Session, table: Table, where: Filter, timed: str) -> tuple[int, int] | None:

@@ -21,7 +21,7 @@ from tailrace.model.windows.panes import settled_indexes
 from tailrace.plots.plot import PanePlot, PlotPane, PlotRecord, Value
 from tailrace.serve.reading.event_time import TimeRange
 from tailrace.serve.reading.lake_reader import Session, cut_columns, digest_of
-from tailrace.serve.reading.shown_text import shown, window_text
+from tailrace.serve.reading.shown_text import value_text, window_text
 from tailrace.trace.key_history import LedgerLate, LedgerPane, ledger_late, ledger_pane
 
 MOST_PANES = 200
@@ -85,13 +85,13 @@ class WindowStory:
     def plot(self, value: str | None = None) -> PanePlot:
         """Make the picture of the story, of one of the results."""
         name = value if value in self.drawn_values else self.drawn_values[0]
-        key = ", ".join(f"{column} = {shown(one)}" for column, one in self.key.items()) or "all"
+        key = ", ".join(f"{column} = {value_text(one)}" for column, one in self.key.items()) or "all"
         return PanePlot(
             title=self.pipeline.name,
             subtitle=window_text(*self._span),
             key=key,
             value=name,
-            panes=[PlotPane.of(pane, _drawn(pane.answer.get(name))) for pane in self.panes],
+            panes=[PlotPane.of(pane, _drawn_value(pane.answer.get(name))) for pane in self.panes],
             records=self.records or (),
             watermark=[(moment(at), moment(mark)) for at, mark in self.watermarks],
         )
@@ -101,11 +101,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _drawn(value: object) -> Value:
+def _drawn_value(value: object) -> Value:
     """Convert a result for the picture: a number stays a number, anything else is cut text."""
     if isinstance(value, Decimal):
         return float(value)
-    return value if isinstance(value, int | float) or value is None else shown(value)
+    return value if isinstance(value, int | float) or value is None else value_text(value)
 
 
 def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: str) -> WindowStory | None:
@@ -119,7 +119,7 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
     results = [name for name in pipeline.answer_columns if name in there]
     columns = [*keys, *SPAN, *VERSION, *_FIRED, *results, *_OF_LATE]
     whole = ["answer"] if "answer" in there else []
-    with session.relation(ledger, _touching(pipeline, window), ["kind", *columns, *whole]) as name:
+    with session.relation(ledger, _files_of_window(pipeline, window), ["kind", *columns, *whole]) as name:
         micros = [f"epoch_us({one}) AS {one}" for one in (*SPAN, "watermark", "processing_time", "event_time")]
         plain = ["kind", *VERSION, "timing", "retraction", "is_last", "writer", "behind", "reason", *_OF_LATE[4:]]
         cut = cut_columns(ledger.schema(), [*keys, *results])
@@ -145,7 +145,7 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
         pipeline,
         window,
         {one: (panes or late)[0][one] for one in keys},
-        _in_order(
+        _order_panes(
             pipeline, [row | {n: None for n in pipeline.answer_columns if n not in row} for row in panes[:MOST_PANES]]
         ),
         missed,
@@ -157,13 +157,13 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
     )
 
 
-def _touching(pipeline: Pipeline, window: TimeRange) -> Filter:
+def _files_of_window(pipeline: Pipeline, window: TimeRange) -> Filter:
     """Select the files that may have rows of the window, or where windows merge of windows that touch it."""
     where = [among("kind", (PANE, LATE)), up_to("window_start", window.last if pipeline.where.merges else window.first)]
     return every(*where, since("window_end", window.first if pipeline.where.merges else window.last))
 
 
-def _in_order(pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> tuple[LedgerPane, ...]:
+def _order_panes(pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> tuple[LedgerPane, ...]:
     panes = sorted(
         (ledger_pane(pipeline, row) for row in rows), key=lambda one: (one.version, not one.retraction, one.window)
     )

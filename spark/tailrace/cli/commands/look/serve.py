@@ -41,7 +41,7 @@ def serve(
     try:
         from tailrace.serve.airflow_links import airflow_address
         from tailrace.serve.guard import Access
-        from tailrace.serve.lake_pages import Served
+        from tailrace.serve.lake_pages import ServedDefinitions
         from tailrace.serve.web_application import application
         from tailrace.serve.web_server import listen
         from tailrace.serve.web_server import serve as run
@@ -54,7 +54,7 @@ def serve(
     secret = None if settings.serve_token is None else settings.serve_token.get_secret_value()
     access = Access.of(host, secret, settings.serve_names)
     address = None if airflow is None else airflow_address(airflow)
-    lake, served = Lake(settings, looks=True), Served(dict(zip(definitions, loaded, strict=True)))
+    lake, served = Lake(settings, looks=True), ServedDefinitions(dict(zip(definitions, loaded, strict=True)))
     at = listen(host, port)
     app = application(
         lake, served, access, cookie=f"tailrace_{at.port}", airflow=address, tell=lambda line: output.say(line)

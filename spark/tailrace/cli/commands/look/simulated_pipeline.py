@@ -15,19 +15,19 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Key, Late, Pane, settled_indexes
 from tailrace.model.windows.windows import Window
-from tailrace.plots.pipeline_simulation import PipelineSimulation, answers
+from tailrace.plots.pipeline_simulation import PipelineSimulation, answers_text
 
 
 def pipeline_lines(trial: PipelineSimulation, sample: Sample, key: Key | None) -> Iterator[Any]:
     pipeline = trial.definition
     for stage, run in zip(pipeline.stages[:-1], trial.runs[:-1], strict=True):
-        yield Text.assemble((stage.name, "bold"), f"  {answers(stage)}")
+        yield Text.assemble((stage.name, "bold"), f"  {answers_text(stage)}")
         if run.panes:
             yield from _table(stage, list(run.panes[:MOST]))
         if len(run.panes) > MOST:
             yield f"and {counted(len(run.panes) - MOST, 'pane')} more"
     panes = list(trial.run.panes) if key is None else trial.panes(key)
-    yield Text.assemble((pipeline.name, "bold"), f"  {answers(pipeline)}")
+    yield Text.assemble((pipeline.name, "bold"), f"  {answers_text(pipeline)}")
     if panes:
         yield from _table(pipeline, panes[:MOST])
     if len(panes) > MOST:

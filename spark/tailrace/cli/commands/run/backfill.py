@@ -18,7 +18,7 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Ranged
 from tailrace.runners.jobs import BEHIND, JobOutcome
 from tailrace.settings import Settings
-from tailrace.telemetry.observation import observing
+from tailrace.telemetry.observation import observe_run
 from tailrace.telemetry.run_events import Subject
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def backfill(
     output = output_for(settings, json=json)
     doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {time_text(begin)} to {time_text(end)}"
     subject = Subject("backfill", settings, tuple(one for one in chain(pipeline) if one.recomputable))
-    with waiting(output, doing), observing(subject, output.say) as observed, ending_spark():
+    with waiting(output, doing), observe_run(subject, output.say) as observed, ending_spark():
         from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import stages_behind

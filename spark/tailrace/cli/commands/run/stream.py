@@ -35,8 +35,8 @@ from tailrace.model.base.time import text
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 from tailrace.settings import Settings
-from tailrace.telemetry.observation import Observing, observing
-from tailrace.telemetry.run_events import Mended, Subject
+from tailrace.telemetry.observation import Observation, observe_run
+from tailrace.telemetry.run_events import CheckpointRepair, Subject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -225,7 +225,7 @@ class _Run:
                 for log, (option, place) in places.items()
             }
             subject = Subject("stream", self.settings, self._stages, sources)
-            with observing(subject, self.output.say, metrics_port) as observed:
+            with observe_run(subject, self.output.say, metrics_port) as observed:
                 lake = Lake(self.settings, partial(self._noticed, progress, observed))
                 watch = partial(self._watched, progress, observed)
                 if not sources:
@@ -259,8 +259,8 @@ class _Run:
             tailing.close()
 
     def _stream(
-        self, lake: Lake, sources: Mapping[str, Source], progress: StreamProgress, observed: Observing, watch: Watch, *,
-        once: bool, every: float, follow: int | None,
+        self, lake: Lake, sources: Mapping[str, Source], progress: StreamProgress, observed: Observation,
+        watch: Watch, *, once: bool, every: float, follow: int | None,
     ) -> None:  # fmt: skip
         """Land the sources, and fold their records."""
         from tailrace.ingest.sources import Files, Kafka
@@ -284,14 +284,14 @@ class _Run:
         self,
         running: Stream,
         progress: StreamProgress,
-        observed: Observing,
+        observed: Observation,
         topic: TopicBacklog,
         *,
         once: bool,
         every: float,
     ) -> None:
         if running.mended is not None:
-            observed.tell(Mended(running.mended))
+            observed.tell(CheckpointRepair(running.mended))
             self.output.say(f"the checkpoint {running.mended}: it was written anew as log {self.log} has it")
         progress.begun()
         if not self.stop:
@@ -305,7 +305,7 @@ class _Run:
         progress.doing("bringing the answers up with the ledger")
         running.close()
 
-    def _noticed(self, progress: StreamProgress, observed: Observing, notice: Notice) -> None:
+    def _noticed(self, progress: StreamProgress, observed: Observation, notice: Notice) -> None:
         observed.tell(notice)
         if isinstance(notice, DefinitionDropped):
             goes_on = "it goes on with the others" if notice.left else "it goes on landing the log"
@@ -337,7 +337,7 @@ class _Run:
                 "process again"
             )
 
-    def _watched(self, progress: StreamProgress, observed: Observing, report: EpochReport) -> None:
+    def _watched(self, progress: StreamProgress, observed: Observation, report: EpochReport) -> None:
         progress.epoch(report)
         observed.tell(report)
 
