@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, JVM)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "tailrace")
+IN_CI = bool(os.environ.get("CI"))
+hypothesis.settings.load_profile("ci" if IN_CI else "tailrace")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -37,6 +39,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if DEPTH < 2:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a skipped test in CI, because a claim that is never tested holds nothing."""
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, and CI skips no test: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Fail a skipped module in CI."""
+    report = yield
+    if IN_CI and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} was skipped, and CI skips no test: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from tailrace.model.base.types import WHOLE
 from tailrace.sql.epoch.holds import due_terms
 from tailrace.sql.terms import Sql, added_up, sorted_list
 from tailrace.sql.wide_numbers import beyond, decimal, narrow
-from tests.support.engines.duckdb_runs import CONNECTION
+from tests.support.engines.engine_runs import CONNECTION
 
 VALUES = {
     "the remainder of a negative number": "PMOD(-7L, 3L)",

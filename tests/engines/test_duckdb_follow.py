@@ -25,7 +25,7 @@ from tailrace.model.samples import examples
 from tailrace.model.step.reference import fold
 from tailrace.model.windows.panes import answers
 from tailrace.settings import Settings
-from tests.support.engines.duckdb_runs import CONNECTION
+from tests.support.engines.engine_runs import CONNECTION
 from tests.support.engines.spark_runs import arrow_bundle
 
 PIPELINE = examples.figure(14)

@@ -17,7 +17,7 @@ from tailrace.engines.duckdb.executions.compiler import executed
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.triggers.combinators import Repeat, Trigger
-from tests.support.engines.duckdb_runs import CONNECTION
+from tests.support.engines.engine_runs import CONNECTION
 
 START, MINUTE = instant(datetime(2024, 1, 1, tzinfo=UTC)), 60_000_000
 EPOCHS, RECORDS, KEYS = 20, 50_000, 10_000

@@ -21,7 +21,7 @@ from tailrace.verify.audit_checks import in_common
 from tests.support.cases.maps import STEPS, Rows, by_reference, by_rows, random_maps
 from tests.support.cases.strategies import Record, bundles, each_time_the_same
 from tests.support.depth import cases
-from tests.support.engines.duckdb_runs import CONNECTION
+from tests.support.engines.engine_runs import CONNECTION
 from tests.support.engines.spark_runs import arrow_bundle
 
 EACH_TIME_THE_SAME = each_time_the_same(cases(20, deeper=60))

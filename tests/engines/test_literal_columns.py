@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.literal_columns import put_back, set_apart
 from tailrace.sql.terms import Query
-from tests.support.engines.duckdb_runs import CONNECTION
+from tests.support.engines.engine_runs import CONNECTION
 
 POOLS = (
     ("'pane'", "'late'", "CAST(NULL AS string)", "CAST(t AS string)", "IF(n > 1L, 'pane', NULL)"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.engines.duckdb.database.shares import SHARES, checked, in_shares, with_share
-from tests.support.engines.duckdb_runs import CONNECTION
+from tests.support.engines.engine_runs import CONNECTION
 
 BY = ("key", "window_start")
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 40), st.integers(0, 9)), max_size=60)

@@ -32,7 +32,6 @@ from tests.support.cases.nexmark import (
     KINDS,
     PUBLISHED,
     generated,
-    needs_published,
     published,
     published_answer,
     published_windows,
@@ -74,7 +73,6 @@ def left_out(spark: SparkSession, definition: Definition) -> int:
     return spark.table(f"{definition.name}__ledger").where(f"kind IN ('{LATE}', '{REJECTED}')").count()
 
 
-@needs_published
 def test_a_stream_of_all_queries_answers_what_is_published(
     plain: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -127,7 +125,6 @@ AUCTIONS = {
 """The definitions over three logs in `pipelines/`, by the query that they are, each with how its answer is read."""
 
 
-@needs_published
 def test_joins_of_three_logs_answer_what_is_published(plain: SparkSession, settings: Settings, tmp_path: Path) -> None:
     chance, sources = Random(8), {}
     for kind in KINDS:

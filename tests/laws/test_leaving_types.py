@@ -52,8 +52,8 @@ from tailrace.settings import Settings
 from tailrace.verify.replay import replay
 from tests.support.cases.strategies import examples
 from tests.support.depth import deep
-from tests.support.engines.duckdb_runs import in_parts, run_on_duckdb
-from tests.support.engines.spark_runs import run_native, said_by_reference
+from tests.support.engines.engine_runs import OnDuck, OnDuckInParts, OnSpark
+from tests.support.engines.spark_runs import said_by_reference
 from tests.support.lakes.recorded_ledgers import Epochs, record
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -109,9 +109,9 @@ def compared(definition: Pipeline, made: Epochs) -> None:
     expected = [
         said_by_reference(stage, run.panes, run.late) for stage, run in zip(definition.stages, runs, strict=True)
     ]
-    assert run_on_duckdb(definition, made) == expected
+    assert OnDuck().said(definition, made) == expected
     if len(definition.stages) == 1:
-        assert run_on_duckdb(definition, made, in_parts) == expected
+        assert OnDuckInParts().said(definition, made) == expected
 
 
 @pytest.mark.parametrize("type", TYPES)
@@ -321,4 +321,4 @@ def test_X7_spark_says_the_same_at_a_types_ends(plain: SparkSession, type: str, 
     end = MOST if decimal_parts(type) is None else 10 ** (decimal_parts(type) or (0, 0))[0] - 1
     made = bundles(type, [[end, 3], [end, -end], [end], [-end, -5], [-end, 2**53 + 1], [7]])
     run = fold(definition, made)
-    assert run_native(plain, definition, made) == said_by_reference(definition, run.panes, run.late)
+    assert OnSpark(plain).said(definition, made) == [said_by_reference(definition, run.panes, run.late)]

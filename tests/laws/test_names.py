@@ -54,7 +54,7 @@ from tests.backfill.test_chains import folded, on
 from tests.support.cases.strategies import each_time_the_same
 from tests.support.depth import cases
 from tests.support.engines.computation_folds import Folded
-from tests.support.engines.duckdb_runs import run_on_duckdb
+from tests.support.engines.engine_runs import OnDuck
 from tests.support.engines.spark_runs import said_by_reference
 
 HOSTILE = [
@@ -178,7 +178,7 @@ def test_names_are_columns_names_alone_as_reference_and_DuckDB_agree(data: st.Da
     made = data.draw(epochs_of(definition.stages[0].log))
     run = fold(definition, made)
     expected = said_by_reference(definition, run.panes, run.late, run.rejected)
-    assert run_on_duckdb(definition, made)[-1] == expected
+    assert OnDuck().said(definition, made)[-1] == expected
 
 
 def epochs_of(log: Log) -> st.SearchStrategy[Any]:

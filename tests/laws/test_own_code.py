@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from tailrace import AfterCount, AfterWatermark, AnyOf, OwnCombiner, OwnWindows, Repeat
 from tailrace.engines.batch.batch_answers import answering
-from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.expressions import Col
 from tailrace.model.base.time import instant, seconds
@@ -27,9 +25,9 @@ from tailrace.model.triggers.trigger import Measure, Moment, Ready, Trigger
 from tailrace.model.windows.panes import answers
 from tailrace.model.windows.windows import NOTHING, Fixed, Window
 from tests.support.cases.strategies import LOG, bundles, epochs, examples
-from tests.support.engines.duckdb_runs import run_on_duckdb
+from tests.support.engines.engine_runs import EngineRuns, OnSpark, for_examples
 from tests.support.engines.sessions import in_process
-from tests.support.engines.spark_runs import arrow_bundle, in_parts, run_native, said_by_reference
+from tests.support.engines.spark_runs import arrow_bundle, said_by_reference
 
 
 @dataclass(frozen=True)
@@ -124,26 +122,14 @@ FUSSY = replace(
 )
 
 
-def _said_of_fussy(made: Any) -> Any:
-    run = fold(FUSSY, made)
-    return said_by_reference(FUSSY, run.panes, run.late, run.rejected)
-
-
 @pytest.mark.filterwarnings("ignore::tailrace.model.triggers.guarded.TriggerWarning")
-@examples(15)
-@given(made=epochs(FUSSY))
-def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record(made: Any) -> None:
-    said = _said_of_fussy(made)
-    assert run_on_duckdb(FUSSY, made) == [said]
-
-
-@pytest.mark.filterwarnings("ignore::tailrace.model.triggers.guarded.TriggerWarning")
-@in_parts(1, deeper=8, of=3)
-def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record_on_spark(
-    plain: SparkSession, data: st.DataObject
+@for_examples(duckdb=(15, 60, 60), spark=(1, 8, 3))
+def test_X7_a_trigger_of_ones_own_that_fails_costs_a_pane_and_no_record(
+    engine: EngineRuns, data: st.DataObject
 ) -> None:
     made = data.draw(epochs(FUSSY, max_epochs=2))
-    assert run_native(plain, FUSSY, made, compiled) == _said_of_fussy(made)
+    run = fold(FUSSY, made)
+    assert engine.said(FUSSY, made) == [said_by_reference(FUSSY, run.panes, run.late, run.rejected)]
 
 
 def test_X7_a_window_whose_trigger_fails_keeps_its_records_for_the_next_pane() -> None:
@@ -155,26 +141,12 @@ def test_X7_a_window_whose_trigger_fails_keeps_its_records_for_the_next_pane() -
     assert [(pane.version.epoch, pane.values["n"]) for pane in panes] == [(1, 4)]
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-@examples(25)
-@given(data=st.data())
-def test_X7_what_code_of_ones_own_cannot_take_is_rejected_in_a_stream(name: str, data: st.DataObject) -> None:
-    pipeline = PIPELINES[name]
-    made = data.draw(epochs(pipeline))
-    run = fold(pipeline, made)
-    expected = said_by_reference(pipeline, run.panes, run.late, run.rejected)
-    assert run_on_duckdb(pipeline, made) == [expected]
-
-
-@in_parts(3, deeper=8, of=3)
-def test_X7_what_code_of_ones_own_cannot_take_is_rejected_in_a_stream_on_spark(
-    plain: SparkSession, data: st.DataObject
-) -> None:
+@for_examples(duckdb=(60, 200, 100), spark=(3, 8, 3))
+def test_X7_what_code_of_ones_own_cannot_take_is_rejected_in_a_stream(engine: EngineRuns, data: st.DataObject) -> None:
     pipeline = PIPELINES[data.draw(st.sampled_from(sorted(PIPELINES)))]
-    made = data.draw(epochs(pipeline, max_epochs=2))
+    made = data.draw(epochs(pipeline, max_epochs=2 if isinstance(engine, OnSpark) else 5))
     run = fold(pipeline, made)
-    expected = said_by_reference(pipeline, run.panes, run.late, run.rejected)
-    assert run_native(plain, pipeline, made, compiled) == expected
+    assert engine.said(pipeline, made) == [said_by_reference(pipeline, run.panes, run.late, run.rejected)]
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import assume
@@ -48,8 +47,8 @@ from tailrace.verify.audit import audit
 from tests.support.cases.few import FEW, few_epochs
 from tests.support.cases.strategies import BASE, EVERYTHING, LOG, Told, epochs, pipelines
 from tests.support.depth import deep
-from tests.support.engines.spark_runs import bundle_frame, in_parts, run_native, said_by_reference
-from tests.transcripts import Transcript, transcripts
+from tests.support.engines.engine_runs import EngineRuns, OnSparkInPython, for_examples
+from tests.support.engines.spark_runs import bundle_frame, said_by_reference
 
 KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
 
@@ -111,31 +110,17 @@ FEW_IN_PYTHON = few_in_python()
 
 
 @pytest.mark.parametrize("name", FEW_IN_PYTHON)
-def test_every_kind_of_state_says_the_same_in_python(
-    plain: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(per_key, "FEW", 0)
+def test_every_kind_of_state_says_the_same_in_python(plain: SparkSession, name: str) -> None:
     pipeline, made = FEW_IN_PYTHON[name], few_epochs()
     run = fold(pipeline, made)
     expected = said_by_reference(pipeline, run.panes, run.late, run.rejected)
     # Of those with parts of their own alone the windows rest in files: each kind of state is in them, and is not.
-    assert run_native(plain, pipeline, made, PerKey, most=0 if name == "own_parts" else None) == expected
+    assert OnSparkInPython(plain, 0 if name == "own_parts" else None).said(pipeline, made) == [expected]
 
 
-@deep
-@pytest.mark.parametrize("transcript", transcripts(), ids=str)
-def test_a_transcript_comes_out_in_python(
-    plain: SparkSession, monkeypatch: pytest.MonkeyPatch, transcript: Transcript
-) -> None:
-    monkeypatch.setattr(per_key, "FEW", 0)
-    run = fold(transcript.pipeline, transcript.epochs)
-    expected = said_by_reference(transcript.pipeline, run.panes, run.late, run.rejected)
-    assert run_native(plain, transcript.pipeline, transcript.epochs, PerKey) == expected, transcript.claim
-
-
-@in_parts(1, deeper=24, of=8)
-def test_a_random_definition_over_random_epochs_says_the_same_in_python(
-    plain: SparkSession, data: st.DataObject
+@for_examples(spark_in_python=(1, 24, 8))
+def test_a_random_definition_with_parts_of_its_own_says_the_same_in_python(
+    engine: EngineRuns, data: st.DataObject
 ) -> None:
     bursts, longest = own_parts()
     pipeline = data.draw(pipelines())
@@ -148,10 +133,7 @@ def test_a_random_definition_over_random_epochs_says_the_same_in_python(
     assume(sum(len(bundle) for bundle, _ in made) >= 6)
     run = fold(pipeline, made)
     assume(run.panes)
-    most = data.draw(st.sampled_from([None, 0, 3]))
-    with patch.object(per_key, "FEW", data.draw(st.sampled_from([0, per_key.FEW]))):
-        said = run_native(plain, pipeline, made, PerKey, most=most)
-    assert said == said_by_reference(pipeline, run.panes, run.late)
+    assert engine.said(pipeline, made) == [said_by_reference(pipeline, run.panes, run.late)]
 
 
 def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_with_the_epochs(

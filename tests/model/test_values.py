@@ -31,7 +31,7 @@ from tailrace.model.triggers.combinators import AfterCount, AfterWatermark, Repe
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import Pane, Timing, Version, answers
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing
-from tests.support.engines.duckdb_runs import run_on_duckdb
+from tests.support.engines.engine_runs import OnDuck
 from tests.support.engines.spark_runs import said_by_reference
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -375,7 +375,7 @@ def test_T1_a_window_is_cut_at_the_ends_of_time(where: Windowing, at: datetime) 
         # Shown as instants, and the record is in each.
         assert moment(window.start) <= at < moment(window.end)
         assert BEGINNING <= window.start < window.end <= END_OF_TIME
-    assert run_on_duckdb(ages, [(records, Clock(0, BEGINNING, 0)), ([], Clock(1, END_OF_TIME, 1))]) == [
+    assert OnDuck().said(ages, [(records, Clock(0, BEGINNING, 0)), ([], Clock(1, END_OF_TIME, 1))]) == [
         said_by_reference(ages, run.panes, run.late)
     ]
 

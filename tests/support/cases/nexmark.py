@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,8 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
 from benchmarks.nexmark.queries import COLUMNS, Query, Row, query
 from tailrace.generate.made_up_logs import LOGS
 from tailrace.generate.nexmark import nexmark
@@ -21,8 +18,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant, moment
 from tailrace.model.step.step import Record
 
-ROOT = Path(__file__).parents[3]
-PUBLISHED = Path(os.environ.get("TAILRACE_TEST_NEXMARK", ROOT.parent / "shared" / "nexmark"))
+PUBLISHED = Path(__file__).with_name("published_nexmark")
 KINDS = ("person", "auction", "bid")
 TIMES = LOGS["nexmark"].instants
 OTHERWISE = {"q6": "q6_group_top1"}
@@ -30,11 +26,6 @@ OTHERWISE = {"q6": "q6_group_top1"}
 
 LOG = query("q0").definition.sources[0]
 Epochs = list[tuple[list[Record], Clock]]
-
-needs_published = pytest.mark.skipif(
-    not (PUBLISHED / "bid.jsonl").is_file(),
-    reason=f"no published Nexmark data in {PUBLISHED}: TAILRACE_TEST_NEXMARK names the folder that has it",
-)
 
 
 @cache
@@ -44,16 +35,23 @@ def published() -> tuple[Record, ...]:
     return tuple(_record({"kind": kind} | json.loads(line)) for kind, line in lines)
 
 
+@cache
+def published_answers() -> dict[str, Any]:
+    """The published answers, by the name of their query."""
+    found: dict[str, Any] = json.loads((PUBLISHED / "answers.json").read_text())
+    return found
+
+
 def published_answer(one: Query) -> list[Row]:
     """The published answer of a query, its columns in the order of ours."""
-    given = json.loads((PUBLISHED / f"{OTHERWISE.get(one.name, one.name)}.expected.json").read_text())
+    given = published_answers()[OTHERWISE.get(one.name, one.name)]
     places = [given["columns"].index(theirs) for theirs, _ in one.columns]
     return [tuple(_cell(row[place], given["types"][place]) for place in places) for row in given["rows"]]
 
 
 def published_windows(name: str) -> list[Row]:
     """What is told beside the published answers of windows of that name."""
-    rows = json.loads((PUBLISHED / "windows.expected.json").read_text())[name]["rows"]
+    rows = json.loads((PUBLISHED / "windows.json").read_text())[name]
     return [tuple(datetime.fromisoformat(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
 
 
