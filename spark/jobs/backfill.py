@@ -6,7 +6,7 @@ spark-submit spark/jobs/backfill.py pipelines/flights.py --from 2013-03-08 --to 
 import sys
 
 from tailrace.cli.main import app
-from tailrace.cli.runtime.cluster_entry import submitted
+from tailrace.cli.runtime.cluster_entry import run_submitted
 
 if __name__ == "__main__":
-    submitted(app, "backfill", sys.argv[1:])
+    run_submitted(app, "backfill", sys.argv[1:])

@@ -6,7 +6,7 @@ spark-submit spark/jobs/maintain.py pipelines/flights.py
 import sys
 
 from tailrace.cli.main import app
-from tailrace.cli.runtime.cluster_entry import submitted
+from tailrace.cli.runtime.cluster_entry import run_submitted
 
 if __name__ == "__main__":
-    submitted(app, "maintain", sys.argv[1:])
+    run_submitted(app, "maintain", sys.argv[1:])

@@ -6,7 +6,7 @@ spark-submit spark/jobs/stream.py pipelines/flights.py --kafka flights --bootstr
 import sys
 
 from tailrace.cli.main import app
-from tailrace.cli.runtime.cluster_entry import submitted
+from tailrace.cli.runtime.cluster_entry import run_submitted
 
 if __name__ == "__main__":
-    submitted(app, "stream", sys.argv[1:])
+    run_submitted(app, "stream", sys.argv[1:])

@@ -14,7 +14,7 @@ import tailrace
 from tailrace import Log
 from tailrace.cli import main
 from tailrace.cli.commands.look import status
-from tailrace.cli.runtime.command_list import COMMANDS, loaded
+from tailrace.cli.runtime.command_list import COMMANDS, load_command
 from tailrace.cli.terminal.usage import MEANING, ExitStatus, UsageError, status_of
 from tailrace.ingest.landing import NOTHING
 from tailrace.lake.catalog.lake import Lake
@@ -221,7 +221,7 @@ def test_backfill_refuses_a_range_that_makes_no_sense() -> None:
 
 def test_what_the_list_of_commands_says_of_each_is_what_its_own_help_begins_with() -> None:
     for name, command in COMMANDS.items():
-        assert (loaded(name).help or "").split("\n\n")[0] == command.summary
+        assert (load_command(name).help or "").split("\n\n")[0] == command.summary
 
 
 def test_the_help_loads_nothing_of_what_commands_need() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.runtime.definitions import load, load_all
 from tailrace.cli.terminal.usage import ExitStatus, LoadError, status_of
+from tailrace.plan.loader import load, load_all
 
 GOOD = """
 from tailrace import Count, Fixed, Log, Pipeline, hours

@@ -16,11 +16,11 @@ from rich.console import Console
 from tailrace.cli.demo import tour as demo
 from tailrace.cli.demo.reads import Reads
 from tailrace.cli.demo.story import Story
-from tailrace.cli.runtime.definitions import load
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.generate import flights
 from tailrace.lake.catalog.lake import Lake
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 
 SNOW = datetime(2013, 3, 8, tzinfo=UTC)
@@ -37,7 +37,7 @@ def test_the_demo_tells_shows_and_counts_what_happened(settings: Settings, spark
         every=timedelta(minutes=30),
         corrected=(SNOW, SNOW + timedelta(days=1)),
     )
-    demo.fresh(tour.folder)
+    demo.empty_folder(tour.folder)
     said = io.StringIO()
     console = Console(file=said, width=100)
     pipeline = load(str(demo.definition_file()))
@@ -51,15 +51,15 @@ def test_the_demo_tells_shows_and_counts_what_happened(settings: Settings, spark
     assert summary["audit_ok"] is True
     assert summary["duckdb_agrees"] is True
 
-    panes, _ = Reads(Lake(settings), pipeline).panes(demo.SHOWN)
+    panes = Reads(Lake(settings), pipeline).panes(demo.SHOWN)
     answers = [pane for pane in panes if not pane.retraction]
     assert [pane.timing for pane in answers if pane.timing != "early"] == ["on_time", *["late"] * 4, "correction"]
-    assert [pane.flights for pane in answers][-6:] == [11, 13, 14, 15, 16, 20]
-    taken = [pane.flights for pane in panes if pane.retraction]
-    assert taken == [before.flights for before, _ in pairwise(answers)]
+    assert [pane.values["flights"] for pane in answers][-6:] == [11, 13, 14, 15, 16, 20]
+    taken = [pane.values["flights"] for pane in panes if pane.retraction]
+    assert taken == [before.values["flights"] for before, _ in pairwise(answers)]
 
     told = re.findall(r"^ +\d\d:\d\d +\d\d:\d\d +(early|on time|late) +(\d+) ", said.getvalue(), re.MULTILINE)
-    streamed = [(pane.timing.replace("_", " "), str(pane.flights)) for pane in answers[:-1]]
+    streamed = [(pane.timing.replace("_", " "), str(pane.values["flights"])) for pane in answers[:-1]]
     assert told == streamed
 
     opens = [line.strip() for line in said.getvalue().splitlines() if "tailrace serve" in line]

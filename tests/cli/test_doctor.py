@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import app
 from tailrace.doctor import lake_checks, machine_checks
-from tailrace.doctor.findings import Finding, UnseenError, WrongError, looked
+from tailrace.doctor.findings import Finding, UnseenError, WrongError, run_check
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
@@ -81,7 +81,7 @@ def test_people_read_what_is_wrong_last_with_how_to_mend_it(lake: Lake, monkeypa
 def test_a_broker_that_listens_can_be_reached(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         told = settings.model_copy(update={"kafka_bootstrap": f"127.0.0.1:{server.getsockname()[1]}"})
-        assert "can be reached" in machine_checks.brokers(told)
+        assert "can be reached" in machine_checks.check_brokers(told)
 
 
 def test_before_the_first_stream_there_is_no_catalog_and_none_is_made(
@@ -99,15 +99,15 @@ def test_before_the_first_stream_there_is_no_catalog_and_none_is_made(
 def test_a_folder_that_cannot_be_written_is_wrong(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     under = settings.model_copy(update={"warehouse": tmp_path / "file" / "lake"})
-    told = looked("warehouse", lambda: lake_checks.folder(under))
+    told = run_check("warehouse", lambda: lake_checks.check_folder(under))
     assert told == Finding(
         "warehouse", "wrong", f"{tmp_path}/file is a file, where a folder was expected",
         "set TAILRACE_WAREHOUSE to a folder that may be written",
     )  # fmt: skip
     if not Path("/proc").is_dir():
         pytest.skip("there is no folder here that nobody may write to")
-    told = looked(
-        "warehouse", lambda: lake_checks.folder(settings.model_copy(update={"warehouse": Path("/proc/lake")}))
+    told = run_check(
+        "warehouse", lambda: lake_checks.check_folder(settings.model_copy(update={"warehouse": Path("/proc/lake")}))
     )
     assert told.state == "wrong"
     assert told.found.startswith("/proc cannot be written (")
@@ -184,7 +184,7 @@ def test_a_check_that_fails_in_a_way_of_its_own_takes_no_other_with_it(
     def broken(settings: Settings) -> str:
         raise KeyError("no such thing")
 
-    monkeypatch.setattr(lake_checks, "folder", broken)
+    monkeypatch.setattr(lake_checks, "check_folder", broken)
     result = run()
     assert result.exit_code == 1
     assert "KeyError: 'no such thing'" in result.stdout
@@ -198,7 +198,7 @@ def test_what_a_service_does_not_allow_is_mended_by_what_it_names() -> None:
             "User: arn:aws:iam::1:user/me is not authorized to perform: glue:CreateTable on resource: arn:x"
         )
 
-    assert looked("one", refused).mend == "allow glue:CreateTable on arn:x to who runs this"
+    assert run_check("one", refused).mend == "allow glue:CreateTable on arn:x to who runs this"
 
 
 def test_a_check_says_what_it_found_or_why_it_did_not_look() -> None:
@@ -208,9 +208,9 @@ def test_a_check_says_what_it_found_or_why_it_did_not_look() -> None:
     def wrong() -> str:
         raise WrongError("broken", "mend it")
 
-    assert looked("one", lambda: "fine") == Finding("one", "ok", "fine")
-    assert looked("one", unseen) == Finding("one", "not looked at", "nothing there", "make it")
-    assert looked("one", wrong) == Finding("one", "wrong", "broken", "mend it")
+    assert run_check("one", lambda: "fine") == Finding("one", "ok", "fine")
+    assert run_check("one", unseen) == Finding("one", "not looked at", "nothing there", "make it")
+    assert run_check("one", wrong) == Finding("one", "wrong", "broken", "mend it")
 
 
 def test_a_doctor_starts_no_jvm_and_loads_no_spark(lake: Lake) -> None:

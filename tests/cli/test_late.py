@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from tailrace import Count, Fixed, Global, Pipeline, Sessions, hours, minutes
 from tailrace.cli.main import app
-from tailrace.cli.runtime.definitions import load
-from tailrace.cli.terminal.formats import parsed
+from tailrace.cli.terminal.formats import parse_instant
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.late_records import LateRange, LateReport
@@ -25,6 +24,7 @@ from tailrace.lake.schema.lake_errors import OtherDefinitionError
 from tailrace.lake.schema.owned_tables import contracts
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.base.time import instant, moment
+from tailrace.plan.loader import load
 from tailrace.serve.reading.lake_reader import Reader
 from tailrace.serve.reading.stage_overview import late_state
 from tailrace.settings import Settings
@@ -183,7 +183,7 @@ def test_records_for_a_window_of_all_time_are_repaired_by_a_backfill_of_all_time
     del row["city"]
     lake_of(settings, ever, [row], moment(end))
     command = run("late", str(file))[-1].split()
-    assert [parsed(text, "") for text in command[-3::2]] == [beginning, end]
+    assert [parse_instant(text, "") for text in command[-3::2]] == [beginning, end]
 
 
 def test_another_definition_of_the_same_name_is_refused(settings: Settings) -> None:

@@ -338,7 +338,7 @@ def test_looking_loads_neither_spark_nor_what_only_commits_need(
 
 def test_what_is_left_out_or_loaded_later_is_there_when_it_is_asked_for() -> None:
     code = (
-        "import sys; from tailrace.cli.runtime import process; process.own(); process.looking()\n"
+        "import sys; from tailrace.cli.runtime import process; process.claim_process(); process.skip_unused_imports()\n"
         "import strictyaml, pyiceberg.io.pyarrow; from pyiceberg.expressions import parser\n"
         "assert not (found := {'pyparsing', 'numpy', 'pandas', 'strictyaml.parser'} & set(sys.modules)), found\n"
         "assert parser.parse('a > 1').literal.value == 1 and strictyaml.load('a: b').data == {'a': 'b'}\n"

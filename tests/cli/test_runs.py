@@ -190,14 +190,14 @@ def test_a_signal_is_heeded_while_epochs_are_taken_again(
     definition: str, played: type[PlayedStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played.epochs = tuple(report(epoch, recovered=True) for epoch in range(5))
-    told = StreamProgress.epoch
+    told = StreamProgress.show_epoch
 
     def tell(self: StreamProgress, one: EpochReport) -> None:
         told(self, one)
         if one.epoch == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(StreamProgress, "epoch", tell)
+    monkeypatch.setattr(StreamProgress, "show_epoch", tell)
     result = run("stream", definition, "--from", LANDING)
     assert result.exit_code == 130
     assert "stopped at the boundary after epoch 1" in result.stderr
@@ -261,10 +261,10 @@ def test_plain_lines_tell_the_time_left_and_do_not_fill_a_log(monkeypatch: pytes
     news = io.StringIO()
     taken = iter([(0, 40), (10, 40), (11, 40), (12, 40), (40, 40)])
     watched = StreamProgress(Output(news=Console(file=news, width=100)), lambda: next(taken))
-    watched.begun()
+    watched.begin()
     for epoch, at in enumerate((20.0, 21.0, 24.0, 80.0)):
         now[0] = at
-        watched.epoch(report(epoch))
+        watched.show_epoch(report(epoch))
     said = [line.split("  ")[-1] for line in news.getvalue().splitlines()]
     # The second came a second after the first.
     assert said == ["10 of 40 files, 1 min left", "12 of 40 files, 56 s left", "40 of 40 files"]
@@ -273,10 +273,10 @@ def test_plain_lines_tell_the_time_left_and_do_not_fill_a_log(monkeypatch: pytes
 def test_a_terminal_gets_one_live_line() -> None:
     news = Console(file=io.StringIO(), force_terminal=True, width=160)
     watched = StreamProgress(Output(news=news), lambda: (3, 4))
-    watched.doing("starting Spark")
+    watched.show_activity("starting Spark")
     assert "starting Spark" in text_of(watched)
-    watched.begun()
-    watched.epoch(report(5, late=2))
+    watched.begin()
+    watched.show_epoch(report(5, late=2))
     watched.close()
     shown = text_of(watched)
     assert "epoch 5  100 records  7 panes  2 late  watermark 2026-01-01T12:05Z" in shown

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.cli.runtime.definitions import load
+from tailrace.plan.loader import load
 
 DEFINITION = """
 from tailrace import *

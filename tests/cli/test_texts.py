@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.cli.terminal.formats import parsed, rate, span, time_text
+from tailrace.cli.terminal.formats import parse_instant, rate, span, time_text
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 
@@ -15,17 +15,17 @@ HOUR = 3_600_000_000
     "text", ["2013-03-08T15:00Z", "2013-03-08T15:00", "2013-03-08 15:00", "2013-03-08T16:00+01:00", "20130308T15"]
 )
 def test_an_instant_is_utc_where_it_names_no_zone(text: str) -> None:
-    assert time_text(parsed(text, "--from")) == "2013-03-08T15:00Z"
+    assert time_text(parse_instant(text, "--from")) == "2013-03-08T15:00Z"
 
 
 def test_a_date_is_its_midnight() -> None:
-    assert time_text(parsed("2013-03-08", "--from")) == "2013-03-08T00:00Z"
+    assert time_text(parse_instant("2013-03-08", "--from")) == "2013-03-08T00:00Z"
 
 
 @pytest.mark.parametrize("text", ["", "noon", "2013-13-01", "1362700800"])
 def test_anything_else_is_refused_with_the_option(text: str) -> None:
     with pytest.raises(UsageError, match=r"--to '.*': expected a date or an instant, for example 2013-03-08"):
-        parsed(text, "--to")
+        parse_instant(text, "--to")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_anything_else_is_refused_with_the_option(text: str) -> None:
 def test_an_instant_is_shown_as_short_as_it_can_be(micros: int | None, text: str) -> None:
     assert time_text(micros) == text
     if micros is not None and BEGINNING < micros < END_OF_TIME:
-        assert parsed(text, "--from") == micros
+        assert parse_instant(text, "--from") == micros
 
 
 @pytest.mark.parametrize(

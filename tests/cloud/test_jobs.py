@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.aws.emr import Application, EmrServerless
 from tailrace.aws.objects import AwsError
-from tailrace.cli.runtime.cluster_entry import MOST, submitted
+from tailrace.cli.runtime.cluster_entry import MOST, run_submitted
 from tailrace.ingest.sources import SECURITY, Kafka
 from tailrace.runners.jobs import StreamJob
 from tailrace.runners.submit import last_object
@@ -136,7 +136,7 @@ def test_of_a_run_that_says_much_the_last_is_left(cloud: Aws) -> None:
         print(json.dumps({"changed": 1}, indent=2))
 
     with pytest.raises(SystemExit) as ended:
-        submitted(command, "stream", ["--outcome=s3://runs/outcomes/a"])
+        run_submitted(command, "stream", ["--outcome=s3://runs/outcomes/a"])
     assert ended.value.code == 0
     found = json.loads(cloud.client("s3").get_object(Bucket="runs", Key="outcomes/a")["Body"].read())
     assert (found["status"], found["err"], len(found["out"])) == (0, "", MOST)

@@ -72,7 +72,10 @@ def test_a_catalog_that_compares_what_it_swaps_refuses_a_commit_that_was_overtak
     with Servers(tmp_path) as servers:
         told, _ = servers.lake(catalog, settings)
         with closing(Lake(told).catalog):
-            assert lake_checks.swap(told, lake_checks.swept) == "a commit that was overtaken by another is refused"
+            assert (
+                lake_checks.check_swap(told, lake_checks.remove_folder)
+                == "a commit that was overtaken by another is refused"
+            )
         assert Lake(told).tables == []
 
 
@@ -94,7 +97,7 @@ def test_a_catalog_that_takes_a_commit_that_was_overtaken_is_found_out(
     with Servers(tmp_path) as servers:
         told, _ = servers.lake(catalog, settings)
         with closing(Lake(told).catalog), pytest.raises(WrongError, match="loses the other in silence"):
-            lake_checks.swap(told, lake_checks.swept)
+            lake_checks.check_swap(told, lake_checks.remove_folder)
         assert Lake(told).tables == []
 
 

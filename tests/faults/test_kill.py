@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill_stages
-from tailrace.cli.runtime.definitions import load_ranged
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.plan.loader import load_ranged
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.depth import deep
@@ -76,6 +76,6 @@ def _backfilled(lake: Lake, later: Pipeline) -> bool:
 
 
 def _loaded(definition: str) -> Pipeline:
-    from tailrace.cli.runtime.definitions import load
+    from tailrace.plan.loader import load
 
     return load(definition)

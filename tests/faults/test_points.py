@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.cli.runtime.definitions import load, load_ranged
 from tailrace.lake.catalog.lake import Lake
+from tailrace.plan.loader import load, load_ranged
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.depth import DEPTH, deep

@@ -110,7 +110,7 @@ def test_X7_results_that_left_their_type_are_counted_and_shown_with_why(
     assert sorted(map(str, made.table("as_of_one").scan().to_arrow()[UNANSWERED].to_pylist())) == ["None", WHY]
     report = EpochReport(1, LandedCounts(1, 0), {"totals": said[1]}, 0.1, {})
     for json_, expected in ((True, '"unanswered": 1'), (False, "1 unanswered")):
-        StreamProgress(Output(json=json_)).epoch(report)
+        StreamProgress(Output(json=json_)).show_epoch(report)
         captured = capsys.readouterr()
         assert expected in captured.out + captured.err
 

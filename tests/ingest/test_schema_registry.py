@@ -100,6 +100,6 @@ def test_who_asks_is_told_as_the_settings_say_and_a_refusal_names_the_setting(
         assert "hush" not in str(error.value)
     registry.server.authorization = "Bearer hush-hush"
     assert 1 in SchemaRegistry(by_token).schemas([1])
-    assert machine_checks.schema_registry(by_token) == f"{registry.uri} answers: 1 subjects"
+    assert machine_checks.check_schema_registry(by_token) == f"{registry.uri} answers: 1 subjects"
     with pytest.raises(WrongError, match="refuses who asks"):
-        machine_checks.schema_registry(by_user)
+        machine_checks.check_schema_registry(by_user)

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.cli.commands.run.maintain import _done_lines
 from tailrace.doctor import lake_checks
-from tailrace.doctor.findings import Finding, looked
+from tailrace.doctor.findings import Finding, run_check
 from tailrace.lake.catalog.lake import MAIN, Lake, no_rows, ref_of
 from tailrace.lake.commit.pins import pin_snapshots
 from tailrace.lake.commit.retention import find_expired
@@ -225,7 +225,7 @@ def _made(at: list[int]) -> TableMetadata:
 
 
 def times_found(settings: Settings) -> Finding:
-    return looked("times", lambda: lake_checks.times(settings))
+    return run_check("times", lambda: lake_checks.check_times(settings))
 
 
 @pytest.mark.slow

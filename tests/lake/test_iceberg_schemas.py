@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.change.registry import registry_contracts
 from tailrace.lake.schema.contract_files import apply_contract_file, contract_text
 from tailrace.lake.schema.contracts import Contract, log_contract
@@ -16,6 +15,7 @@ from tailrace.lake.schema.layouts import term
 from tailrace.lake.schema.owned_tables import all_contracts
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log
+from tailrace.plan.loader import load_any
 
 FOLDER = Path("iceberg_schemas")
 LOGS = ("ad_views", "auctions", "queries", "searches")

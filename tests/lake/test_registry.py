@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.cli.runtime.definitions import load_any
 from tailrace.lake.catalog.drift import drift
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import evolve, plan_changes
 from tailrace.lake.change.registry import registry_contracts, registry_lake
 from tailrace.lake.schema.contract_diff import Kind
 from tailrace.lake.schema.contracts import Contract
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 
 PHOTON = load_any("pipelines/photon.py")

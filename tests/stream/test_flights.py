@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
-from tailrace.cli.runtime.definitions import load
 from tailrace.generate.flights import landing_cuts, write_files
 from tailrace.generate.flights import load as load_flights
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import hours, instant
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 from tailrace.stream.landing_stream import Stream
 from tailrace.verify.audit import audit

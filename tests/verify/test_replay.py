@@ -30,7 +30,6 @@ from tailrace import (
     seconds,
 )
 from tailrace.cli.main import app
-from tailrace.cli.runtime.definitions import load
 from tailrace.engines.spark.relations import readable_rows
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.ingest.sources import Files
@@ -38,6 +37,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.signal_tables import Completions, Signals
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import instant
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import urlparse
 
 from tailrace.aws.objects import client
-from tailrace.doctor.findings import Finding, UnseenError, WrongError, allowing, looked
+from tailrace.doctor.findings import Finding, UnseenError, WrongError, permission_advice, run_check
 from tailrace.doctor.lake_checks import SCRATCH
 from tailrace.lake.catalog.backends import Glue, catalog_kind, endpoint
 from tailrace.settings import Settings
@@ -51,27 +51,27 @@ class Aws:
 
     def who(self) -> Iterator[Finding]:
         """Check the credentials' owner, and how far this machine's clock is off."""
-        yield looked("credentials", self._caller, _CREDENTIALS)
-        yield looked("clock", self._clock)
+        yield run_check("credentials", self._caller, _CREDENTIALS)
+        yield run_check("clock", self._clock)
 
     def bucket(self) -> Iterator[Finding]:
         """Check that the warehouse's bucket exists, and can be written, read and deleted from."""
-        there = looked("warehouse", self._bucket)
+        there = run_check("warehouse", self._bucket)
         yield there
         rest: dict[str, Callable[[], str]] = {
             "objects": self._objects, "conditional writes": self._conditional, "bucket settings": self._bucket_settings
         }  # fmt: skip
         for name, check in rest.items():
-            yield looked(name, check) if there.state == "ok" else _without(name, "warehouse")
+            yield run_check(name, check) if there.state == "ok" else _without(name, "warehouse")
 
     def glue(self) -> Iterator[Finding]:
         """Check that Glue allows reading the database and its tables."""
-        yield looked("glue", self._glue)
+        yield run_check("glue", self._glue)
 
     def application(self, application: str, role: str | None) -> Iterator[Finding]:
         """Check an EMR Serverless application, and the role for its runs."""
-        yield looked("application", partial(self._application, application))
-        yield looked("job role", partial(self._role, role))
+        yield run_check("application", partial(self._application, application))
+        yield run_check("job role", partial(self._role, role))
 
     def sweep(self, address: str) -> None:
         """Delete a check's objects below an address."""
@@ -324,10 +324,10 @@ def _mend(service: str, what: str, error: Any) -> str:
         return _CREDENTIALS
     if code in ("RequestTimeTooSkewed", "RequestExpired"):
         return "set the clock, and keep it by NTP"
-    if "AccessDenied" in code and not allowing(error):
+    if "AccessDenied" in code and not permission_advice(error):
         action = _ACTIONS.get(what, f"{service}:{''.join(word.title() for word in what.split('_'))}")
         return f"allow {action} to who runs this"
-    return allowing(error)
+    return permission_advice(error)
 
 
 def _response(error: WrongError) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 import tailrace
 from tailrace.cli.runtime import process
-from tailrace.cli.runtime.command_list import COMMANDS, loaded
+from tailrace.cli.runtime.command_list import COMMANDS, load_command
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import MEANING, ExitStatus, status_of
 from tailrace.model.base.errors import TailraceError
@@ -36,7 +36,7 @@ class _Guarded(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, stub, rest = super().resolve_command(ctx, args)
-        return name, None if name is None or stub is None else loaded(name), rest
+        return name, None if name is None or stub is None else load_command(name), rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -96,7 +96,7 @@ class _App(typer.Typer):
     """The application as the console script calls it, alone in its process."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        process.own()
+        process.claim_process()
         return super().__call__(*args, **kwargs)
 
 

@@ -39,7 +39,7 @@ class UnseenError(WrongError):
     """Something that cannot or need not be looked at: `found` says why, and `mend` what would make it possible."""
 
 
-def looked(name: str, check: Callable[[], str], mend: str = "") -> Finding:
+def run_check(name: str, check: Callable[[], str], mend: str = "") -> Finding:
     """Run a check and return its finding. `mend` is the advice for errors that the check does not foresee."""
     try:
         return Finding(name, "ok", check())
@@ -48,10 +48,10 @@ def looked(name: str, check: Callable[[], str], mend: str = "") -> Finding:
     except (WrongError, CatalogError) as seen:
         return Finding(name, "wrong", seen.found, seen.mend)
     except Exception as error:
-        return Finding(name, "wrong", line_of(error), allowing(error) or mend)
+        return Finding(name, "wrong", line_of(error), permission_advice(error) or mend)
 
 
-def allowing(error: Exception) -> str:
+def permission_advice(error: Exception) -> str:
     """Say which permission to give where a service of AWS refused one, by its own words; empty for other errors."""
     found = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", str(error))
     return f"allow {found[1]}{f' on {found[2]}' if found[2] else ''} to who runs this" if found else ""

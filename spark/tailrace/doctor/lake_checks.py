@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from tailrace.doctor.findings import UnseenError, WrongError, allowing
+from tailrace.doctor.findings import UnseenError, WrongError, permission_advice
 from tailrace.lake.catalog.backends import catalog_kind, open_catalog
 from tailrace.lake.catalog.lake import Lake, no_rows
 from tailrace.lake.catalog.sqlite import changing_catalog
@@ -34,7 +34,7 @@ LITTLE = 10**9
 """Free bytes below which a warehouse counts as full."""
 
 
-def folder(settings: Settings) -> str:
+def check_folder(settings: Settings) -> str:
     """Check that a warehouse that is a folder can be written, and say how much room there is."""
     place = Path(settings.warehouse)
     another = "set TAILRACE_WAREHOUSE to a folder that may be written"
@@ -63,7 +63,7 @@ def folder(settings: Settings) -> str:
     return f"{place} {access}, {free / 1e9:,.0f} GB free"
 
 
-def catalog(settings: Settings) -> str:
+def check_catalog(settings: Settings) -> str:
     """Check that the catalog can be opened and has the namespace, and count the tables in it."""
     there = catalog_kind(settings)
     if not there.exists:
@@ -81,14 +81,14 @@ def catalog(settings: Settings) -> str:
     except Exception as error:
         raise WrongError(
             f"{there.label} cannot be opened ({line_of(error)})",
-            allowing(error)
+            permission_advice(error)
             or "check that it is a catalog of Iceberg, that it runs and that it may be used "
             "(TAILRACE_CATALOG_SECRET is its password or token), or set TAILRACE_CATALOG_URI to another",
         ) from error
     return f"{there.label}: namespace {settings.namespace}, {len(tables)} {'table' if len(tables) == 1 else 'tables'}"
 
 
-def times(settings: Settings) -> str:
+def check_times(settings: Settings) -> str:
     """Check that this machine's clock may be right, and that the tables' commits are dated in order and in the past."""
     if now_milliseconds() < EARLIEST:
         raise WrongError("this machine's clock is years behind", "put it right")
@@ -110,7 +110,7 @@ def times(settings: Settings) -> str:
     return f"the commits of {len(tables)} {'table' if len(tables) == 1 else 'tables'} are dated in order"
 
 
-def swap(settings: Settings, sweep: Callable[[str], None]) -> str:
+def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
     """Check, on a table that is dropped again, that the catalog refuses a commit that another one has overtaken.
 
     All that Tailrace promises rests on this refusal. Where the overtaken commit is taken, the other one is lost, and
@@ -125,10 +125,10 @@ def swap(settings: Settings, sweep: Callable[[str], None]) -> str:
             location=f"{settings.warehouse_uri}/{SCRATCH}/{name}",
         )
         try:
-            refused = _overtaken(ours, theirs, name)
+            refused = _refuses_overtaken(ours, theirs, name)
             snapshots = theirs.table(name).metadata.snapshots
         finally:
-            _removed(ours, name, sweep)
+            _drop_scratch(ours, name, sweep)
     if refused and len(snapshots) == 1:
         return "a commit that was overtaken by another is refused"
     named = catalog_kind(settings).label
@@ -144,7 +144,7 @@ def swap(settings: Settings, sweep: Callable[[str], None]) -> str:
     )
 
 
-def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
+def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
     """Commit, with another commit going first after ours has looked up the table; tell whether ours was refused."""
     staged = ours.table(name)
 
@@ -176,7 +176,7 @@ def _overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
     return False
 
 
-def _removed(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
+def _drop_scratch(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
     """Drop the scratch table, and remove the files of commits that failed."""
     try:
         table = lake.table(name)
@@ -186,12 +186,12 @@ def _removed(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
     except Exception as error:
         raise WrongError(
             f"the table {lake.settings.namespace}.{name}, made to try commits, cannot be dropped ({line_of(error)})",
-            allowing(error) or "drop it by hand",
+            permission_advice(error) or "drop it by hand",
         ) from error
     sweep(table.location())
 
 
-def swept(address: str) -> None:
+def remove_folder(address: str) -> None:
     """Remove a folder of this machine, and its parent folder where that is empty then."""
     place = Path(address.removeprefix("file://"))
     shutil.rmtree(place)

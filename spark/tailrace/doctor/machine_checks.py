@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from tailrace.doctor.findings import Finding, UnseenError, WrongError, looked
+from tailrace.doctor.findings import Finding, UnseenError, WrongError, run_check
 from tailrace.lake.catalog.backends import jar_groups as groups_of
 from tailrace.settings import Settings
 from tailrace.toolchain import missing, pinned, require_java
@@ -24,20 +24,20 @@ PATIENCE = 2.0
 """The maximum seconds for a broker to answer."""
 
 
-def installed(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
+def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
     """Check Java, this lake's jars, and the packages; if runs are `elsewhere`, check only the packages."""
     if elsewhere:
         why = "runs are the application's, which brings its own"
         yield from (Finding(name, "not looked at", why) for name in ("java", "jars"))
     else:
-        yield looked("java", lambda: _java(settings))
-        yield looked("jars", lambda: _jars(settings))
+        yield run_check("java", lambda: _java(settings))
+        yield run_check("jars", lambda: _jars(settings))
     pins = _pins()
     for name in PACKAGES:
-        yield looked(name, partial(_package, name, pins))
+        yield run_check(name, partial(_package, name, pins))
 
 
-def brokers(settings: Settings) -> str:
+def check_brokers(settings: Settings) -> str:
     """Check that each Kafka broker accepts a connection.
 
     Raises `WrongError` if one does not, and `UnseenError` if no brokers are set.
@@ -59,7 +59,7 @@ def brokers(settings: Settings) -> str:
     return f"{settings.kafka_bootstrap} can be reached (asked nothing: that needs the topic's own credentials)"
 
 
-def schema_registry(settings: Settings) -> str:
+def check_schema_registry(settings: Settings) -> str:
     """Check that the schema registry answers and allows reading.
 
     Raises `WrongError` if it does not, and `UnseenError` if no registry is set.

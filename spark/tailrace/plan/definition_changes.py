@@ -5,7 +5,7 @@ Everything is read from the catalog, the tables' manifests and the table of runs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,7 @@ from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 from tailrace.model.definition.fingerprint import Change, change, decode_meaning, differing_parts, encode_meaning
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
+from tailrace.model.windows.windows import Window
 
 RATE = 1_000_000
 """Records a second where the lake has no earlier run to go by: the rate of a backfill of a million native records in a
@@ -34,16 +35,16 @@ START = 15.0
 
 @dataclass(frozen=True)
 class LogSize:
-    """The size of a definition's logs: records, bytes of files, rejected records, first and last epoch and event time.
+    """The size of a definition's logs: records, bytes of files, rejected records, and the first and last epoch.
 
-    Event times are microseconds. Epochs before the first were trimmed, or had no record.
+    Epochs before the first were trimmed, or had no record. `events` has the first and the last event time.
     """
 
     records: int
     bytes: int
     rejected: int
     epochs: tuple[int, int] | None
-    events: tuple[int, int] | None
+    events: Window | None
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class ChangePlan:
     readers: tuple[str, ...]
 
 
-def plan(lake: Lake, pipeline: Pipeline) -> ChangePlan:
+def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     """Compare a definition with its tables in a lake. Raises `LakeError` where the lake cannot be opened."""
     name = ledger_name(pipeline.name)
-    log = held(lake, pipeline.sources) if all(lake.has(log.name) for log in pipeline.sources) else None
+    log = measure_logs(lake, pipeline.sources) if all(lake.has(log.name) for log in pipeline.sources) else None
     if not lake.has(name):
         return ChangePlan(Change.NOTHING, {}, None, (), log, None, None, ())
     ledger = lake.table(name)
@@ -104,25 +105,20 @@ def plan(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     )
 
 
-def held(lake: Lake, logs: Sequence[Log]) -> LogSize:
+def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:
     """Measure logs together, by their manifests."""
-    each = [_held(lake, log) for log in logs]
+    tables = [lake.table(log.name) for log in logs]
+    rejected = [table for log in logs if (table := lake.find(rejected_name(log.name))) is not None]
+    sizes = [TableSize.of(table) for table in tables]
+    epochs = [bound for table in tables for bound in _bounds(table, "_epoch")]
+    events = [bound for log, table in zip(logs, tables, strict=True) for bound in _bounds(table, log.event_time)]
     return LogSize(
-        sum(one.records for one in each), sum(one.bytes for one in each), sum(one.rejected for one in each),
-        _around(one.epochs for one in each), _around(one.events for one in each),
-    )  # fmt: skip
-
-
-def _around(ranges: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
-    """Return the range that holds all of these; None where there is none."""
-    found = [one for one in ranges if one is not None]
-    return (min(first for first, _ in found), max(last for _, last in found)) if found else None
-
-
-def _held(lake: Lake, log: Log) -> LogSize:
-    table, rejected = lake.table(log.name), lake.find(rejected_name(log.name))
-    size, left = TableSize.of(table), 0 if rejected is None else TableSize.of(rejected).rows
-    return LogSize(size.rows, size.bytes, left, _range(table, "_epoch"), _range(table, log.event_time))
+        sum(size.rows for size in sizes),
+        sum(size.bytes for size in sizes),
+        sum(TableSize.of(table).rows for table in rejected),
+        (min(epochs), max(epochs)) if epochs else None,
+        Window(min(events), max(events)) if events else None,
+    )
 
 
 def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
@@ -150,18 +146,17 @@ def _totals(log: Table) -> dict[int, int]:
     return totals
 
 
-def _range(table: Table, column: str) -> tuple[int, int] | None:
-    """Find the least and the greatest value of a column by the files' statistics; None where no file has them."""
+def _bounds(table: Table, column: str) -> list[int]:
+    """List the bounds of a column in the files, by their statistics; none where no file has them."""
     live = match_names(table, [column], table.schema().column_names)[column]
     field = table.schema().find_field(live or column)
     type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
-    values = [
+    return [
         int(from_bytes(type, bounds[field.field_id]))
         for task in table.scan().plan_files()
         for bounds in (task.file.lower_bounds, task.file.upper_bounds)
         if bounds and field.field_id in bounds
     ]
-    return (min(values), max(values)) if values else None
 
 
 def readers(lake: Lake, pipeline: Pipeline) -> list[str]:

@@ -16,10 +16,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace.cli.runtime.definitions import load
 from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
 from tests.support.faults.killing import environment, run_here

@@ -10,12 +10,13 @@ from rich.table import Table
 
 from tailrace.backfill.backfill import backfill
 from tailrace.backfill.result import Backfilled
-from tailrace.cli.demo.reads import Answers, Fired, Reads, Span
+from tailrace.cli.demo.reads import Answers, Reads, Span
 from tailrace.cli.demo.story import Story
-from tailrace.cli.demo.tour_page import changed, rounded
+from tailrace.cli.demo.tour_page import changed_keys, to_a_tenth
 from tailrace.cli.terminal.console import table
-from tailrace.cli.terminal.formats import counted, span
-from tailrace.model.base.time import instant
+from tailrace.cli.terminal.formats import quantity, span
+from tailrace.model.base.time import instant, moment
+from tailrace.trace.key_history import LedgerPane
 
 
 @dataclass
@@ -47,8 +48,8 @@ class CorrectedAnswers:
     @property
     def clean(self) -> bool:
         """Whether exactly the backfill's rows differ, all in its generation, and the second run changed none."""
-        keys = changed(self.old, self.new)
-        meant = all(key not in self.new or self.new[key].version[0] == self.done.run.generation for key in keys)
+        keys = changed_keys(self.old, self.new)
+        meant = all(key not in self.new or self.new[key]["generation"] == self.done.run.generation for key in keys)
         return meant and len(keys) == self.done.changed + self.done.retracted and self.again.changed == 0
 
     @property
@@ -66,24 +67,25 @@ class CorrectedAnswers:
 
 def tell(story: Story, corrected: CorrectedAnswers, reads: Reads, wide: Span, shown: Span) -> None:
     """Print the result of a backfill."""
-    done, differ = corrected.done, len(changed(corrected.old, corrected.new))
+    done, differ = corrected.done, len(changed_keys(corrected.old, corrected.new))
     story.say(
-        f"{counted(done.changed, 'window')} changed, {done.untouched:,} came out equal and were left alone, "
+        f"{quantity(done.changed, 'window')} changed, {done.untouched:,} came out equal and were left alone, "
         f"{done.retracted:,} went away, in {span(done.seconds)}. Flights and their mean delay in the hours around the "
         "shown one, as the pane on time had them, as the stream left them, and now:"
     )
     story.show(_history(reads, wide, shown))
     if not corrected.clean:
         story.say(
-            f"{counted(differ, 'row')} differ where the backfill says it changed {done.changed:,}, and once more "
+            f"{quantity(differ, 'row')} differ where the backfill says it changed {done.changed:,}, and once more "
             f"{corrected.again.changed:,}: this is a bug.",
             style="bold red",
         )
         return
     story.say(
         f"Was anything else touched? Iceberg keeps the answer of before (snapshot {corrected.before}) and of after "
-        f"({corrected.after}). Row by row, {corrected.alone:,} of {counted(len(corrected.new), 'row')} are the same in "
-        f"every column, version included; the other {differ:,} are the backfill's, of generation {done.run.generation}."
+        f"({corrected.after}). Row by row, {corrected.alone:,} of {quantity(len(corrected.new), 'row')} are the same "
+        f"in every column, version included; the other {differ:,} are the backfill's, of generation "
+        f"{done.run.generation}."
     )
     story.say("The same backfill once more, as a check, changed nothing.")
 
@@ -92,15 +94,15 @@ def _history(reads: Reads, wide: Span, shown: Span) -> Table:
     """Make a table of each hour's on-time pane, its last pane from the stream, and its present pane."""
     numbers = ("on time", "stream's end", "now")
     rows = table("hour", *numbers, right=numbers)
-    panes = [pane for pane in reads.panes(wide)[0] if not pane.retraction]
-    for start in sorted({pane.start for pane in panes}):
-        own = [pane for pane in panes if pane.start == start]
+    panes = [pane for pane in reads.panes(wide) if not pane.retraction]
+    for start in sorted({pane.window.start for pane in panes}):
+        own = [pane for pane in panes if pane.window.start == start]
         streamed = [pane for pane in own if pane.timing != "correction"]
         on_time = next((pane for pane in streamed if pane.timing == "on_time"), None)
         cells = [_cell(pane) for pane in (on_time, streamed[-1] if streamed else None, own[-1])]
-        rows.add_row(f"{start:%H:%M}", *cells, style="bold" if start == shown.first else "")
+        rows.add_row(f"{moment(start):%H:%M}", *cells, style="bold" if moment(start) == shown.first else "")
     return rows
 
 
-def _cell(pane: Fired | None) -> str:
-    return "–" if pane is None else f"{pane.flights}  {rounded(pane.mean_delay)} min".rjust(14)
+def _cell(pane: LedgerPane | None) -> str:
+    return "–" if pane is None else f"{pane.values['flights']}  {to_a_tenth(pane.values['mean_delay'])} min".rjust(14)

@@ -1,4 +1,4 @@
-"""Print the demo's story: numbered steps, short paragraphs, and a stream's progress."""
+"""Print the demo's story: numbered steps, short paragraphs, tables and code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import textwrap
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,20 +15,12 @@ from types import FrameType
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.syntax import Syntax
 from rich.text import Text
 
 from tailrace.cli.terminal.console import WIDTH, Output
-from tailrace.cli.terminal.formats import rate, span
 
 INDENT = "     "
-
-QUIET = 10.0
-"""The minimum time between lines of progress without a terminal, in seconds."""
-
-RECENT = 10
-"""The number of last epochs that estimate the remaining time, because the first ones, in a cold Spark, are slower."""
 
 
 @dataclass
@@ -103,68 +94,3 @@ class Story:
         if self._last and (kind, self._last) != ("line", "line"):
             self.console.print()
         self._last = kind
-
-    @contextmanager
-    def progress(self, total: int) -> Iterator[DemoPace]:
-        """Show how far a stream of `total` files has come."""
-        pace = DemoPace(self, total)
-        if not self.console.is_terminal:
-            yield pace
-            return
-        columns = (TextColumn("    "), SpinnerColumn(), BarColumn(20), _PaceColumn(pace))
-        with Progress(*columns, console=self.console, transient=True) as live:
-            pace.live = (live, live.add_task("", total=total))
-            yield pace
-
-
-@dataclass
-class DemoPace:
-    """The pace of a stream: its position, its rate, and the remaining time."""
-
-    story: Story
-    total: int
-    place: str = ""
-    epochs: int = 0
-    records: int = 0
-    live: tuple[Progress, TaskID] | None = None
-    since: float = 0.0
-    reported: float = 0.0
-    ends: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
-
-    def begin(self) -> None:
-        """Note that the stream begins; rates and the remaining time count from now."""
-        self.since = self.reported = time.perf_counter()
-
-    def epoch(self, records: int, place: str) -> None:
-        """Count a completed epoch; `place` is the known time that its records have reached."""
-        self.epochs, self.records, self.place = self.epochs + 1, self.records + records, place
-        self.ends.append(time.perf_counter())
-        if self.live is not None:
-            progress, task = self.live
-            progress.update(task, completed=self.epochs)
-        elif time.perf_counter() - self.reported >= QUIET:
-            self.reported = time.perf_counter()
-            self.story.line((f"… known up to {self}", "dim"))
-
-    @property
-    def seconds(self) -> float:
-        """The seconds since the stream began."""
-        return time.perf_counter() - self.since
-
-    def __str__(self) -> str:
-        if not self.epochs or self.epochs == self.total:
-            return self.place
-        line = f"{self.place}  epoch {self.epochs:,} of {self.total:,}  {rate(self.records, self.seconds)} records/s"
-        if len(self.ends) <= RECENT / 2:
-            return line
-        each = (self.ends[-1] - self.ends[0]) / (len(self.ends) - 1)
-        return f"{line}  {span(max(1, round(each * (self.total - self.epochs))))} left"
-
-
-class _PaceColumn(ProgressColumn):
-    def __init__(self, pace: DemoPace) -> None:
-        super().__init__()
-        self.pace = pace
-
-    def render(self, task: Task) -> Text:
-        return Text(str(self.pace), style="dim")

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from queue import SimpleQueue
 
 from pyspark.sql import SparkSession
 
-from tailrace.cli.demo.reads import Fired, Reads, Span
-from tailrace.cli.demo.story import DemoPace, Story
-from tailrace.cli.terminal.formats import counted, rate, span
-from tailrace.cli.terminal.stream_progress import Tally
+from tailrace.cli.demo.reads import Reads, Span
+from tailrace.cli.demo.story import Story
+from tailrace.cli.terminal.backlog import FolderBacklog
+from tailrace.cli.terminal.formats import quantity, rate, span
+from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.engines.spark.session import open_session
 from tailrace.ingest.sources import Files
 from tailrace.model.base.time import moment
 from tailrace.settings import Settings
 from tailrace.stream.epoch_report import EpochReport
 from tailrace.stream.landing_stream import Stream
+from tailrace.trace.key_history import LedgerPane
 
 INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 
 
 @dataclass
-class Streamed:
-    """The stream of a folder, one file per epoch. `shown` is the window whose panes are printed; `tally` counts."""
+class StreamPart:
+    """The stream of a folder, one file per epoch. `shown` is the window whose panes are printed; `phases` has seconds.
+
+    `progress` shows the epochs, on the story's console if that is a terminal, and counts.
+    """
 
     story: Story
     settings: Settings
@@ -33,80 +39,71 @@ class Streamed:
     shown: Span
 
     def __post_init__(self) -> None:
-        self.tally = Tally()
+        output, console = self.story.output, self.story.console
+        self.progress = StreamProgress(replace(output, news=console) if console.is_terminal else output)
         self.seconds = 0.0
-        self.phases: dict[str, float] = {}
+        self.phases: Counter[str] = Counter()
         self._reports: SimpleQueue[EpochReport] = SimpleQueue()
-        self._read: int | None = None
+        self._printed = 0
 
-    def run(self, folder: str, files: int) -> SparkSession:
+    def run(self, folder: str) -> SparkSession:
         """Stream the files and return the session. Ctrl-C ends the stream after the running epoch."""
-        with self.story.progress(files) as pace:
-            pace.place = "starting Spark"
+        progress = self.progress
+        try:
+            progress.show_activity("starting Spark")
             spark = open_session(self.settings, app="tailrace demo")
             self.story.take_interrupts()
-            stream = Stream(
-                spark,
-                self.reads.lake,
-                [self.reads.pipeline],
-                Files(folder, "json", per_epoch=1),
-                watch=self._reports.put,
-            )
-            self._read = self.reads.lake.head(self.reads.ledger).snapshot
-            self._heading()
-            pace.begin()
+            source = Files(folder, "json", per_epoch=1)
+            stream = Stream(spark, self.reads.lake, [self.reads.pipeline], source, watch=self._watch)
+            progress.backlog = FolderBacklog([folder], stream.checkpoint.folder)
+            columns = f"{'fired':<8}{'watermark':<12}{'pane':<13}{'flights':>7}{'mean delay':>14}    takes back"
+            self.story.line((columns, "dim"))
+            progress.begin()
             stream.start(once=True)
             while not stream.wait(0.2) and not self.story.interrupted:
-                self._tell(pace)
+                self._show_new()
             stream.stop()
-            self._tell(pace)
+            self._show_new()
             self.story.check()
-            pace.place = "bringing the answer up with the ledger"
+            progress.show_activity("bringing the answer up with the ledger")
             stream.close()
-            self.seconds = pace.seconds
-        self._summed()
+            self.seconds = progress.seconds
+        finally:
+            progress.close()
+        tally = progress.tally
+        self.story.say(
+            f"{quantity(tally.epochs, 'epoch')} in {span(self.seconds)}: {quantity(tally.records, 'record')} "
+            f"({rate(tally.records, self.seconds)} a second), {quantity(tally.panes, 'pane')}, "
+            f"{quantity(tally.retractions, 'retraction')}, {quantity(tally.late, 'record')} too late."
+        )
         return spark
 
-    def _tell(self, pace: DemoPace) -> None:
-        """Print the epochs that ended since the last call, and the panes that they fired in the shown window."""
-        near = False
+    def _watch(self, report: EpochReport) -> None:
+        self.progress.show_epoch(report)
+        self._reports.put(report)
+
+    def _show_new(self) -> None:
+        """Print the new panes of the shown window, where an epoch since the last call may have fired one."""
+        near, hour = False, timedelta(hours=1)
         while not self._reports.empty():
             report = self._reports.get()
-            self.tally.add(report)
-            for phase, seconds in report.phases.items():
-                self.phases[phase] = self.phases.get(phase, 0.0) + seconds
+            self.phases.update(report.phases)
             folded = report.folded[self.reads.pipeline.name]
             known = moment(folded.clock.processing_time)
-            pace.epoch(report.landed.records, f"{known:%-d %b %H:%M}")
-            hour = timedelta(hours=1)
             near |= folded.panes > 0 and self.shown.first - hour <= known < self.shown.last + 6 * hour
         if near:
-            panes, self._read = self.reads.panes(self.shown, self._read)
-            self._fired(panes)
+            panes = self.reads.panes(self.shown)
+            self._show(panes[self._printed :])
+            self._printed = len(panes)
 
-    def _heading(self) -> None:
-        columns = f"{'fired':<8}{'watermark':<12}{'pane':<13}{'flights':>7}{'mean delay':>14}    takes back"
-        self.story.line((columns, "dim"))
-
-    def _fired(self, panes: Sequence[Fired]) -> None:
+    def _show(self, panes: Sequence[LedgerPane]) -> None:
         """Print a line for each pane, with the retraction that came with it."""
         back = {pane.version: pane for pane in panes if pane.retraction}
-        for pane in panes:
-            if pane.retraction:
-                continue
-            delay = "–" if pane.mean_delay is None else f"{pane.mean_delay:.1f} min"
-            taken = back.get(pane.version)
+        for pane in (one for one in panes if not one.retraction):
+            delay, taken = pane.values["mean_delay"], back.get(pane.version)
             self.story.line(
-                f"{pane.at:%H:%M}   {pane.watermark:%H:%M}       ",
+                f"{moment(pane.processing_time):%H:%M}   {moment(pane.watermark):%H:%M}       ",
                 (f"{pane.timing.replace('_', ' '):<13}", INKS[pane.timing]),
-                f"{pane.flights:>7}{delay:>14}",
-                (f"    − {taken.flights}" if taken else "", "red"),
+                f"{pane.values['flights']:>7}{'–' if delay is None else f'{delay:.1f} min':>14}",
+                (f"    − {taken.values['flights']}" if taken else "", "red"),
             )
-
-    def _summed(self) -> None:
-        tally = self.tally
-        self.story.say(
-            f"{counted(tally.epochs, 'epoch')} in {span(self.seconds)}: {counted(tally.records, 'record')} "
-            f"({rate(tally.records, self.seconds)} a second), {counted(tally.panes, 'pane')}, "
-            f"{counted(tally.retractions, 'retraction')}, {counted(tally.late, 'record')} too late."
-        )

@@ -22,16 +22,20 @@ from pyspark.sql import SparkSession
 from tailrace.cli.demo.backfill_part import CorrectedAnswers, tell
 from tailrace.cli.demo.reads import Reads, Span
 from tailrace.cli.demo.story import Story
-from tailrace.cli.demo.stream_part import Streamed
-from tailrace.cli.demo.tour_page import facts, picture, tables
-from tailrace.cli.runtime.definitions import load as load_definition
+from tailrace.cli.demo.stream_part import StreamPart
+from tailrace.cli.demo.tour_page import cards, picture, tables
 from tailrace.cli.terminal.console import table
-from tailrace.cli.terminal.formats import counted, span
+from tailrace.cli.terminal.formats import quantity, span
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import ExitStatus, UsageError, status_of
+from tailrace.engines.duckdb.iceberg_query import by_duckdb
 from tailrace.generate.flights import landing_cuts, load, write_files
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.read.query_views import QueryError
+from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.plan.loader import load as load_definition
 from tailrace.plots.plot_page import render
 from tailrace.settings import Settings
 from tailrace.verify.audit import audit
@@ -100,9 +104,9 @@ class Demo:
         with self.story.step("definition", "One definition"):
             self._definition()
         with self.story.step("files", "Real records, in the order in which they became known"):
-            files = self._land()
+            self._land()
         with self.story.step("stream", "The stream: every file is an epoch"):
-            spark = self._stream(len(files))
+            spark = self._stream()
         with self.story.step("late", "Too late, but not lost"):
             self._late()
         with self.story.step("backfill", "The backfill: the same definition over what the log holds now"):
@@ -131,7 +135,7 @@ class Demo:
             "each new answer takes back the one before. The stream and the backfill below both run exactly this."
         )
 
-    def _land(self) -> list[Path]:
+    def _land(self) -> None:
         records = load(self.tour.first, self.tour.last)
         files = write_files(records, self.tour.landing, self.tour.cuts)
         waits = records["known"] - records["scheduled"]
@@ -145,13 +149,12 @@ class Demo:
             f"simulated: {late:,} became known more than an hour late, the last one {span(most)} late."
         )
         self.story.say(
-            f"{counted(len(files), 'file')} in {self.tour.landing}, cut by when a flight became known: one a day, and "
+            f"{quantity(len(files), 'file')} in {self.tour.landing}, cut by when a flight became known: one a day, and "
             f"every {span(self.tour.every)} from {low:%H:%M} on {low:%-d %B} to {high:%H:%M} on {high:%-d %B}, for a "
             "close look at long delays."
         )
-        return files
 
-    def _stream(self, files: int) -> SparkSession:
+    def _stream(self) -> SparkSession:
         self.story.say(
             "An epoch puts its records into the log (table flights), folds them into their windows, and commits what "
             "it consumed and produced to the ledger, at once or not at all. The watermark is the stream's guess of how "
@@ -164,13 +167,11 @@ class Demo:
         )
         self.story.say("To see it in a browser while it runs, in another terminal:")
         self.story.line((f"TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')} {self._serve}", "cyan"))
-        streamed = Streamed(self.story, self.settings, self.reads, SHOWN)
-        spark = streamed.run(str(self.tour.landing), files)
-        tally = streamed.tally
-        counts = ("records", "rejected", "epochs", "panes", "retractions", "late")
-        self.summary |= {name: getattr(tally, name) for name in counts}
-        self.summary["stream_seconds"] = round(streamed.seconds, 1)
-        self.summary["stream_phases"] = {name: round(seconds, 1) for name, seconds in streamed.phases.items()}
+        part = StreamPart(self.story, self.settings, self.reads, SHOWN)
+        spark = part.run(str(self.tour.landing))
+        self.summary |= fields(part.progress.tally, "records", "rejected", "epochs", "panes", "retractions", "late")
+        self.summary["stream_seconds"] = round(part.seconds, 1)
+        self.summary["stream_phases"] = {name: round(seconds, 1) for name, seconds in part.phases.items()}
         return spark
 
     def _late(self) -> None:
@@ -178,15 +179,16 @@ class Demo:
         missed = [flight for flight in self.reads.flights(SHOWN) if flight.late]
         self.story.say(
             f"The watermark closed our window at {closed:%H:%M}: its end and the allowed lateness. "
-            f"{counted(len(missed), 'flight')} of it left even later. They changed no answer, and they are not lost: "
+            f"{quantity(len(missed), 'flight')} of it left even later. They changed no answer, and they are not lost: "
             "each is in the log, and in the ledger as late."
         )
-        rows = table("flight", "scheduled", "known", "delay", right=["delay"])
-        for flight in missed:
-            delay = "cancelled" if flight.delay is None else f"{flight.delay} min"
-            rows.add_row(flight.id, f"{flight.scheduled:%H:%M}", f"{flight.known:%H:%M}", delay)
-        self.story.show(rows)
-        self.story.say(f"In all windows together it is {counted(self.summary['late'], 'flight')}.")
+        rows = (
+            (one.id, f"{one.scheduled:%H:%M}", f"{one.known:%H:%M}",
+             "cancelled" if one.delay is None else f"{one.delay} min")
+            for one in missed
+        )  # fmt: skip
+        self.story.show(table("flight", "scheduled", "known", "delay", rows=rows, right=["delay"]))
+        self.story.say(f"In all windows together it is {quantity(self.summary['late'], 'flight')}.")
 
     def _backfill(self) -> CorrectedAnswers:
         first, last = self.tour.corrected
@@ -210,13 +212,11 @@ class Demo:
         )
         rows: list[dict[str, Any]] = spark.sql(query).toArrow().to_pylist()
         self.story.code(query, "sql")
-        answers = table(*rows[0], right=["flights", "departures", "mean_delay"])
-        for row in rows:
-            answers.add_row(*(f"{v:%Y-%m-%d %H:%M}" if isinstance(v, datetime) else str(v) for v in row.values()))
-        self.story.show(answers)
-        other = self.reads.by_duckdb(query)
+        cells = ([f"{v:%Y-%m-%d %H:%M}" if isinstance(v, datetime) else str(v) for v in row.values()] for row in rows)
+        self.story.show(table(*rows[0], rows=cells, right=["flights", "departures", "mean_delay"]))
+        other = self._by_duckdb(query)
         if other is None:
-            comparison = "DuckDB is not installed here (the extra duckdb); it reads the same files."
+            comparison = "DuckDB's extensions are not installed here (the extra duckdb); it reads the same files."
         elif other == rows:
             comparison = "By Spark. DuckDB on the same files, with no JVM: the same rows."
         else:
@@ -224,6 +224,15 @@ class Demo:
         self.story.say(comparison)
         self.summary["duckdb_agrees"] = None if other is None else other == rows
         return query, rows
+
+    def _by_duckdb(self, query: str) -> list[dict[str, Any]] | None:
+        """Run a query over the current answers by DuckDB on the same files; None if its extensions are missing."""
+        try:
+            return list(by_duckdb(self.lake, query).to_pylist())
+        except QueryError:
+            raise
+        except LakeError:
+            return None
 
     def _audit(self) -> Audit:
         self.story.say(
@@ -242,7 +251,7 @@ class Demo:
         plot = picture(self.reads, WIDE)
         page_tables = tables(self.reads, SHOWN, corrected.old, corrected.new, query, rows, audited)
         page = self.tour.folder / "flights.html"
-        page.write_text(render(replace(plot, facts=facts(self.summary), tables=page_tables)), encoding="utf-8")
+        page.write_text(render(replace(plot, facts=cards(self.summary), tables=page_tables)), encoding="utf-8")
         self.story.say(
             f"{page}: event time to the right, processing time upwards, as the Dataflow Model draws it; the watermark, "
             "a box for each pane, and the correction. One file, open it in a browser."
@@ -278,7 +287,7 @@ def definition_file() -> Path:
     raise UsageError(f"no {DEFINITION} here: run the demo in a checkout of the project, by `make demo`")
 
 
-def fresh(folder: Path) -> None:
+def empty_folder(folder: Path) -> None:
     """Create the folder, or empty it. Raises `UsageError` if the folder has files that no demo made."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UsageError(f"{folder} is not empty and no earlier demo's: pass another with --folder, or remove it")
@@ -300,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> ExitStatus:
     story = Story(steps=8)
     try:
         pipeline = load_definition(str(definition_file()))
-        fresh(tour.folder)
+        empty_folder(tour.folder)
         settings = Settings(warehouse=tour.folder / "lake", catalog_uri="")
         return Demo(tour, settings, pipeline, story).run()
     except TailraceError as error:

@@ -5,38 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tailrace.cli.demo.reads import Answers, Fired, Flight, Reads, Span
-from tailrace.cli.terminal.formats import counted, span
+from tailrace.cli.demo.reads import Answers, Flight, Reads, Span, version_of
+from tailrace.cli.terminal.formats import quantity, span
+from tailrace.model.base.time import moment
 from tailrace.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable
+from tailrace.trace.key_history import LedgerPane
 from tailrace.verify.tampering.audit_result import Audit
 
 
 def picture(reads: Reads, wide: Span) -> PanePlot:
     """Build the plot of the windows in `wide`: their records, panes and corrections, and the watermark."""
-    panes, _ = reads.panes(wide)
     return PanePlot(
         title="Tailrace on real flights: a stream, late data, and a backfill",
         subtitle=f"Flights scheduled to leave {wide.origin} on {wide.first:%-d %B %Y}, {wide.first:%H:%M} to "
         f"{wide.last:%H:%M} UTC, in windows of one hour",
         key=f"origin = {wide.origin}",
         value="flights",
-        panes=[_box(pane) for pane in panes],
+        panes=[_box(pane) for pane in reads.panes(wide)],
         records=[_dot(flight) for flight in reads.flights(wide)],
         watermark=reads.watermarks(),
     )
 
 
-def facts(counts: Mapping[str, Any]) -> dict[str, str]:
+def cards(counts: Mapping[str, Any]) -> dict[str, str]:
     """Write the cards above the chart, from the demo's summary."""
-    return {
-        "flights": f"{counts['records']:,}",
-        "epochs": f"{counts['epochs']:,}",
-        "panes": f"{counts['panes']:,}",
-        "retractions": f"{counts['retractions']:,}",
-        "too late": f"{counts['late']:,}",
-        "backfill: changed": f"{counts['backfill_changed']:,}",
-        "backfill: left alone": f"{counts['rows_left_alone']:,}",
-        "audit": "adds up" if counts["audit_ok"] else "does not add up",
+    numbers = {
+        "flights": "records", "epochs": "epochs", "panes": "panes", "retractions": "retractions", "too late": "late",
+        "backfill: changed": "backfill_changed", "backfill: left alone": "rows_left_alone",
+    }  # fmt: skip
+    audit = "adds up" if counts["audit_ok"] else "does not add up"
+    return {card: f"{counts[name]:,}" for card, name in numbers.items()} | {
+        "audit": audit,
         "took": span(counts["seconds"]),
     }
 
@@ -47,19 +46,14 @@ def tables(reads: Reads, shown: Span, old: Answers, new: Answers, query: str, ro
     return [_panes(reads, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
 
 
-def _box(pane: Fired) -> PlotPane:
-    generation, epoch, index = pane.version
+def _box(pane: LedgerPane) -> PlotPane:
     return PlotPane(
-        window_start=pane.start,
-        window_end=pane.end,
-        fired_at=pane.at,
-        value=pane.flights,
-        timing=pane.timing,
-        retraction=pane.retraction,
-        index=index,
-        epoch=epoch,
-        generation=generation,
-    )
+        window_start=moment(pane.window.start), window_end=moment(pane.window.end),
+        fired_at=moment(pane.processing_time), value=pane.values["flights"],
+        timing=pane.timing,  # type: ignore[arg-type]
+        retraction=pane.retraction, index=pane.version.index, epoch=pane.version.epoch,
+        generation=pane.version.generation,
+    )  # fmt: skip
 
 
 def _dot(flight: Flight) -> PlotRecord:
@@ -68,40 +62,35 @@ def _dot(flight: Flight) -> PlotRecord:
 
 
 def _panes(reads: Reads, shown: Span) -> PlotTable:
-    panes, _ = reads.panes(shown)
+    rows = [
+        [
+            moment(pane.processing_time), moment(pane.watermark), pane.timing.replace("_", " "),
+            "retraction" if pane.retraction else "pane", pane.values["flights"], to_a_tenth(pane.values["mean_delay"]),
+            *pane.version,
+        ]
+        for pane in reads.panes(shown)
+    ]  # fmt: skip
     return PlotTable(
         f"Panes of {shown.origin} {shown.first:%H:%M} to {shown.last:%H:%M}, in the order in which they fired",
         ["fired", "watermark", "timing", "what", "flights", "mean delay, min", "generation", "epoch", "pane index"],
-        [
-            [
-                pane.at,
-                pane.watermark,
-                pane.timing.replace("_", " "),
-                "retraction" if pane.retraction else "pane",
-                pane.flights,
-                rounded(pane.mean_delay),
-                *pane.version,
-            ]
-            for pane in panes
-        ],
+        rows,
         note="The paper's accumulating and retracting mode: each new answer first takes back the one before.",
     )
 
 
 def _changes(old: Answers, new: Answers) -> PlotTable:
-    keys = changed(old, new)
+    keys = changed_keys(old, new)
     rows = []
     for key in keys:
-        before, after = old.get(key), new.get(key)
-        flights = [answer.flights if answer else None for answer in (before, after)]
-        delays = [rounded(answer.mean_delay) if answer else None for answer in (before, after)]
-        versions = [".".join(map(str, answer.version)) if answer else None for answer in (before, after)]
-        rows.append([key[0], key[1], *flights, *delays, *versions])
+        sides = (old.get(key), new.get(key))
+        flights = [side and side["flights"] for side in sides]
+        delays = [side and to_a_tenth(side["mean_delay"]) for side in sides]
+        rows.append([*key, *flights, *delays, *(side and version_of(side) for side in sides)])
     return PlotTable(
         "What the backfill changed",
         ["airport", "window start", "flights before", "after", "mean delay before", "after", "version before", "after"],
         rows,
-        note=f"{counted(len(new) - len(keys), 'other row')} of the answer were left alone, version included. "
+        note=f"{quantity(len(new) - len(keys), 'other row')} of the answer were left alone, version included. "
         "A version is generation.epoch.pane index.",
     )
 
@@ -116,12 +105,12 @@ def _audit(audit: Audit) -> PlotTable:
     return PlotTable("The audit", ["check", "", "found"], rows)
 
 
-def changed(old: Answers, new: Answers) -> list[tuple[str, Any]]:
+def changed_keys(old: Answers, new: Answers) -> list[tuple[str, Any]]:
     """List the keys of all rows that differ, are new, or are gone, by time."""
     keys = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return sorted(keys, key=lambda key: (key[1], key[0]))
 
 
-def rounded(value: float | None) -> float | None:
+def to_a_tenth(value: float | None) -> float | None:
     """Round to a tenth; None stays None."""
     return None if value is None else round(value, 1)

@@ -56,7 +56,7 @@ class _Both(io.StringIO):
             stream.flush()
 
 
-def submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
+def run_submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
     """Run `tailrace NAME ARGUMENTS`.
 
     If the first argument is `--outcome=ADDRESS`, leave a JSON object at the address: `status` is the exit status; `out`

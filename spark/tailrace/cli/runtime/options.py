@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from tailrace.cli.terminal.usage import UsageError
+from tailrace.model.definition.pipeline import Pipeline
 from tailrace.settings import Settings
 
 Definition: TypeAlias = Annotated[
@@ -14,6 +17,7 @@ Definition: TypeAlias = Annotated[
 Definitions: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="DEFINITION", help="Python files with definitions: FILE or FILE:NAME.")
 ]
+Reason: TypeAlias = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Report as JSON.")]
 EngineName: TypeAlias = Annotated[
     Literal["auto", "duckdb", "spark"] | None,
@@ -21,6 +25,25 @@ EngineName: TypeAlias = Annotated[
 ]
 
 
-def on_engine(settings: Settings, engine: Literal["auto", "duckdb", "spark"] | None) -> Settings:
-    """Return the settings with the requested engine, if any."""
-    return settings if engine is None else settings.model_copy(update={"engine": engine})
+def settings_on(engine: Literal["auto", "duckdb", "spark"] | None) -> Settings:
+    """Read the settings, with the engine of the option `--engine` if it is given."""
+    settings = Settings()
+    return settings if engine is None else settings.on_engine(engine)
+
+
+def key_texts(pipeline: Pipeline, texts: Sequence[str]) -> list[str]:
+    """Return the values of the options `--key` in the order of the key's columns, as VALUE or COLUMN=VALUE names them.
+
+    Raises `UsageError` unless each column has one value.
+    """
+    named: dict[str, str] = {}
+    for place, text in enumerate(texts):
+        name, equals, value = text.partition("=")
+        if equals and name in pipeline.key:
+            named[name] = value
+        elif place < len(pipeline.key):
+            named[pipeline.key[place]] = text
+    if len(texts) != len(pipeline.key) or set(named) != set(pipeline.key):
+        wanted = " ".join(f"--key {name}=VALUE" for name in pipeline.key) or "no --key, for it has one group"
+        raise UsageError(f"the key of {pipeline.name} is ({', '.join(pipeline.key)}): expected {wanted}")
+    return [named[name] for name in pipeline.key]

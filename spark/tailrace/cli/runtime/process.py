@@ -21,13 +21,13 @@ UNUSED = ("strictyaml", "pyiceberg.expressions.parser")
 """Modules that pyiceberg imports but that reading a lake does not need; each is loaded on its first use."""
 
 
-def own() -> None:
+def claim_process() -> None:
     """Declare that the command owns this process, as the console script does, and collect garbage less often."""
     _state["own"] = True
     gc.set_threshold(SELDOM)
 
 
-def looking() -> None:
+def skip_unused_imports() -> None:
     """Skip imports that a short command does not need, which take a third of its time.
 
     Hide numpy from pyarrow, which would import it only to be ready to make numpy arrays, and pandas, which pyarrow

@@ -52,29 +52,15 @@ def _spark_runs() -> bool:
 
 
 @contextmanager
-def waiting(output: Output, doing: str) -> Iterator[Callable[[str], None]]:
-    """Show the present activity, on a terminal with the time; yield a function that shows the next one."""
-    from rich.live import Live
-    from rich.spinner import Spinner
-    from rich.table import Table
-    from rich.text import Text
-
-    from tailrace.cli.terminal.formats import span
-
+def activity(output: Output, doing: str) -> Iterator[Callable[[str], None]]:
+    """Show the present activity, on a terminal with its duration; yield a function that shows the next one."""
     if not output.live:
         output.say(doing)
         yield output.say
         return
-    import time
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    since, now = time.monotonic(), {"doing": doing}
-
-    def rendered() -> Table:
-        made = Table.grid(padding=(0, 1, 0, 0))
-        passed = span(int(time.monotonic() - since))
-        made.add_row(spinner, Text.assemble(now["doing"], (f"  {passed}", "dim")))
-        return made
-
-    spinner = Spinner("dots")
-    with Live(get_renderable=rendered, console=output.news, refresh_per_second=8, transient=True):
-        yield lambda text: now.update(doing=text)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=output.news, transient=True) as live:
+        task = live.add_task(doing, total=None)
+        yield lambda text: live.update(task, description=text)

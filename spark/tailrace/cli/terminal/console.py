@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -43,12 +43,19 @@ class Output:
         return self.news.is_terminal and not self.json
 
     @property
-    def hushed(self) -> Output:
+    def without_news(self) -> Output:
         """An output like this one, but without news, because something else is written to standard error."""
         return replace(self, news=Console(stderr=True, quiet=True))
 
+    def report(self, data: Mapping[str, Any], lines: Iterable[RenderableType]) -> None:
+        """Print a report: `data` as JSON, or `lines` for people."""
+        if self.json:
+            self.data(data)
+        else:
+            self.text(*lines)
+
     def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:
-        """Print JSON: indented, or on one line of its own for a stream of objects."""
+        """Print JSON: indented, or on a single line for a stream of objects."""
         text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
         # Print past the console, which would wrap the text.
         print(text, file=self.out.file, flush=True)
@@ -60,13 +67,18 @@ class Output:
                 _numbers_whole(part, self.out.width)
             self.out.print(part)
 
-    def whole(self, *parts: RenderableType) -> None:
+    def blocks(self, blocks: Iterable[Iterable[RenderableType]]) -> None:
+        """Print blocks of a report for people, with an empty line between two."""
+        for place, block in enumerate(blocks):
+            self.text(*([""] if place else []), *block)
+
+    def verbatim(self, *parts: RenderableType) -> None:
         """Print text without wrapping it, because somebody may copy it."""
         for part in parts:
             self.out.print(part, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Print a line of news, neither wrapped nor read as markup."""
+        """Print a line of news as it is: not wrapped, and not parsed as markup."""
         self.news.print(Text(text), soft_wrap=True)
 
     def error(self, text: str) -> None:
@@ -77,7 +89,7 @@ class Output:
 def output_for(settings: Settings, *, json: bool) -> Output:
     """Make the output of a run; without news if structured logs replace it on standard error."""
     output = Output(json)
-    return output.hushed if settings.log_format is not None and settings.log_file is None else output
+    return output.without_news if settings.log_format is not None and settings.log_file is None else output
 
 
 def _plain(value: Any) -> Any:
@@ -91,14 +103,25 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def table(*headings: str, right: Iterable[str] = (), whole: Iterable[str] = (), title: str | None = None) -> Table:
-    """Make an empty table. `right` names the columns of numbers, `whole` the columns that stay on one line."""
-    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, _BETWEEN, 0, 0), title=title)
-    made.title_justify, made.title_style = "left", "bold"
+def table(
+    *headings: str,
+    rows: Iterable[Sequence[RenderableType]] = (),
+    right: Iterable[str] = (),
+    whole: Iterable[str] = (),
+    title: str | None = None,
+    caption: str | None = None,
+) -> Table:
+    """Make a table. `right` names the columns of numbers, `whole` the columns that stay on one line."""
+    made = Table(
+        box=None, header_style="dim", pad_edge=False, padding=(0, _BETWEEN, 0, 0), title=title, title_justify="left",
+        title_style="bold", caption=caption, caption_justify="left",
+    )  # fmt: skip
     numbers, lines = set(right), set(whole)
     for heading in headings:
         side: JustifyMethod = "right" if heading in numbers else "left"
         made.add_column(heading, justify=side, overflow="fold", no_wrap=heading in lines)
+    for row in rows:
+        made.add_row(*row)
     return made
 
 
@@ -143,3 +166,13 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     for name, value in rows:
         made.add_row(name, value)
     return made
+
+
+def sign(*, minus: bool) -> Text:
+    """Write the sign of a row: a plus for rows that hold something, a minus for rows that take something back."""
+    return Text("−", style="red") if minus else Text("+", style="green")
+
+
+def mark(*, ok: bool) -> Text:
+    """Write the mark of a check: a tick where it holds, else a cross."""
+    return Text("✓", style="green") if ok else Text("✗", style="bold red")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.base.time import moment, text
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) 
     from tailrace.lake.corrections.stages_behind import backfills_of
 
     output.text("", Text("behind what was corrected:", style="yellow"))
-    output.whole(*(one.said for one in behind))
+    output.verbatim(*(one.said for one in behind))
     if commands := backfill_commands(definition, backfills_of(behind)):
         output.text("", Text("to bring it up:", style="dim"))
-        output.whole(*commands)
+        output.verbatim(*commands)
 
 
 def behind_data(definition: str, behind: Sequence[StageBehind]) -> Iterator[dict[str, Any]]:
@@ -45,10 +46,9 @@ def behind_data(definition: str, behind: Sequence[StageBehind]) -> Iterator[dict
     from tailrace.lake.corrections.stages_behind import backfills_of
 
     for one in behind:
+        lacks = [fields(cause, "of", "run=run.run") for cause in one.causes]
+        command = next(iter(backfill_commands(definition, backfills_of([one]))), None)
         yield {
-            "stage": one.stage.name,
-            "range": [text(one.first), text(one.last)],
-            "lacks": [{"of": cause.of, "run": cause.run.run} for cause in one.causes],
-            "ready": one.ready,
-            "command": next(iter(backfill_commands(definition, backfills_of([one]))), None),
-        }
+            **fields(one, "stage=stage.name"), "range": [text(one.first), text(one.last)], "lacks": lacks,
+            "ready": one.ready, "command": command,
+        }  # fmt: skip

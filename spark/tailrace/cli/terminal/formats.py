@@ -6,19 +6,21 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.base.time import text as instant_text
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
 
 
-def parsed(text: str, option: str) -> int:
+def parse_instant(text: str, option: str) -> int:
     """Parse an option's value, an ISO date or instant, to microseconds; in UTC if it names no zone.
 
     Raises `UsageError` for anything else.
 
-    >>> parsed("1970-01-01T01:00+01:00", "--from"), parsed("1970-01-02", "--from")
+    >>> parse_instant("1970-01-01T01:00+01:00", "--from"), parse_instant("1970-01-02", "--from")
     (0, 86400000000)
     """
     try:
@@ -46,13 +48,13 @@ def time_text(micros: int | None) -> str:
     return f"{at:%Y-%m-%dT%H:%M}{seconds}{fraction if at.microsecond else ''}Z"
 
 
-def together(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None], str]]:
+def short_times(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None], str]]:
     """Find the day or year that all instants share; return it, and a function that writes an instant without it.
 
-    >>> day, said = together([0, 3_600_000_000, None, END_OF_TIME])
+    >>> day, said = short_times([0, 3_600_000_000, None, END_OF_TIME])
     >>> day, said(3_600_000_000), said(None), said(END_OF_TIME)
     ('1970-01-01', '01:00', '–', 'end of time')
-    >>> together([0, 86_400_000_000])[1](86_400_000_000)
+    >>> short_times([0, 86_400_000_000])[1](86_400_000_000)
     '01-02 00:00'
     """
     texts = [text for text in map(time_text, instants) if text.endswith("Z")]
@@ -73,7 +75,7 @@ def bounds(window: Window, write: Callable[[int], str] = time_text) -> str:
 
     >>> bounds(Window(0, 3_600_000_000))
     '[1970-01-01T00:00Z, 01:00Z)'
-    >>> bounds(Window(0, 3_600_000_000), together([0, 86_400_000_000])[1])
+    >>> bounds(Window(0, 3_600_000_000), short_times([0, 86_400_000_000])[1])
     '[01-01 00:00, 01:00)'
     """
     start, end = time_text(window.start), time_text(window.end)
@@ -103,10 +105,10 @@ def span(length: timedelta | float) -> str:
     return " ".join(part for part in parts if part)
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def quantity(count: int, one: str, many: str | None = None) -> str:
     """Write a number of things, with the noun in its singular or plural.
 
-    >>> counted(1, "epoch"), counted(12345, "record"), counted(0, "retry", "retries")
+    >>> quantity(1, "epoch"), quantity(12345, "record"), quantity(0, "retry", "retries")
     ('1 epoch', '12,345 records', '0 retries')
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"
@@ -124,10 +126,25 @@ def rate(count: int, seconds: float) -> str:
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def key_named(key: Key) -> str:
+def key_text(key: Key) -> str:
     """Write a key's parts, any of which may be null; "all" for the empty key.
 
-    >>> key_named(("EWR", None)), key_named(())
+    >>> key_text(("EWR", None)), key_text(())
     ('EWR/null', 'all')
     """
     return "/".join("null" if part is None else str(part) for part in key) or "all"
+
+
+def value_text(value: Any) -> str:
+    """Write a value of a table's column; a dash for none.
+
+    >>> value_text(1234567), value_text(0.123456789), value_text(True), value_text(None)
+    ('1,234,567', '0.123457', 'True', '–')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, datetime):
+        return instant_text(instant(value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -7,7 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -16,7 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.formats import counted, rate, span, time_text
+from tailrace.cli.terminal.formats import quantity, rate, span, time_text
+from tailrace.cli.terminal.json_fields import fields
+from tailrace.lake.catalog.events import unread_files
+from tailrace.model.base.time import text
 from tailrace.telemetry.run_events import HELD_BACK, epoch_data
 
 if TYPE_CHECKING:
@@ -30,6 +34,22 @@ RECENT = 8
 
 Backlog = Callable[[], "tuple[int, int] | None"]
 """A function that returns how much input was read and how much there is, in `StreamProgress.unit`; None if unknown."""
+
+_LANDED = ("records", "rejected", "duplicates", "blank", "links")
+_FOLDED = ("panes", "retractions", "late", "productions", "claimed", "unanswered")
+"""The counts of an epoch: of its records in the log, and of the results of each definition."""
+
+_TEXTS: Mapping[str, Callable[[int], str]] = {
+    "recovered": lambda count: f"{quantity(count, 'epoch')} again from the log",
+    "productions": partial(quantity, one="production"),
+    "claimed": "{:,} of another's".format,
+    "unanswered": "{:,} unanswered".format,
+    "late": "{:,} late".format,
+    "rejected": "{:,} rejected".format,
+    "duplicates": partial(quantity, one="duplicate"),
+    "blank": partial(quantity, one="blank line"),
+    "links": lambda count: f"{quantity(count, 'linked file')} passed over",
+}
 
 
 @dataclass
@@ -57,20 +77,12 @@ class Tally:
         """Add an epoch to the totals."""
         self.epochs += 1
         self.recovered += report.recovered
-        self.records += report.landed.records
-        self.rejected += report.landed.rejected
-        self.duplicates += report.landed.duplicates
-        self.blank += report.landed.blank
-        self.links += report.landed.links
         self.last = report.epoch
-        for name, folded in report.folded.items():
-            self.panes += folded.panes
-            self.retractions += folded.retractions
-            self.late += folded.late
-            self.productions += folded.productions
-            self.claimed += folded.claimed
-            self.unanswered += folded.unanswered
-            self.watermarks[name] = folded.clock.watermark
+        self.watermarks |= {name: folded.clock.watermark for name, folded in report.folded.items()}
+        counts = [(_LANDED, report.landed), *((_FOLDED, folded) for folded in report.folded.values())]
+        for names, counted in counts:
+            for name in names:
+                setattr(self, name, getattr(self, name) + getattr(counted, name))
 
     @property
     def unread(self) -> dict[str, int]:
@@ -83,6 +95,36 @@ class Tally:
         """The minimum of the pipelines' watermarks, in microseconds; None before the first epoch."""
         return min(self.watermarks.values(), default=None)
 
+    def texts(self, *names: str) -> list[str]:
+        """Write the counts of these names, except for zeros."""
+        return [_TEXTS[name](count) for name in names if (count := getattr(self, name))]
+
+    def summary(self, seconds: float) -> str:
+        """Write the totals of a run of so many seconds, for people."""
+        if not self.epochs:
+            return f"nothing new: no epoch was needed{unread_files(self.unread, '; ')}"
+        retractions = f" and {quantity(self.retractions, 'retraction')}" if self.retractions else ""
+        parts = [
+            f"{quantity(self.epochs, 'epoch')}, {quantity(self.records, 'record')} in {span(seconds)} "
+            f"({rate(self.records, seconds)} records/s)",
+            *self.texts("recovered", "productions", "claimed"),
+            f"{quantity(self.panes, 'pane')}{retractions}",
+            *self.texts("unanswered", "late", "rejected", "duplicates", "blank", "links"),
+            f"watermark {time_text(self.watermark)}",
+        ]
+        return "; ".join(parts) + unread_files(self.unread, "; ")
+
+    def data(self, seconds: float, *, stopped: bool) -> dict[str, Any]:
+        """Return the totals of a run as JSON data; `stopped` says that a signal ended the run."""
+        counts = fields(
+            self, "epochs", "recovered", "last_epoch=last", "records", "rejected", "duplicates", "blank_lines=blank",
+            "linked_files=links", "unread_files=unread", "panes", "retractions", "unanswered", "late", "productions",
+            "claimed",
+        )  # fmt: skip
+        watermarks = {name: text(micros) for name, micros in self.watermarks.items()}
+        times = {"seconds": round(seconds, 3), "watermarks": watermarks}
+        return {"event": "summary", "stopped": stopped, **counts, **times}
+
 
 class StreamProgress:
     """Shows the epochs of a stream on `output`, in its form."""
@@ -90,7 +132,7 @@ class StreamProgress:
     def __init__(self, output: Output, backlog: Backlog = lambda: None, unit: str = "file") -> None:
         self.output, self.backlog, self.unit = output, backlog, unit
         self.tally = Tally()
-        self._doing = ""
+        self._activity = ""
         self._report: EpochReport | None = None
         self._share: tuple[int, int] | None = None
         self._marks: deque[tuple[float, int]] = deque(maxlen=RECENT + 1)
@@ -101,21 +143,21 @@ class StreamProgress:
         if output.live:
             self._live.start()
 
-    def doing(self, text: str) -> None:
+    def show_activity(self, text: str) -> None:
         """Show an activity beside the epochs, such as starting or stopping."""
-        self._doing = text
+        self._activity = text
         if not self.output.live:
             self.output.say(text)
 
-    def begun(self) -> None:
+    def begin(self) -> None:
         """Note that reading the source begins; rates and the remaining time count from now."""
-        self._doing = ""
+        self._activity = ""
         self._since = time.monotonic()
         share = self.backlog()
         if share is not None:
             self._marks.append((self._since, share[0]))
 
-    def epoch(self, report: EpochReport) -> None:
+    def show_epoch(self, report: EpochReport) -> None:
         """Show an epoch that ended; called from the stream's own thread."""
         share = self.backlog()
         with self._lock:
@@ -140,7 +182,7 @@ class StreamProgress:
         """The seconds since reading the source began."""
         return time.monotonic() - self._since
 
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Estimate the seconds for the rest of the input at the rate of the last epochs; None if unknown."""
         if self._share is None or len(self._marks) < 2:
             return None
@@ -149,19 +191,14 @@ class StreamProgress:
 
     def _line(self, report: EpochReport) -> list[str]:
         """Write the result of an epoch, as parts of one line."""
-        panes = sum(folded.panes for folded in report.folded.values())
-        late = sum(folded.late for folded in report.folded.values())
-        unanswered = sum(folded.unanswered for folded in report.folded.values())
+        own = Tally()
+        own.add(report)
         return [
             f"epoch {report.epoch}" + (" (again, from the log)" if report.recovered else ""),
-            *([] if report.recovered else [counted(report.landed.records, "record")]),
-            *([f"{report.landed.rejected:,} rejected"] if report.landed.rejected else []),
-            *([counted(report.landed.duplicates, "duplicate")] if report.landed.duplicates else []),
-            *([counted(report.landed.blank, "blank line")] if report.landed.blank else []),
-            *([counted(report.landed.links, "linked file") + " passed over"] if report.landed.links else []),
-            counted(panes, "pane"),
-            *([f"{unanswered:,} unanswered"] if unanswered else []),
-            *([f"{late:,} late"] if late else []),
+            *([] if report.recovered else [quantity(own.records, "record")]),
+            *own.texts("rejected", "duplicates", "blank", "links"),
+            quantity(own.panes, "pane"),
+            *own.texts("unanswered", "late"),
             f"watermark {time_text(self.tally.watermark)}" + _held_back(report),
             span(report.seconds),
         ]
@@ -174,17 +211,17 @@ class StreamProgress:
         if self._share is None:
             return []
         taken, all_ = self._share
-        left = self.left()
-        share = f"{taken:,} of {counted(all_, self.unit)}"
+        left = self.seconds_left()
+        share = f"{taken:,} of {quantity(all_, self.unit)}"
         return [share if left is None or taken >= all_ else f"{share}, {span(max(1, round(left)))} left"]
 
     def _rendered(self) -> Table:
         """Build the live lines: the present activity and its duration, or the pace with the last epoch under it."""
         made = Table.grid(padding=(0, 1, 0, 0))
-        report, doing = self._report, self._doing
-        if report is None or doing:
+        report, activity = self._report, self._activity
+        if report is None or activity:
             waited = span(int(time.monotonic() - self._since))
-            made.add_row(self._spinner, Text.assemble(doing or "waiting for input", (f"  {waited}", "dim")))
+            made.add_row(self._spinner, Text.assemble(activity or "waiting for input", (f"  {waited}", "dim")))
             return made
         with self._lock:
             pace, line, share = "  ".join(self._pace()), "  ".join(self._line(report)), self._share

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace.cli.runtime.definitions import load
 from tailrace.cli.runtime.interruption import Stop
-from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
-from tailrace.cli.runtime.spark_session import ending_spark, waiting
+from tailrace.cli.runtime.options import Definition, EngineName, Json, Reason, settings_on
+from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.formats import span
+from tailrace.cli.terminal.json_fields import ENGINE, fields
 from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.model.definition.pipeline import Pipeline
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.lake.catalog.lake import Lake
     from tailrace.operate.changeover import Changeover
-
-Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")]
 
 
 def apply(
@@ -39,25 +38,25 @@ def apply(
     this command then folds what is landed, until a stream of the new definition takes over or it is told to stop (exit
     status 130). Of two at once the later one goes on, and the other gives way (exit status 4).
     """
-    pipeline, settings = load(definition), on_engine(Settings(), engine)
+    pipeline, settings = load(definition), settings_on(engine)
     output = output_for(settings, json=json)
-    with ExitStack() as spinning:
-        doing = spinning.enter_context(waiting(output, f"applying {pipeline.name}"))
+    with ExitStack() as shown:
+        doing = shown.enter_context(activity(output, f"applying {pipeline.name}"))
         with ending_spark():
             from tailrace.lake.catalog.lake import Lake
             from tailrace.operate.changeover import apply as run
 
             lake = Lake(settings)
             applied = run(lake, pipeline, reason=reason, doing=doing)
-            spinning.close()
+            shown.close()
             _show(output, pipeline, applied)
             if applied.gave_way is not None:
                 raise typer.Exit(ExitStatus.GAVE_WAY)
             if not once and applied.run is not None:
-                _folded_on(output, lake, pipeline)
+                _fold_on(output, lake, pipeline)
 
 
-def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
+def _fold_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
     """Fold the log's new epochs until another process takes over. Raises `typer.Exit` where it is told to stop."""
     from tailrace.engines.spark.session import open_session
     from tailrace.lake.schema.lake_errors import FencedError
@@ -68,10 +67,10 @@ def _folded_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
     progress = StreamProgress(output, unit="record")
     with Stop() as stop:
         try:
-            tailing = Tailing(starting, lake, [pipeline], watch=progress.epoch)
-            progress.begun()
+            tailing = Tailing(starting, lake, [pipeline], watch=progress.show_epoch)
+            progress.begin()
             tailing.run(stop=lambda: bool(stop))
-            progress.doing("bringing the answers up with the ledger")
+            progress.show_activity("bringing the answers up with the ledger")
             tailing.close()
         except FencedError:
             output.say(f"a stream folds {pipeline.name} now: this one ends")
@@ -132,15 +131,10 @@ def _data(pipeline: Pipeline, applied: Changeover) -> dict[str, Any]:
     return {
         "event": "applied",
         "pipeline": pipeline.name,
-        "run": run.run if run else None,
-        "kind": run.kind if run else None,
+        **fields(run, "run", "kind"),
         "status": run.status if run else "unchanged",
         "generation": run.generation if run else applied.left,
         "left": applied.left if run and other is None else None,
-        "epoch": applied.epoch,
-        "seconds": round(applied.seconds, 3),
-        "lent_seconds": round(applied.lent, 3),
-        "engine": applied.engine.engine.value if applied.engine else None,
-        "engine_because": applied.engine.why if applied.engine else None,
-        "gave_way_to": {"run": other.run, "generation": other.generation} if other else None,
+        **fields(applied, "epoch", "seconds", "lent_seconds=lent", *ENGINE),
+        "gave_way_to": fields(other, "run", "generation") if other else None,
     }

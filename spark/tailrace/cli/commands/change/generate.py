@@ -12,7 +12,7 @@ import typer
 
 from tailrace.cli.runtime.options import Json
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.formats import counted, parsed
+from tailrace.cli.terminal.formats import parse_instant, quantity
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.generate.delivery import MINUTE, SECOND
 from tailrace.generate.delivery_files import land
@@ -50,7 +50,7 @@ def generate(
     for name, value in (("rate", rate), ("minutes", minutes), ("every", every)):
         if not 0 < value < 1e9:
             raise UsageError(f"--{name} {value:g}: expected more than none")
-    first = int(time.time()) * SECOND if live and not begin else parsed(begin or _BEGIN, "--begin")
+    first = int(time.time()) * SECOND if live and not begin else parse_instant(begin or _BEGIN, "--begin")
     made = LOGS[log].made(rate=rate, length=int(minutes * MINUTE), seed=seed, first=first)
     stretch = max(1, int(every * SECOND))
     files = 0
@@ -62,8 +62,8 @@ def generate(
     if json:
         output.data({"log": log, "records": len(made), "files": files, "until": ends})
         return
-    output.whole(
-        f"{counted(len(made), 'record')} in {counted(files, 'file')} of {to}; the last becomes known at {ends}"
+    output.verbatim(
+        f"{quantity(len(made), 'record')} in {quantity(files, 'file')} of {to}; the last becomes known at {ends}"
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tailrace.cli.runtime.options import Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
-from tailrace.cli.terminal.formats import counted
+from tailrace.cli.terminal.formats import quantity
 from tailrace.settings import Settings
 
 
@@ -20,7 +20,7 @@ def relocate(json: Json = False) -> None:
     again. Nothing may write to the lake meanwhile. Starts no Spark.
     """
     output = Output(json)
-    looking()
+    skip_unused_imports()
     from tailrace.lake.change.relocation import relocate as run
 
     done = run(Settings())
@@ -32,9 +32,9 @@ def relocate(json: Json = False) -> None:
         return
     output.text(
         f"the lake in {done.now} names its own files, no longer those in {done.before}: "
-        f"{counted(done.tables, 'table')}, {counted(done.files, 'file')} written"
+        f"{quantity(done.tables, 'table')}, {quantity(done.files, 'file')} written"
     )
     if done.elsewhere:
-        output.text(f"{counted(done.elsewhere, 'data file')} outside of it: both lakes name them, so keep them there")
+        output.text(f"{quantity(done.elsewhere, 'data file')} outside of it: both lakes name them, so keep them there")
     if done.copied:
         output.say(f"the lake in {done.before} is as it was")

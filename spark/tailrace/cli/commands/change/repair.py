@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from tailrace.cli.runtime.command_list import COMMANDS, folded
-from tailrace.cli.runtime.definitions import load, load_any
+from tailrace.cli.runtime.command_list import command_group
 from tailrace.cli.runtime.options import Definition, Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.json_fields import fields
+from tailrace.plan.loader import load, load_any
 from tailrace.settings import Settings
 
 
@@ -23,16 +23,13 @@ def answers(definition: Definition, json: Json = False) -> None:
     `restore` and `rollback`, which go back to what the tables held.
     """
     pipeline, output = load(definition), Output(json)
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.operate.answers_repair import repair_answers
 
     done = repair_answers(Lake(Settings()), pipeline)
     if json:
-        output.data(
-            {"answers": done.answers, "missing": done.missing, "more": done.more, "written": done.written}
-            | {"accepted": list(done.accepted)}
-        )
+        output.data(fields(done, "answers", "missing", "more", "written", "accepted"))
         return
     if done.written:
         output.text(
@@ -55,7 +52,7 @@ def accept(
     What they changed stays: the rows are compared by every audit as before.
     """
     loaded, output = load_any(definition), Output(json)
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.schema.owned_tables import contracts
     from tailrace.operate.answers_repair import accept as run
@@ -70,14 +67,4 @@ def accept(
         output.text(f"{table}: commit {commit} is accepted: {reason}")
 
 
-group = typer.Typer(
-    name="repair",
-    help=COMMANDS["repair"].summary,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
-_parts: dict[str, Callable[..., None]] = {"answers": answers, "accept": accept}
-for _name, _does in _parts.items():
-    group.command(_name, help=folded(_does))(_does)
+group = command_group("repair", {"answers": answers, "accept": accept})

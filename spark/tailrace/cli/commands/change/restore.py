@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tailrace.cli.runtime.definitions import load_all
-from tailrace.cli.runtime.options import Definitions, Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.options import Definitions, Json, Reason
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.json_fields import fields
+from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
-
-if TYPE_CHECKING:
-    from tailrace.lake.change.restoration import Restoration
 
 
 def restore(
@@ -22,7 +20,7 @@ def restore(
     log: Annotated[
         bool, typer.Option("--log", help="Take the log back, too: what came after is read again from the source.")
     ] = False,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")] = None,
+    reason: Reason = None,
     json: Json = False,
 ) -> None:
     """Go back to the end of an epoch: a consistent cut over all stages and tables.
@@ -33,13 +31,13 @@ def restore(
     no rows.
     """
     loaded, output = load_all(definitions), Output(json)
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.change.restoration import restore as run
 
     restored = run(Lake(Settings()), loaded, epoch, log=log, reason=reason)
     if json:
-        output.data({"epoch": epoch, "restored": [_data(table) for table in restored]})
+        output.data({"epoch": epoch, "restored": [fields(one, "table", "before", "epoch", "tag") for one in restored]})
         return
     for table in restored:
         output.text(
@@ -51,7 +49,3 @@ def restore(
     output.say(
         "the next stream of the definitions folds on from there; backfills made since are undone: run them again"
     )
-
-
-def _data(restored: Restoration) -> dict[str, object]:
-    return {"table": restored.table, "before": restored.before, "epoch": restored.epoch, "tag": restored.tag}

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.runtime.definitions import load
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.names import name_faults
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definition, Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import ExitStatus
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
+    from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.change.impact import AffectedReaders
     from tailrace.lake.change.migration import Evolution, TablePlan
     from tailrace.lake.schema.contract_diff import ContractChange
+
+Changes: TypeAlias = "Sequence[tuple[ContractChange, AffectedReaders]]"
+"""The changes of a table, each with the readers that it affects."""
 
 _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": ("x", "bold red")}
 
@@ -30,21 +35,17 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
     status is 1 where there is anything to do. Changes nothing, and starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.change.impact import affected_readers
     from tailrace.lake.change.migration import plan_changes
 
-    plans = plan_changes(Lake(settings), stage)
-    hurts = {
-        one.contract.table: [affected_readers(one.lake, one.contract.table, each) for each in one.changes]
-        for one in plans
-    }
-    if json:
-        output.data({"tables": [_plan_data(one, hurts[one.contract.table]) for one in plans]})
-    else:
-        output.text(*_planned(plans, hurts))
-    if any(one.changes for one in plans):
+    plans = [(one, _affected(one.lake, one.contract.table, one.changes)) for one in plan_changes(Lake(settings), stage)]
+    data = [
+        {**fields(plan, "table=contract.table", "made", "withheld"), "changes": _data(changes)}
+        for plan, changes in plans
+    ]
+    output.report({"tables": data}, _plan_lines(plans))
+    if any(changes for _, changes in plans):
         raise typer.Exit(ExitStatus.FOUND)
 
 
@@ -61,87 +62,70 @@ def apply_tables(
     without --destructive, what metadata cannot do is left in any case: then the exit status is 1. Starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.lake.change.impact import affected_readers
     from tailrace.lake.change.migration import evolve
 
-    done = evolve(Lake(settings), stage, destructive=destructive)
-    hurts = {one.table: [affected_readers(one.lake, one.table, each) for each in one.left] for one in done}
-    if json:
-        output.data({"tables": [_done_data(one, hurts[one.table]) for one in done]})
-    else:
-        output.text(*_done(done, hurts))
-    if any(one.left for one in done):
+    evolutions = evolve(Lake(settings), stage, destructive=destructive)
+    left = [(one, _affected(one.lake, one.table, one.left)) for one in evolutions]
+    data = [
+        {**fields(one, "table", "withheld"), "done": [str(change) for change in one.done], "left": _data(changes)}
+        for one, changes in left
+    ]
+    output.report({"tables": data}, _evolution_lines(left))
+    if any(changes for _, changes in left):
         raise typer.Exit(ExitStatus.FOUND)
 
 
-def _planned(plans: Sequence[TablePlan], hurts: dict[str, list[AffectedReaders]]) -> Iterator[Any]:
-    for plan in plans:
-        if plan.changes or plan.withheld:
-            yield Text(plan.contract.table, style="bold")
-        if plan.withheld:
-            yield Text(f"  {plan.withheld}", style="yellow")
-        for change, who in zip(plan.changes, hurts[plan.contract.table], strict=True):
-            yield from _change_lines(change, who)
-    effects = [change.effect.value for plan in plans for change in plan.changes]
+def _affected(lake: Lake, table: str, changes: Iterable[ContractChange]) -> Changes:
+    from tailrace.lake.change.impact import affected_readers
+
+    return [(change, affected_readers(lake, table, change)) for change in changes]
+
+
+def _plan_lines(plans: Sequence[tuple[TablePlan, Changes]]) -> Iterator[Any]:
+    for plan, changes in plans:
+        yield from _table_lines(plan.contract.table, plan.withheld, (), changes)
+    effects = [change.effect.value for _, changes in plans for change, _ in changes]
     counts = [f"{effects.count(effect)} {effect}" for effect in _SIGNS if effect in effects]
-    absent = sum(not plan.made for plan in plans)
+    absent = sum(not plan.made for plan, _ in plans)
     yield ", ".join(counts) or "nothing to do: the live tables are as agreed"
     if absent:
         yield f"{absent} not made yet: who writes them first makes them by their contract"
 
 
-def _done(done: Sequence[Evolution], hurts: dict[str, list[AffectedReaders]]) -> Iterator[Any]:
-    for evolved in done:
-        if evolved.done or evolved.left or evolved.withheld:
-            yield Text(evolved.table, style="bold")
-        if evolved.withheld:
-            yield Text(f"  {evolved.withheld}", style="yellow")
-        for change in evolved.done:
-            yield Text(f"  done: {change}", style="green")
-        for change, who in zip(evolved.left, hurts[evolved.table], strict=True):
-            yield from _change_lines(change, who)
-    changed, left = sum(len(evolved.done) for evolved in done), sum(len(evolved.left) for evolved in done)
-    yield f"{changed} done" + (f", {left} left" if left else "") if changed or left else "nothing to do"
+def _evolution_lines(evolutions: Sequence[tuple[Evolution, Changes]]) -> Iterator[Any]:
+    for evolution, left in evolutions:
+        yield from _table_lines(evolution.table, evolution.withheld, evolution.done, left)
+    done, left_alone = sum(len(one.done) for one, _ in evolutions), sum(len(left) for _, left in evolutions)
+    yield f"{done} done" + (f", {left_alone} left" if left_alone else "") if done or left_alone else "nothing to do"
 
 
-def _change_lines(change: ContractChange, who: AffectedReaders) -> Iterator[Text]:
-    sign, style = _SIGNS[change.effect.value]
-    needs = {"destructive": "  (needs --destructive)", "refused": "  (cannot be done)"}.get(change.effect.value, "")
-    yield Text(f"  {sign} {change}{needs}", style=style)
-    if change.breaks:
-        yield Text(f"      {'hurts' if change.effect.value == 'destructive' else 'mind'}: {change.breaks}")
-    for what, names in (("definitions", who.definitions), ("dbt models", who.models)):
-        if names:
-            yield Text(f"      {what} that name it: {', '.join(names)}")
+def _table_lines(table: str, withheld: str, done: Sequence[ContractChange], changes: Changes) -> Iterator[Text]:
+    """Write the changes of a table: those that were done, and those that would be done or are left."""
+    if done or changes or withheld:
+        yield Text(table, style="bold")
+    if withheld:
+        yield Text(f"  {withheld}", style="yellow")
+    for change in done:
+        yield Text(f"  done: {change}", style="green")
+    for change, readers in changes:
+        sign, style = _SIGNS[change.effect.value]
+        needs = {"destructive": "  (needs --destructive)", "refused": "  (cannot be done)"}.get(change.effect.value, "")
+        yield Text(f"  {sign} {change}{needs}", style=style)
+        if change.breaks:
+            yield Text(f"      {'hurts' if change.effect.value == 'destructive' else 'mind'}: {change.breaks}")
+        for what, names in (("definitions", readers.definitions), ("dbt models", readers.models)):
+            if names:
+                yield Text(f"      {what} that name it: {', '.join(names)}")
 
 
-def _change_data(change: ContractChange, who: AffectedReaders) -> dict[str, Any]:
-    return {
-        "change": str(change),
-        "kind": change.kind.value,
-        "column": change.name,
-        "effect": change.effect.value,
-        "breaks": change.breaks,
-        "definitions": list(who.definitions),
-        "models": list(who.models),
-    }
-
-
-def _plan_data(plan: TablePlan, who: Sequence[AffectedReaders]) -> dict[str, Any]:
-    return {
-        "table": plan.contract.table,
-        "made": plan.made,
-        "withheld": plan.withheld,
-        "changes": [_change_data(change, each) for change, each in zip(plan.changes, who, strict=True)],
-    }
-
-
-def _done_data(evolved: Evolution, who: Sequence[AffectedReaders]) -> dict[str, Any]:
-    return {
-        "table": evolved.table,
-        "withheld": evolved.withheld,
-        "done": [str(change) for change in evolved.done],
-        "left": [_change_data(change, each) for change, each in zip(evolved.left, who, strict=True)],
-    }
+def _data(changes: Changes) -> list[dict[str, Any]]:
+    return [
+        {
+            "change": str(change),
+            **fields(change, "kind", "column=name", "effect", "breaks"),
+            **fields(readers, "definitions", "models"),
+        }
+        for change, readers in changes
+    ]

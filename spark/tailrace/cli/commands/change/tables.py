@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +11,13 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from tailrace.cli.commands.change.table_changes import apply_tables, plan_tables
-from tailrace.cli.runtime.command_list import COMMANDS, folded
-from tailrace.cli.runtime.definitions import load_all, load_any
+from tailrace.cli.runtime.command_list import command_group
 from tailrace.cli.runtime.options import Definition, Definitions, Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.lake.schema.owned_tables import all_contracts
+from tailrace.plan.loader import load_all, load_any
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _STYLES = {"as agreed": "green", "differs": "bold red", "not made yet": "dim"}
 
 
-class Shown(TyperGroup):
+class ShownByDefault(TyperGroup):
     """Runs `show` where the first argument names no subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -42,16 +42,13 @@ def show(definition: Definition, json: Json = False) -> None:
     """
     output, settings = Output(json), Settings()
     stage = load_any(definition)
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.drift import drift
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.change.migration import placed_contracts
 
     drifts = [drift(lake, contract) for lake, contract in placed_contracts(Lake(settings), stage)]
-    if json:
-        output.data({"lake": str(settings.warehouse), "tables": [_data(one) for one in drifts]})
-    else:
-        output.text(*_lines(drifts))
+    output.report({"lake": str(settings.warehouse), "tables": [_data(one) for one in drifts]}, _lines(drifts))
     if any(one.differences for one in drifts):
         raise typer.Exit(ExitStatus.FOUND)
 
@@ -74,10 +71,8 @@ def write(
 
     made = (*all_contracts(stage), *registry_contracts(stage))
     written = write_contracts(made, folder or Settings().contracts)
-    if json:
-        output.data({"written": [{"file": str(path), "changed": changed} for path, changed in written]})
-    else:
-        output.text(*(f"{path}  {'written' if changed else 'as it was'}" for path, changed in written))
+    data = [{"file": str(path), "changed": changed} for path, changed in written]
+    output.report({"written": data}, (_written(path, changed) for path, changed in written))
 
 
 def sources(
@@ -90,7 +85,6 @@ def sources(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.schema.contract_files import apply_contract_file
     from tailrace.lake.schema.dbt_sources import sources_text
-    from tailrace.lake.schema.owned_tables import all_contracts
 
     stages, lake = load_all(definitions), Lake(Settings())
     made = {one.table: one for stage in stages for one in all_contracts(stage, lake.has)}
@@ -99,7 +93,11 @@ def sources(
     changed = not file.is_file() or file.read_text() != text
     if changed:
         file.write_text(text)
-    Output().text(f"{file}  {'written' if changed else 'as it was'}")
+    Output().text(_written(file, changed))
+
+
+def _written(file: Path, changed: bool) -> str:
+    return f"{file}  {'written' if changed else 'as it was'}"
 
 
 def _lines(drifts: Sequence[Drift]) -> Iterator[Any]:
@@ -109,10 +107,11 @@ def _lines(drifts: Sequence[Drift]) -> Iterator[Any]:
         yield Text.assemble((name, "bold"), f"  {contract.doc}  ", (drift.state, _STYLES[drift.state]))
         for difference in drift.differences:
             yield Text(f"  ! to be done: {difference}", style="red")
-        columns = table("column", "type", "", "what it holds")
-        for column, declared in contract.columns.items():
-            columns.add_row(column, declared.type, "required" if declared.required else "", declared.doc)
-        yield columns
+        yield table(
+            "column", "type", "", "what it holds",
+            rows=((column, declared.type, "required" if declared.required else "", declared.doc)
+                  for column, declared in contract.columns.items()),
+        )  # fmt: skip
         own = {k: v for k, v in contract.properties.items() if k.endswith(".mode") and "distribution" not in k}
         yield facts(
             [
@@ -136,21 +135,8 @@ def _data(drift: Drift) -> dict[str, Any]:
     return {**contract_data(drift.contract), "state": drift.state, "differences": differences}
 
 
-group = typer.Typer(
-    cls=Shown,
-    name="tables",
-    help=COMMANDS["tables"].summary,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
+group = command_group(
+    "tables",
+    {"show": show, "write": write, "plan": plan_tables, "apply": apply_tables, "sources": sources},
+    ShownByDefault,
 )
-_shape: dict[str, Callable[..., None]] = {
-    "show": show,
-    "write": write,
-    "plan": plan_tables,
-    "apply": apply_tables,
-    "sources": sources,
-}
-for _name, _does in _shape.items():
-    group.command(_name, help=folded(_does))(_does)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definition, Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
-from tailrace.cli.terminal.formats import parsed, span, time_text
+from tailrace.cli.terminal.formats import parse_instant, span, time_text
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.model.base.time import BEGINNING, text
 from tailrace.model.definition.source_text import written
 from tailrace.model.logs.log import Log, log_names
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
     from tailrace.model.definition.definition import Definition as AnyDefinition
-    from tailrace.model.step.progress import Progress
+    from tailrace.model.step.progress import Partition, Progress
 
 PARTITIONS = 40
 """The maximum number of partitions that are shown to people, the furthest behind first; JSON has them all."""
@@ -55,37 +55,40 @@ def watermark(
     logs = _chosen(load_any(definition), log or [], saying=until is not None)
     if partition is not None and len(logs) > 1:
         raise UsageError(f"--partition {partition} is of one log: name that one alone with --log")
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.commit.epoch_properties import progress_of
     from tailrace.lake.commit.signal_tables import Completions
 
     lake = Lake(Settings())
     if until is not None:
-        said, at = [Completions(lake, one) for one in logs], parsed(until, "--until")
+        said, at = [Completions(lake, one) for one in logs], parse_instant(until, "--until")
         for completions in said:
             completions.say(at, partition, note)
-        if json:
-            data: list[dict[str, Any]] = [
+        of = "" if partition is None else f"partition {partition} of "
+        output.report(
+            _of_logs(
                 {"log": one.name, "complete_until": text(at), "partition": partition, "table": completions.table}
                 for one, completions in zip(logs, said, strict=True)
-            ]
-            output.data(data[0] if len(data) == 1 else {"logs": data})
-        else:
-            for one in logs:
-                of = f"log {one.name}" if partition is None else f"partition {partition} of log {one.name}"
-                output.text(f"said that {of} is complete until {time_text(at)}")
+            ),
+            (f"said that {of}log {one.name} is complete until {time_text(at)}" for one in logs),
+        )
         return
     found = [(one, progress_of(lake, one.name) if lake.has(one.name) else None) for one in logs]
     if json:
-        each = [_data(one, progress) for one, progress in found]
-        output.data(each[0] if len(each) == 1 else {"logs": each})
+        output.data(_of_logs(_data(one, progress) for one, progress in found))
         return
     for one, progress in found:
         if progress is None:
-            output.whole(f"log {one.name}: no stream has run yet: tailrace stream {definition} --from DIR")
+            output.verbatim(f"log {one.name}: no stream has run yet: tailrace stream {definition} --from DIR")
         else:
             output.text(*_lines(one, progress))
+
+
+def _of_logs(data: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the JSON data of several logs; the data of a single log stands alone."""
+    each = list(data)
+    return each[0] if len(each) == 1 else {"logs": each}
 
 
 def _chosen(definition: AnyDefinition, names: Sequence[str], *, saying: bool) -> Sequence[Log]:
@@ -104,29 +107,29 @@ def _chosen(definition: AnyDefinition, names: Sequence[str], *, saying: bool) ->
 def _lines(log: Log, progress: Progress) -> Iterator[Any]:
     yield Text.assemble((f"log {log.name}", "bold"), f"  watermark {time_text(progress.watermark)}")
     yield Text(f"each partition by {written(log.strategy)}; the least counts", style="dim")
-    if progress.partitions:
-        yield _table(progress)
+    partitions = sorted(progress.partitions.items(), key=lambda one: (one[1].watermark, one[0]))
+    if not partitions:
+        return
+    more = f"the {PARTITIONS} furthest behind of {len(partitions)}; --json shows all"
+    yield table(
+        "partition", "watermark", "latest event", "silent for", "behind", "state",
+        rows=_rows(progress, partitions), right=("silent for", "behind"),
+        caption=more if len(partitions) > PARTITIONS else None,
+    )  # fmt: skip
 
 
-def _table(progress: Progress) -> Table:
-    made = table(
-        "partition", "watermark", "latest event", "silent for", "behind", "state", right=("silent for", "behind")
-    )
-    ordered = sorted(progress.partitions.items(), key=lambda one: (one[1].watermark, one[0]))
-    furthest = max(one.watermark for one in progress.partitions.values())
-    for name, partition in ordered[:PARTITIONS]:
-        lag = span((furthest - partition.watermark) / 1e6) if partition.watermark > BEGINNING else "–"
-        state = state_of(progress, name)
+def _rows(progress: Progress, partitions: Sequence[tuple[str, Partition]]) -> Iterator[tuple[str | Text, ...]]:
+    """Yield a row for each of the first partitions."""
+    furthest = partitions[-1][1].watermark
+    for name, one in partitions[:PARTITIONS]:
+        lag = span((furthest - one.watermark) / 1e6) if one.watermark > BEGINNING else "–"
+        state = _state(progress, name)
         styled = Text(state, style={"idle": "dim", "holds back": "yellow"}.get(state, ""))
-        since = span((progress.now - partition.active) / 1e6)
-        made.add_row(name or "all", time_text(partition.watermark), time_text(partition.latest), since, lag, styled)
-    if len(ordered) > PARTITIONS:
-        made.caption = f"the {PARTITIONS} furthest behind of {len(ordered)}; --json shows all"
-        made.caption_justify = "left"
-    return made
+        since = span((progress.now - one.active) / 1e6)
+        yield name or "all", time_text(one.watermark), time_text(one.latest), since, lag, styled
 
 
-def state_of(progress: Progress, name: str) -> str:
+def _state(progress: Progress, name: str) -> str:
     """Name a partition's part in the watermark: "idle", "holds back" or "waited for"."""
     if progress.is_idle(name):
         return "idle"
@@ -139,17 +142,8 @@ def _data(log: Log, progress: Progress | None) -> dict[str, Any]:
     data: dict[str, Any] = {"log": log.name, "strategy": written(log.strategy), "started": progress is not None}
     if progress is None:
         return data
-    return data | {
-        "watermark": text(progress.watermark),
-        "processing_time": text(progress.now),
-        "held_by": list(progress.behind),
-        "partitions": {
-            name: {
-                "watermark": text(partition.watermark),
-                "latest_event": None if partition.latest is None else text(partition.latest),
-                "last_new": text(partition.active),
-                "idle": progress.is_idle(name),
-            }
-            for name, partition in sorted(progress.partitions.items())
-        },
+    partitions = {
+        name: fields(one, "watermark", "latest_event=latest", "last_new=active") | {"idle": progress.is_idle(name)}
+        for name, one in sorted(progress.partitions.items())
     }
+    return data | fields(progress, "watermark", "processing_time=now", "held_by=behind") | {"partitions": partitions}

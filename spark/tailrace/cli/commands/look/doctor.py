@@ -12,9 +12,9 @@ from rich.text import Text
 
 import tailrace
 from tailrace.cli.runtime.options import Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
-from tailrace.cli.terminal.formats import counted
+from tailrace.cli.terminal.formats import quantity
 from tailrace.cli.terminal.usage import ExitStatus
 from tailrace.settings import Settings
 
@@ -44,61 +44,53 @@ def doctor(
     The exit status is 1 where something is wrong. Starts no Spark.
     """
     output, settings = Output(json), Settings()
-    looking()
+    skip_unused_imports()
     since = time.monotonic()
-    findings = list(examined(settings, application, role))
+    findings = list(examine(settings, application, role))
     wrong = sum(one.state == "wrong" for one in findings)
-    if json:
-        summary: dict[str, Any] = {"version": tailrace.__version__, "lake": str(settings.warehouse), "wrong": wrong}
-        output.data(summary | {"checks": [asdict(one) for one in findings]})
-    else:
-        output.text(*_lines(findings))
-        took = f"in {time.monotonic() - since:.1f} s"
-        output.text("", f"{counted(len(findings), 'check')}, {wrong or 'nothing'} wrong, {took}")
+    took = f"in {time.monotonic() - since:.1f} s"
+    summary: dict[str, Any] = {"version": tailrace.__version__, "lake": str(settings.warehouse), "wrong": wrong}
+    summary["checks"] = [asdict(one) for one in findings]
+    total = f"{quantity(len(findings), 'check')}, {wrong or 'nothing'} wrong, {took}"
+    output.report(summary, [table("check", "state", "found", rows=_rows(findings)), "", total])
     if wrong:
         raise typer.Exit(ExitStatus.FOUND)
 
 
-def examined(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
+def examine(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
     """Run every check that the settings ask for, one after the other."""
     from tailrace.aws.account_checks import Aws, findings, needs_aws
-    from tailrace.doctor.findings import Finding, looked
-    from tailrace.doctor.lake_checks import catalog, folder, swap, swept, times
-    from tailrace.doctor.machine_checks import brokers, installed, schema_registry
+    from tailrace.doctor import lake_checks, machine_checks
+    from tailrace.doctor.findings import Finding, run_check
 
-    yield from installed(settings, elsewhere=application is not None)
+    yield from machine_checks.check_installation(settings, elsewhere=application is not None)
     asked = list(findings(settings, application, role))
     yield from asked
-    place = [] if settings.on_s3 else [looked("warehouse", lambda: folder(settings))]
+    place = [] if settings.on_s3 else [run_check("warehouse", lambda: lake_checks.check_folder(settings))]
     yield from place
     first = {"warehouse", "objects", *(["credentials"] if needs_aws(settings) else [])}
     barred = {one.name for one in (*asked, *place) if one.state == "wrong"} & first
     if barred:
-        why = f"right first: {', '.join(sorted(barred))}"
-        names = ("catalog", "commits", "times")
-        yield from (Finding(name, "not looked at", f"something has to be {why}") for name in names)
+        why = f"something has to be right first: {', '.join(sorted(barred))}"
+        yield from (Finding(name, "not looked at", why) for name in ("catalog", "commits", "times"))
     else:
-        there = looked("catalog", lambda: catalog(settings))
-        yield there
-        if there.state == "ok":
-            sweep = Aws(settings).sweep if settings.on_s3 else swept
-            yield looked(
-                "commits", lambda: swap(settings, sweep), "let who runs this make, change and drop tables there"
-            )
-            yield looked("times", lambda: times(settings))
+        catalog = run_check("catalog", lambda: lake_checks.check_catalog(settings))
+        yield catalog
+        if catalog.state == "ok":
+            sweep = Aws(settings).sweep if settings.on_s3 else lake_checks.remove_folder
+            advice = "let who runs this make, change and drop tables there"
+            yield run_check("commits", lambda: lake_checks.check_swap(settings, sweep), advice)
+            yield run_check("times", lambda: lake_checks.check_times(settings))
         else:
             why = "they are tried in a catalog that is there"
             yield from (Finding(name, "not looked at", why) for name in ("commits", "times"))
-    yield looked("kafka", lambda: brokers(settings))
-    yield looked("schema registry", lambda: schema_registry(settings))
+    yield run_check("kafka", lambda: machine_checks.check_brokers(settings))
+    yield run_check("schema registry", lambda: machine_checks.check_schema_registry(settings))
 
 
-def _lines(findings: Sequence[Finding]) -> Iterator[Any]:
-    made = table("check", "state", "found")
+def _rows(findings: Sequence[Finding]) -> Iterator[tuple[str | Text, ...]]:
     for state, style in _ORDER.items():
-        for finding in findings:
-            if finding.state == state:
-                made.add_row(finding.name, Text(state, style=style), finding.found)
-                if finding.mend:
-                    made.add_row("", "", Text(f"→ {finding.mend}", style="bold" if state == "wrong" else "dim"))
-    yield made
+        for finding in (one for one in findings if one.state == state):
+            yield finding.name, Text(state, style=style), finding.found
+            if finding.mend:
+                yield "", "", Text(f"→ {finding.mend}", style="bold" if state == "wrong" else "dim")

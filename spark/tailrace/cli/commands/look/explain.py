@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace.cli.runtime.definitions import load_any
-from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.options import Definition, EngineName, Json, settings_on
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output
+from tailrace.cli.terminal.json_fields import chain_data
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,22 +32,21 @@ def explain(
     from tailrace.plan.explainer import plan_data, plan_page, sql_page
     from tailrace.plan.plans import plans
 
-    output, settings = Output(json), on_engine(Settings(), engine)
+    output, settings = Output(json), settings_on(engine)
     made = plans([load_any(definition)], settings)
     sizes = _sizes(output, settings, [table.table for plan in made for table in plan.tables])
     if json:
-        *earlier, last = (plan_data(plan, sizes) for plan in made)
-        output.data(last | ({"earlier": earlier} if earlier else {}))
+        output.data(chain_data(plan_data(plan, sizes) for plan in made))
         return
     for place, plan in enumerate(made):
         output.text(*([""] if place else []), plan_page(plan, sizes))
         for query in plan.kind.queries if sql else ():
-            output.whole("", sql_page(query))
+            output.verbatim("", sql_page(query))
 
 
 def _sizes(output: Output, settings: Settings, tables: list[str]) -> Sizes:
     """Read the sizes of the tables that are there; none where there is no lake, or it cannot be opened."""
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.table_sizes import table_sizes
     from tailrace.lake.schema.lake_errors import LakeError

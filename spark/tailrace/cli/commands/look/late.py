@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load_ranged
 from tailrace.cli.runtime.options import Definition, Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, table
 from tailrace.cli.terminal.corrections import backfill_commands, behind_data, tell_behind
-from tailrace.cli.terminal.formats import bounds, counted, span
+from tailrace.cli.terminal.formats import bounds, quantity, span
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import UsageError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import text
 from tailrace.model.definition.chain import chain
 from tailrace.model.windows.windows import Window
+from tailrace.plan.loader import load_ranged
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ def late(definition: Definition, json: Json = False) -> None:
             f"{definition}: {pipeline.name} is a {pipeline.kind_name}, and has no windows that a record could be too "
             "late for: expected a pipeline or a join"
         )
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.corrections.stages_behind import stages_behind
+    from tailrace.lake.read.late_records import propose_backfills
     from tailrace.lake.read.late_report import late_report
 
     lake = Lake(settings)
@@ -57,62 +59,48 @@ def late(definition: Definition, json: Json = False) -> None:
         output.data({"pipeline": pipeline.name, "stages": [_data(one) for one in reports], "behind": lacks})
         return
     if not reports:
-        output.whole(f"{pipeline.name}: no stream has run yet: tailrace stream {definition} --from DIR")
-    for place, report in enumerate(reports):
-        output.text(*([""] if place else []), *_lines(report))
-    commands = _commands(definition, [ready for report in reports for ready in report.ready])
+        output.verbatim(f"{pipeline.name}: no stream has run yet: tailrace stream {definition} --from DIR")
+    output.blocks(map(_lines, reports))
+    # A command for each range, or one over all ranges where they are many or overlap.
+    commands = backfill_commands(definition, propose_backfills([ready for report in reports for ready in report.ready]))
     if commands:
         output.text("", Text("to take them in:", style="dim"))
-        output.whole(*commands)
+        output.verbatim(*commands)
     tell_behind(output, definition, behind)
 
 
 def _lines(report: LateReport) -> Iterator[Any]:
-    heading = f"{counted(report.records, 'late record')}"
+    heading = quantity(report.records, "late record")
     heading += f", {report.repaired:,} of them taken in by backfills" if report.repaired else ""
     yield Text.assemble((report.pipeline.name, "bold"), f"  {heading}")
     if report.ranges:
-        yield _table(report)
+        numbers = ("records", "windows" if report.pipeline.windowed else "spans", "epochs")
+        more = f"the first {RANGES} of {len(report.ranges)} ranges; --json shows all"
+        yield table(
+            "range", *numbers, "behind", "closed", rows=map(partial(_row, report), report.ranges[:RANGES]),
+            right=numbers, whole=("range", "behind"), caption=more if len(report.ranges) > RANGES else None,
+        )  # fmt: skip
 
 
-def _table(report: LateReport) -> Table:
-    numbers = ("records", "windows" if report.pipeline.windowed else "spans", "epochs")
-    made = table("range", *numbers, "behind", "closed", right=numbers, whole=("range", "behind"))
-    for group in report.ranges[:RANGES]:
-        first, last = group.first_epoch, group.last_epoch
-        epochs = str(first) if first == last else f"{first}–{last}"
-        wait = report.wait(group)
-        when = Text(f"in {span(wait / 1e6)}", style="yellow") if wait else Text("yes", style="green")
-        counts = (f"{group.records:,}", f"{group.windows:,}", epochs)
-        made.add_row(bounds(Window(group.first, group.last)), *counts, span(group.behind / 1e6), when)
-    if len(report.ranges) > RANGES:
-        made.caption = f"the first {RANGES} of {len(report.ranges)} ranges; --json shows all"
-        made.caption_justify = "left"
-    return made
-
-
-def _commands(definition: str, ready: Sequence[LateRange]) -> list[str]:
-    """Write the commands that take the ranges in: one for each, or one over all where they are many or overlap."""
-    from tailrace.lake.read.late_records import propose_backfills
-
-    return backfill_commands(definition, propose_backfills(ready))
+def _row(report: LateReport, group: LateRange) -> tuple[str | Text, ...]:
+    first, last = group.first_epoch, group.last_epoch
+    epochs = str(first) if first == last else f"{first}–{last}"
+    wait = report.wait(group)
+    closed = Text(f"in {span(wait / 1e6)}", style="yellow") if wait else Text("yes", style="green")
+    counts = (f"{group.records:,}", f"{group.windows:,}", epochs)
+    return bounds(Window(group.first, group.last)), *counts, span(group.behind / 1e6), closed
 
 
 def _data(report: LateReport) -> dict[str, Any]:
-    return {
-        "pipeline": report.pipeline.name,
-        "records": report.records,
-        "repaired": report.repaired,
-        "closed_until": text(report.closed),
-        "ranges": [
-            {
-                "range": [text(group.first), text(group.last)],
-                "records": group.records,
-                "windows": group.windows,
-                "epochs": [group.first_epoch, group.last_epoch],
-                "behind_seconds": group.behind / 1e6,
-                "ready": report.wait(group) == 0,
-            }
-            for group in report.ranges
-        ],
-    }
+    ranges = [
+        {
+            "range": [text(group.first), text(group.last)],
+            **fields(group, "records", "windows"),
+            "epochs": [group.first_epoch, group.last_epoch],
+            **fields(group, "behind_seconds=behind"),
+            "ready": report.wait(group) == 0,
+        }
+        for group in report.ranges
+    ]
+    counts = fields(report, "pipeline=pipeline.name", "records", "repaired", "closed_until=closed")
+    return counts | {"ranges": ranges}

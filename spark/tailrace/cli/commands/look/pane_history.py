@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load
-from tailrace.cli.runtime.options import Definition, Json
-from tailrace.cli.runtime.process import looking
-from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import bounds, counted, parsed, span, time_text, together
-from tailrace.cli.terminal.usage import UsageError
-from tailrace.model.base.time import instant, text
+from tailrace.cli.runtime.options import Definition, Json, key_texts
+from tailrace.cli.runtime.process import skip_unused_imports
+from tailrace.cli.terminal.console import Output, facts, sign, table
+from tailrace.cli.terminal.formats import (
+    bounds,
+    parse_instant,
+    quantity,
+    short_times,
+    span,
+    time_text,
+    value_text,
+)
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
-    from tailrace.trace.key_history import History, LedgerPane
+    from tailrace.trace.key_history import History, LedgerLate, LedgerPane
 
 _STYLES = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "magenta"}
 
@@ -45,32 +51,14 @@ def panes(
     """
     output, settings = Output(json), Settings()
     pipeline = load(definition)
-    texts = keyed(pipeline, key or [])
-    at = parsed(window, "--window") if window is not None else None
-    looking()
+    texts = key_texts(pipeline, key or [])
+    at = parse_instant(window, "--window") if window is not None else None
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.trace.key_history import history, key_values
 
     past = history(Lake(settings), pipeline, key_values(pipeline, texts), at)
-    if json:
-        output.data(_data(pipeline, past))
-    else:
-        output.text(*_lines(pipeline, past, texts, at))
-
-
-def keyed(pipeline: Pipeline, texts: Sequence[str]) -> list[str]:
-    """Return the key's values in the order of its columns. Raises `UsageError` unless each column has one value."""
-    named: dict[str, str] = {}
-    for place, text_ in enumerate(texts):
-        name, equals, value = text_.partition("=")
-        if equals and name in pipeline.key:
-            named[name] = value
-        elif place < len(pipeline.key):
-            named[pipeline.key[place]] = text_
-    if len(texts) != len(pipeline.key) or set(named) != set(pipeline.key):
-        wanted = " ".join(f"--key {name}=VALUE" for name in pipeline.key) or "no --key, for it has one group"
-        raise UsageError(f"the key of {pipeline.name} is ({', '.join(pipeline.key)}): expected {wanted}")
-    return [named[name] for name in pipeline.key]
+    output.report(_data(pipeline, past), _lines(pipeline, past, texts, at))
 
 
 def _lines(pipeline: Pipeline, history: History, texts: Sequence[str], at: int | None) -> Iterator[Any]:
@@ -87,102 +75,94 @@ def _lines(pipeline: Pipeline, history: History, texts: Sequence[str], at: int |
             f"at epoch {history.epoch}, its watermark at {time_text(history.watermark)}"
         )
         return
-    columns = _OneWindow(history) if len(windows) == 1 else _ManyWindows(history)
-    if columns.said_once:
-        yield Text(", ".join(columns.said_once), style="dim")
+    shown = _shown(history, one_window=len(windows) == 1)
+    if shown.said_once:
+        yield Text(", ".join(shown.said_once), style="dim")
     if history.panes:
-        yield _table(pipeline, history.panes, columns)
+        yield _table(pipeline, history.panes, shown)
     if history.late:
+        cells: dict[str, Callable[[LedgerLate], str]] = {
+            "window": lambda late: bounds(late.window, shown.short),
+            "event time": lambda late: shown.short(late.event_time),
+            "epoch": lambda late: str(late.epoch),
+            "behind": lambda late: span(late.behind / 1e6),
+            "reason": lambda late: late.reason,
+            "in the log": lambda late: f"{late.source[1].rsplit('/', 1)[-1]}, {late.source[2]}",
+        }
+        del cells["window" if len(windows) == 1 else "in the log"]
+        rows = ([cell(one) for cell in cells.values()] for one in history.late)
         yield ""
-        yield _late(history, columns)
+        yield table(*cells, rows=rows, right=("epoch",), whole=("window", "event time"), title="too late")
     if len(windows) == 1:
         yield ""
         yield facts(_state(pipeline, history, windows[0]))
 
 
-def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], columns: _OneWindow | _ManyWindows) -> Table:
+class _Shown(NamedTuple):
+    """The columns of panes before and after their results, the texts above the table, and a writer of instants.
+
+    The writer leaves out the day or year that all instants share, which stands above the table.
+    """
+
+    before: Mapping[str, Callable[[LedgerPane], str]]
+    after: Mapping[str, Callable[[LedgerPane], str]]
+    said_once: Sequence[str]
+    short: Callable[[int | None], str]
+
+
+def _shown(history: History, *, one_window: bool) -> _Shown:
+    """Choose the columns: for one window the parts of the version and when a pane fired, else window and version."""
+    panes, times = history.panes, [one.event_time for one in history.late]
+    if one_window:
+        times += [at for pane in panes for at in (pane.processing_time, pane.watermark)]
+    else:
+        windows = [*(pane.window for pane in panes), *(one.window for one in history.late)]
+        times += [at for window in windows for at in window]
+    shared, short = short_times(times)
+    said = [f"times are of {shared}, UTC"] if shared else []
+    if not one_window:
+        window_and_version = {
+            "window": lambda pane: bounds(pane.window, short),
+            "version": lambda pane: ".".join(map(str, pane.version)),
+        }
+        return _Shown(window_and_version, {}, [*said, "a version is generation.epoch.pane"], short)
+    before = {
+        "gen": lambda pane: str(pane.version.generation),
+        "epoch": lambda pane: str(pane.version.epoch),
+        "pane": lambda pane: str(pane.version.index),
+    }
+    generations = {pane.version.generation for pane in panes}
+    if len(generations) < 2:
+        del before["gen"]
+        said += [f"all of generation {one}" for one in generations]
+    after = {"fired at": lambda pane: short(pane.processing_time), "watermark": lambda pane: short(pane.watermark)}
+    return _Shown(before, after, said, short)
+
+
+def _table(pipeline: Pipeline, panes: Sequence[LedgerPane], shown: _Shown) -> Table:
     results = pipeline.columns_shown(pane.values for pane in panes)
+    whole = (*(name for name in shown.before if name in ("window", "version")), "timing", *shown.after)
+    numbers = [name for name in shown.before if name not in whole]
     made = table(
-        *columns.before, "timing", "", *results, *columns.after,
-        right=(*columns.numbers, *results), whole=(*columns.before, "timing", *columns.after),
-    )  # fmt: skip
+        *shown.before, "timing", "", *results, *shown.after, right=(*numbers, *results), whole=(*numbers, *whole)
+    )
     for pane in panes:
-        sign = Text("−", style="red") if pane.retraction else Text("+", style="green")
-        before, after = columns.of(pane)
+        timing = pane.timing.replace("_", " ") + (", last" if pane.is_last else "")
         made.add_row(
-            *before,
-            Text(pane.timing.replace("_", " ") + (", last" if pane.is_last else ""), _STYLES.get(pane.timing, "")),
-            sign,
-            *(value_shown(pane.values.get(name)) for name in results),
-            *after,
+            *(cell(pane) for cell in shown.before.values()),
+            Text(timing, _STYLES.get(pane.timing, "")),
+            sign(minus=pane.retraction),
+            *(value_text(pane.values.get(name)) for name in results),
+            *(cell(pane) for cell in shown.after.values()),
             style="dim" if pane.retraction else "",
         )
     return made
 
 
-def _late(history: History, columns: _OneWindow | _ManyWindows) -> Table:
-    names = columns.of_late
-    made = table(*names, right=("epoch",), whole=("window", "event time"), title="too late")
-    for late in history.late:
-        cells = {
-            "window": bounds(late.window, columns.short),
-            "event time": columns.short(late.event_time),
-            "epoch": str(late.epoch),
-            "behind": span(late.behind / 1e6),
-            "reason": late.reason,
-            "in the log": f"{late.source[1].rsplit('/', 1)[-1]}, {late.source[2]}",
-        }
-        made.add_row(*(cells[name] for name in names))
-    return made
-
-
-class _OneWindow:
-    """The columns of one window's history: the version by its parts, and when each pane fired.
-
-    The day or year that all instants share is said once, above.
-    """
-
-    after = ("fired at", "watermark")
-    of_late = ("event time", "epoch", "behind", "reason", "in the log")
-
-    def __init__(self, history: History) -> None:
-        panes, late = history.panes, history.late
-        generations = {pane.version.generation for pane in panes}
-        self.first = int(len(generations) < 2)
-        self.before = self.numbers = ("gen", "epoch", "pane")[self.first :]
-        fired = (at for pane in panes for at in (pane.processing_time, pane.watermark))
-        shared, self.short = together([*fired, *(one.event_time for one in late)])
-        self.said_once = _shared(shared) + [f"all of generation {one}" for one in generations if self.first]
-
-    def of(self, pane: LedgerPane) -> tuple[list[str], list[str]]:
-        numbers = [f"{number}" for number in pane.version[self.first :]]
-        return numbers, [self.short(pane.processing_time), self.short(pane.watermark)]
-
-
-class _ManyWindows:
-    """The columns of several windows' history: the window, and the version in one column."""
-
-    before, numbers, after = ("window", "version"), (), ()
-    of_late = ("window", "event time", "epoch", "behind", "reason")
-
-    def __init__(self, history: History) -> None:
-        windows = [*(pane.window for pane in history.panes), *(one.window for one in history.late)]
-        times = (one.event_time for one in history.late)
-        shared, self.short = together([*(at for window in windows for at in window), *times])
-        self.said_once = [*_shared(shared), "a version is generation.epoch.pane"]
-
-    def of(self, pane: LedgerPane) -> tuple[list[str], list[str]]:
-        return [bounds(pane.window, self.short), ".".join(map(str, pane.version))], []
-
-
-def _shared(common: str) -> list[str]:
-    return [f"times are of {common}, UTC"] if common else []
-
-
 def _state(pipeline: Pipeline, history: History, window: Window) -> Iterator[tuple[str, str]]:
     answer = history.answer(window)
     if answer is not None:
-        values = ", ".join(f"{name} {value_shown(value)}" for name, value in answer.answer.items())
+        values = ", ".join(f"{name} {value_text(value)}" for name, value in answer.answer.items())
         yield "answer", f"{values}  ({answer.timing.replace('_', ' ')}, written by the {answer.writer})"
     else:
         yield "answer", "none: it was taken back" if history.panes else "none yet"
@@ -191,52 +171,27 @@ def _state(pipeline: Pipeline, history: History, window: Window) -> Iterator[tup
         yield "window", f"closed: the watermark passed {time_text(closes)}"
     else:
         yield "window", f"open until the watermark passes {time_text(closes)}; it is at {time_text(history.watermark)}"
-    yield "panes", f"{counted(len(history.panes), 'pane')}, {counted(len(history.late), 'late record')}"
-
-
-def value_shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    if isinstance(value, datetime):
-        return text(instant(value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    yield "panes", f"{quantity(len(history.panes), 'pane')}, {quantity(len(history.late), 'late record')}"
 
 
 def _data(pipeline: Pipeline, history: History) -> dict[str, Any]:
+    panes = [
+        fields(
+            pane, "window", "version.generation", "version.epoch", "version.index", "settled_index", "last=is_last",
+            "timing", "retraction", "values", "answer", "processing_time", "watermark", "writer",
+        )
+        for pane in history.panes
+    ]  # fmt: skip
+    late = [
+        fields(late, "window", "event_time", "epoch", "behind_seconds=behind", "reason")
+        | {"source": dict(zip(("epoch", "partition", "offset"), late.source, strict=True))}
+        for late in history.late
+    ]
+    key = dict(zip(pipeline.key, history.key, strict=True))
     return {
         "pipeline": pipeline.name,
-        "key": dict(zip(pipeline.key, history.key, strict=True)),
-        "epoch": history.epoch,
-        "watermark": text(history.watermark),
-        "panes": [
-            {
-                "window": [text(pane.window.start), text(pane.window.end)],
-                "generation": pane.version.generation,
-                "epoch": pane.version.epoch,
-                "index": pane.version.index,
-                "settled_index": pane.settled_index,
-                "last": pane.is_last,
-                "timing": pane.timing,
-                "retraction": pane.retraction,
-                "values": dict(pane.values),
-                "answer": dict(pane.answer),
-                "processing_time": text(pane.processing_time),
-                "watermark": text(pane.watermark),
-                "writer": pane.writer,
-            }
-            for pane in history.panes
-        ],
-        "late": [
-            {
-                "window": [text(late.window.start), text(late.window.end)],
-                "event_time": text(late.event_time),
-                "epoch": late.epoch,
-                "behind_seconds": late.behind / 1e6,
-                "reason": late.reason,
-                "source": {"epoch": late.source[0], "partition": late.source[1], "offset": late.source[2]},
-            }
-            for late in history.late
-        ],
+        "key": key,
+        **fields(history, "epoch", "watermark"),
+        "panes": panes,
+        "late": late,
     }

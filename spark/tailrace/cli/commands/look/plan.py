@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load
 from tailrace.cli.runtime.options import Definition, Json
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import counted, rate, span, time_text
-from tailrace.model.base.time import text
+from tailrace.cli.terminal.formats import quantity, rate, span, time_text
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.definition.fingerprint import Change
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
+from tailrace.plan.loader import load
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,38 +37,25 @@ def plan(definition: Definition, json: Json = False) -> None:
     """
     pipeline, settings, output = load(definition), Settings(), Output(json)
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.plan.definition_changes import plan as planned
+    from tailrace.plan.definition_changes import plan_change
 
-    compared = planned(Lake(settings), pipeline)
-    if json:
-        output.data(_data(pipeline, compared))
-    else:
-        output.text(*_lines(pipeline, compared, definition))
+    compared = plan_change(Lake(settings), pipeline)
+    output.report(_data(pipeline, compared), _lines(pipeline, compared, definition))
 
 
 def _data(pipeline: Pipeline, compared: ChangePlan) -> dict[str, Any]:
     log, estimate = compared.log, compared.estimate
+    cost: dict[str, Any] | None = None
+    if estimate is not None:
+        cost = {"seconds": round(estimate.seconds, 1), "rate": round(estimate.rate), "measured_by": estimate.measured}
     return {
-        "pipeline": pipeline.name,
-        "fingerprint": pipeline.fingerprint,
+        **fields(pipeline, "pipeline=name", "fingerprint"),
         "change": "new" if compared.generation is None else compared.change.name.lower(),
         "parts": {name: {"was": was, "is": now} for name, (was, now) in compared.parts.items()},
-        "generation": compared.generation,
-        "left": list(compared.before),
-        "log": None
-        if log is None
-        else {
-            "records": log.records,
-            "bytes": log.bytes,
-            "rejected": log.rejected,
-            "epochs": None if log.epochs is None else list(log.epochs),
-            "event_time": None if log.events is None else [text(at) for at in log.events],
-        },
-        "estimate": None
-        if estimate is None
-        else {"seconds": round(estimate.seconds, 1), "rate": round(estimate.rate), "measured_by": estimate.measured},
-        "refused": compared.refused,
-        "readers": list(compared.readers),
+        **fields(compared, "generation", "left=before"),
+        "log": log and fields(log, "records", "bytes", "rejected", "epochs", "event_time=events"),
+        "estimate": cost,
+        **fields(compared, "refused", "readers"),
     }
 
 
@@ -77,44 +64,35 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
     if compared.generation is None:
         yield facts([("change", "none: it has no tables yet, and a stream makes them")])
         return
-    rows = [("change", SAYS[compared.change]), ("generation", _generation(compared))]
+    before = f"; {', '.join(map(str, compared.before))} can be gone back to" if compared.before else ""
+    rows = [("change", SAYS[compared.change]), ("generation", f"{compared.generation}{before}")]
     log, estimate = compared.log, compared.estimate
     if estimate is not None and log is not None:
-        size = f"{counted(log.records, 'record')}, {log.bytes / 1e6:,.1f} MB"
+        size = f"{quantity(log.records, 'record')}, {log.bytes / 1e6:,.1f} MB"
         rows.append(("reads", f"{size} of log {log_names(pipeline.sources)}"))
         if log.events is not None and log.epochs is not None:
             rows.append(("covers", f"event times from {time_text(log.events[0])} to {time_text(log.events[1])}"))
             trimmed = f"; none before {log.epochs[0]} is in it any more" if log.epochs[0] else ""
             rows.append(("", f"epochs {log.epochs[0]} to {log.epochs[1]}{trimmed}"))
         if log.rejected:
-            rows.append(("", f"not the {counted(log.rejected, 'record')} that it rejected"))
+            rows.append(("", f"not the {quantity(log.rejected, 'record')} that it rejected"))
         by = f"as run {estimate.measured} had" if estimate.measured else "as measured on 2 cores, not in this lake"
         rows.append(("estimate", f"{span(round(estimate.seconds))} at {rate(round(estimate.rate), 1)} records/s, {by}"))
     if compared.readers:
         rows.append(("read by", f"{', '.join(compared.readers)}: they read its panes"))
     if compared.change is not Change.NOTHING:
-        rows.append(("apply", compared.refused or _does(pipeline, definition)))
+        effect = (
+            f"tailrace apply {definition} builds a new generation of {pipeline.name} beside from all of the log, and "
+            "swaps it in at an epoch boundary; the old one is kept for tailrace rollback"
+        )
+        rows.append(("apply", compared.refused or effect))
     yield facts(rows)
     if compared.parts:
-        made = table("part", "was", "is")
-        for name, (was, now) in compared.parts.items():
-            made.add_row(name, _part(was), _part(now))
-        yield from ("", made)
+        parts = ((name, _part_text(was), _part_text(now)) for name, (was, now) in compared.parts.items())
+        yield from ("", table("part", "was", "is", rows=parts))
 
 
-def _generation(compared: ChangePlan) -> str:
-    before = f"; {', '.join(map(str, compared.before))} can be gone back to" if compared.before else ""
-    return f"{compared.generation}{before}"
-
-
-def _does(pipeline: Pipeline, definition: str) -> str:
-    return (
-        f"tailrace apply {definition} builds a new generation of {pipeline.name} beside from all of the log, and swaps "
-        "it in at an epoch boundary; the old one is kept for tailrace rollback"
-    )
-
-
-def _part(value: Any) -> str:
+def _part_text(value: Any) -> str:
     """Write a part of a definition for people."""
     if value is None:
         return "–"

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.runtime.definitions import load_all
 from tailrace.cli.runtime.options import Definitions
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import UsageError
+from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
 
 PORT = 8321

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from tailrace.cli.commands.look.simulated_sample import read_samples
-from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Json
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import UsageError
@@ -19,9 +18,11 @@ from tailrace.model.definition.definition import Definition
 from tailrace.model.samples import sample_records
 from tailrace.model.samples.sample_records import Epochs, Sample
 from tailrace.model.step.chain_fold import epochs_read
+from tailrace.plan.loader import load_any
 
 if TYPE_CHECKING:
     from tailrace.model.windows.panes import Key
+    from tailrace.plots.plot import PanePlot
     from tailrace.plots.simulation import Simulation
 
 _SMALL = 1.0
@@ -87,70 +88,52 @@ def simulate(
         raise UsageError("a definition and a sample are wanted: tailrace simulate DEFINITION DATA, or --paper FOLDER")
     if every is not None and every <= 0:
         raise UsageError(f"--every {every:g}: expected more than no time at all")
-    from tailrace.cli.commands.look.simulated import report
+    from tailrace.cli.commands.look.simulation_reports import report_data, report_lines
     from tailrace.plots.simulations import simulation
 
     loaded = load_any(definition)
     period = timedelta(seconds=every) if every is not None else None
-    epochs, sample = _Cut(per_epoch, period, ends=not leave_open).epochs(loaded, data)
+    epochs, sample = _cut(loaded, data, per_epoch=per_epoch, every=period, ends=not leave_open)
     trial = simulation(loaded, epochs)
     chosen = _key(trial.keys, key)
     if page is not None or png is not None:
-        _Drawing(page, png, scale).draw(output, trial, chosen, result)
-    found = report(trial)
-    if json:
-        output.data(found.data(trial, sample, chosen))
-    else:
-        output.text(*found.lines(trial, sample, chosen))
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """The cut of a sample into epochs: by a number of records, or by processing time; with or without an end."""
-
-    per_epoch: int
-    every: timedelta | None
-    ends: bool
-
-    def epochs(self, definition: Definition, data: Path) -> tuple[Epochs, Sample]:
-        """Read a sample, and return the epochs as the first stage of a definition reads them, and the sample."""
-        read = read_samples(definition.sources, data)
-        given = [(log, one.records) for log, one in read]
-        cut = sample_records.epochs_of_logs(given, per_epoch=self.per_epoch, every=self.every, ends=self.ends)
-        sample = Sample.together(one for _, one in read)
-        came = sum(len(records) for epoch in cut for records, _ in epoch.values())
-        epochs = epochs_read(definition.stages[0], cut)
-        if epochs and self.ends:
-            # Where input ends, time does, for what goes by arrival as well.
-            epochs[-1] = (epochs[-1][0], replace(epochs[-1][1], watermark=END_OF_TIME))
-        return epochs, replace(sample, duplicates=len(sample.records) - came)
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    """The files that a plot is written to: a page, and a picture of a size."""
-
-    page: Path | None
-    png: Path | None
-    scale: float
-
-    def draw(self, output: Output, trial: Simulation[Any], key: Key | None, result: str | None) -> None:
-        """Draw a result of a key, or of the one with the most panes. Raises `UsageError` where nothing is to draw."""
-        names, definition = trial.results, trial.definition
-        if not names:
-            given = f"{definition.name} is a {definition.kind_name}, and gives a record at once"
-            raise UsageError(f"{given}: it has no panes to draw")
-        if result is not None and result not in names:
-            raise UsageError(f"--result {result}: expected one of {', '.join(names)}")
-        if key is None and not trial.keys:
-            raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
+        plot = _plot(trial, chosen, result)
         from tailrace.plots.plot_page import render, render_png
 
-        plot = trial.plot(trial.keys[0] if key is None else key, result or names[0])
-        for path in filter(None, (self.page, self.png)):
+        for path in filter(None, (page, png)):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(render(plot).encode() if path is self.page else render_png(plot, self.scale))
+            path.write_bytes(render(plot).encode() if path is page else render_png(plot, scale))
             output.say(f"wrote {path}")
+    output.report(report_data(trial, sample, chosen), report_lines(trial, sample, chosen))
+
+
+def _cut(
+    definition: Definition, data: Path, *, per_epoch: int, every: timedelta | None, ends: bool
+) -> tuple[Epochs, Sample]:
+    """Read a sample, and cut it into epochs as the first stage of a definition reads them; return both."""
+    read = read_samples(definition.sources, data)
+    given = [(log, one.records) for log, one in read]
+    cut = sample_records.epochs_of_logs(given, per_epoch=per_epoch, every=every, ends=ends)
+    came = sum(len(records) for epoch in cut for records, _ in epoch.values())
+    epochs = epochs_read(definition.stages[0], cut)
+    if epochs and ends:
+        # Where the input ends, time ends, too, for definitions that go by arrival.
+        epochs[-1] = (epochs[-1][0], replace(epochs[-1][1], watermark=END_OF_TIME))
+    sample = Sample.together(one for _, one in read)
+    return epochs, replace(sample, duplicates=len(sample.records) - came)
+
+
+def _plot(trial: Simulation[Any], key: Key | None, result: str | None) -> PanePlot:
+    """Plot a result of a key, or of the key with the most panes. Raises `UsageError` where there is nothing to draw."""
+    names, definition = trial.results, trial.definition
+    if not names:
+        given = f"{definition.name} is a {definition.kind_name}, and gives a record at once"
+        raise UsageError(f"{given}: it has no panes to draw")
+    if result is not None and result not in names:
+        raise UsageError(f"--result {result}: expected one of {', '.join(names)}")
+    if key is None and not trial.keys:
+        raise UsageError("there is nothing to draw: no pane fired, nothing was produced")
+    return trial.plot(trial.keys[0] if key is None else key, result or names[0])
 
 
 def _key(keys: list[Key], texts: list[str] | None) -> Key | None:
@@ -174,7 +157,5 @@ def _paper(output: Output, folder: Path) -> None:
         name = f"figure_{figure.number:02}.png"
         (folder / name).write_bytes(render_png(figure.plot, _SMALL))
         written.append(name)
-    if output.json:
-        output.data({"folder": str(folder), "files": written})
-    else:
-        output.text(f"wrote {len(written)} files to {folder}: paper.html and a picture of each figure")
+    said = f"wrote {len(written)} files to {folder}: paper.html and a picture of each figure"
+    output.report({"folder": str(folder), "files": written}, [said])

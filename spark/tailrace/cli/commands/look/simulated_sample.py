@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tailrace.cli.terminal.formats import counted
+from tailrace.cli.terminal.formats import quantity
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import LoadError
 from tailrace.model.logs.log import Log, log_names
 from tailrace.model.samples import sample_records
 from tailrace.model.samples.sample_records import Sample
 from tailrace.model.windows.panes import Rejected
-
-MOST = 200
-"""The maximum number of rows that a table of a report shows; JSON and the page have all of them."""
 
 _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
@@ -32,17 +30,14 @@ def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
 def sample_text(sample: Sample) -> str:
     """Say how many records a sample has, how many lines were rejected, and how many records came again."""
     again = f", {sample.duplicates:,} that came again" if sample.duplicates else ""
-    return f"{sample.came:,}, {counted(len(sample.rejected), 'line')} rejected{again}"
+    return f"{sample.came:,}, {quantity(len(sample.rejected), 'line')} rejected{again}"
 
 
 def sample_data(sample: Sample, rejected: Iterable[Rejected]) -> dict[str, Any]:
     """Return the counts of a sample as JSON data, with its rejected lines and the records that steps `rejected`."""
     lines: list[dict[str, Any]] = [{"line": line, "reason": reason} for line, reason in sample.rejected]
-    return {
-        "records": sample.came,
-        "duplicates": sample.duplicates,
-        "rejected": lines + [{"epoch": bad.epoch, "reason": bad.reason} for bad in rejected],
-    }
+    steps = [fields(one, "epoch", "reason") for one in rejected]
+    return {**fields(sample, "records=came", "duplicates"), "rejected": lines + steps}
 
 
 def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:

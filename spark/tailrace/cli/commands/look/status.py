@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
-from tailrace.cli.terminal.formats import bounds, counted, span, time_text
+from tailrace.cli.terminal.formats import bounds, quantity, span, time_text
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.lake.catalog.events import unread_files
 from tailrace.model.base.clock import behind
-from tailrace.model.base.time import BEGINNING, instant, text
+from tailrace.model.base.time import BEGINNING, text
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import log_names
 from tailrace.model.windows.windows import Window
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def status(
     """
     output, settings = Output(json), Settings()
     loaded = load_any(definition) if definition is not None else None
-    looking()
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.corrections.stages_behind import stages_behind
     from tailrace.lake.read import status as read
@@ -57,15 +58,13 @@ def status(
     lake = Lake(settings)
     if loaded is None:
         logs, ledgers = read.overview(lake)
-        if json:
-            output.data({"logs": [_log_data(log) for log in logs], "pipelines": [_data(one) for one in ledgers]})
-        else:
-            output.text(*_overview(settings, logs, ledgers))
+        data = {"logs": [_log_data(log) for log in logs], "pipelines": [_data(one) for one in ledgers]}
+        output.report(data, _overview(settings, logs, ledgers))
         return
     state = read.status(lake, loaded)
     lacking = [] if state.own is None else stages_behind(lake, loaded)
     if json:
-        own = {} if state.own is None else _data(state.own) | _data_of(loaded, state.own, state.logs)
+        own = {} if state.own is None else _data(state.own) | _definition_data(loaded, state.own, state.logs)
         named = {"pipeline": loaded.name, loaded.kind_name: loaded.name}
         of_logs = [_log_data(log) for log in state.logs]
         lacks = {"behind": list(behind_data(str(definition), lacking))}
@@ -74,7 +73,7 @@ def status(
     where = f"  log {log_names(loaded.sources)}  lake {settings.warehouse}"
     output.text(Text.assemble((loaded.name, "bold"), (where, "dim")))
     if state.own is None or not state.logs:
-        output.whole(f"no stream has run yet: tailrace stream {definition} --from DIR")
+        output.verbatim(f"no stream has run yet: tailrace stream {definition} --from DIR")
         return
     output.text(facts(_facts(loaded, state.own, state.logs)))
     if state.own.runs:
@@ -129,7 +128,7 @@ def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
     if own.claimed:
         yield "another's", f"{own.claimed:,}"
     if keys.in_flight is not None:
-        yield "in flight", f"{counted(keys.in_flight, 'record')} on the loop"
+        yield "in flight", f"{quantity(keys.in_flight, 'record')} on the loop"
     yield "late records", f"{own.late:,}"
 
 
@@ -147,7 +146,7 @@ def _answers(own: Status) -> Iterator[tuple[str, Text | str]]:
         yield "answers", _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
         return
     over = own.answers_behind
-    follow = f"{counted(over, 'epoch')} behind the ledger" if over else "up with the ledger"
+    follow = f"{quantity(over, 'epoch')} behind the ledger" if over else "up with the ledger"
     if answers.rewritten:
         follow += f"; the last change of them wrote {answers.rewritten:,} anew"
     yield "answers", _dimmed(f"{answers.count:,}", follow)
@@ -186,8 +185,8 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
     least = min((log.progress.watermark for log in holding if log.progress is not None), default=None)
     for log in logs:
         latest = f"latest event {time_text(log.latest)}" if log.latest is not None else ""
-        again = f", {counted(log.duplicates, 'duplicate')}" if log.duplicates else ""
-        records = f"{counted(log.records, 'record')}, {log.rejected:,} rejected{again}{unread_files(log.unread)}"
+        again = f", {quantity(log.duplicates, 'duplicate')}" if log.duplicates else ""
+        records = f"{quantity(log.records, 'record')}, {log.rejected:,} rejected{again}{unread_files(log.unread)}"
         if len(logs) == 1:
             yield "log", _dimmed(records, latest)
         elif log.progress is None:
@@ -211,32 +210,23 @@ def _overview(settings: Settings, logs: list[LogStatus], ledgers: list[Status]) 
     if not logs:
         yield "nothing in it yet: tailrace stream DEFINITION --from DIR"
         return
-    of_logs = table(
-        "log",
-        "last epoch",
-        "records",
-        "rejected",
-        "committed",
-        right=("last epoch", "records", "rejected"),
-        whole=("log",),
-    )
-    for log in logs:
-        of_logs.add_row(
-            log.log,
-            _epoch(log.epoch),
-            f"{log.records:,}",
-            f"{log.rejected:,}",
-            f"{_second(log.committed)}, {_ago(log.committed)}",
-        )
+    yield table(
+        "log", "last epoch", "records", "rejected", "committed",
+        rows=(
+            (log.log, _epoch(log.epoch), f"{log.records:,}", f"{log.rejected:,}",
+             f"{_second(log.committed)}, {_ago(log.committed)}")
+            for log in logs
+        ),
+        right=("last epoch", "records", "rejected"), whole=("log",),
+    )  # fmt: skip
+    yield ""
     numbers = ("last epoch", "answers at", "answers", "panes", "late", "gen")
-    of_pipelines = table("pipeline", "watermark", *numbers, right=numbers, whole=("pipeline", "watermark"))
+    pipelines = table("pipeline", "watermark", *numbers, right=numbers, whole=("pipeline", "watermark"))
     for one in ledgers:
         counts = (f"{number:,}" for number in (one.panes, one.late, one.generation))
         answers = ("-", "-") if one.answers is None else (_epoch(one.answers_epoch), f"{one.answers.count:,}")
-        of_pipelines.add_row(one.name, time_text(one.watermark), _epoch(one.epoch), *answers, *counts)
-    yield of_logs
-    yield ""
-    yield of_pipelines
+        pipelines.add_row(one.name, time_text(one.watermark), _epoch(one.epoch), *answers, *counts)
+    yield pipelines
 
 
 def _dimmed(first: str, then: str) -> Text:
@@ -261,85 +251,45 @@ def _latest(logs: Sequence[LogStatus]) -> int | None:
 
 def _log_data(log: LogStatus) -> dict[str, Any]:
     return {
-        "log": log.log,
-        "epoch": log.epoch,
-        "records": log.records,
-        "rejected": log.rejected,
-        "duplicates": log.duplicates,
-        "unread_files": dict(log.unread),
-        "near_names": dict(log.near_names),
-        "latest_event": _text(log.latest),
-        "committed": _text(log.committed),
+        **fields(log, "log", "epoch", "records", "rejected", "duplicates", "unread_files=unread", "near_names"),
+        **fields(log, "latest_event=latest", "committed"),
         "held_by": list(log.progress.behind) if log.progress is not None else [],
-        "watermark": _text(None if log.progress is None else log.progress.watermark),
+        **fields(log, "watermark=progress.watermark"),
         "idle": log.progress is not None and log.progress.all_idle,
     }
 
 
 def _data(own: Status) -> dict[str, Any]:
-    """Return the data that tables tell without a definition."""
+    """Return the data that the tables hold without a definition."""
     answers = own.answers
     return {
-        "pipeline": own.name,
-        "watermark": text(own.watermark),
-        "onward": text(own.onward),
-        "processing_time": _text(own.processing_time),
-        "epoch": own.epoch,
-        "answers_epoch": own.answers_epoch,
+        **fields(own, "pipeline=name", "watermark", "onward", "processing_time", "epoch", "answers_epoch"),
         "rewritten": 0 if answers is None else answers.rewritten,
-        "generation": own.generation,
-        "token": own.token,
-        "engine": own.engine,
-        "committed": _text(own.committed),
-        "answers": None if answers is None else answers.count,
+        **fields(own, "generation", "token", "engine", "committed", "answers=answers.count"),
         "unanswered": 0 if answers is None else answers.unanswered,
-        "unanswered_why": None if answers is None else answers.unanswered_why,
-        "panes": own.panes,
-        "late": own.late,
-        "rejected": own.rejected,
-        "reasons": dict(own.reasons),
-        "productions": own.productions,
-        "claimed": own.claimed,
+        **fields(own, "answers.unanswered_why", "panes", "late", "rejected", "reasons", "productions", "claimed"),
     }
 
 
-def _data_of(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> dict[str, Any]:
+def _definition_data(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> dict[str, Any]:
     """Return the data that only a definition gives a meaning."""
     lags = {"behind_processing_time": own.lag, "behind_latest_event": behind(own.watermark, _latest(logs))}
     windows, keys = own.windows, own.keys
-    found: dict[str, Any] = {
+    ends = ("count", "oldest_end=oldest", "newest_end=newest")
+    return {
         "fingerprint": definition.fingerprint,
         "same_definition": own.same_definition,
         "lag_seconds": {name: None if lag is None else lag / 1e6 for name, lag in lags.items()},
-        "ahead_seconds": own.ahead / 1e6,
-        "open_windows": None,
+        **fields(own, "ahead_seconds=ahead"),
+        "open_windows": None if windows is None else fields(windows, *ends),
         "runs": [_run_data(run) for run in own.runs],
+        **({} if keys is None else fields(keys, "keys=count", "timers", "next", "in_flight")),
     }
-    if windows is not None:
-        ends = {"oldest_end": _text(windows.oldest), "newest_end": _text(windows.newest)}
-        found["open_windows"] = {"count": windows.count, **ends}
-    if keys is not None:
-        found |= {"keys": keys.count, "timers": keys.timers, "next": _text(keys.next), "in_flight": keys.in_flight}
-    return found
 
 
 def _run_data(run: Run) -> dict[str, Any]:
     return {
-        "run": run.run,
-        "kind": run.kind,
-        "status": run.status,
-        "generation": run.generation,
+        **fields(run, "run", "kind", "status", "generation"),
         "range": [text(run.first), text(run.last)],
-        "fingerprint": run.fingerprint,
-        "log_epoch": run.log_epoch,
-        "changed": run.changed,
-        "untouched": run.untouched,
-        "retracted": run.retracted,
-        "reason": run.reason,
-        "engine": run.engine,
-        "at": _text(instant(run.at)) if run.at else None,
+        **fields(run, "fingerprint", "log_epoch", "changed", "untouched", "retracted", "reason", "engine", "at"),
     }
-
-
-def _text(micros: int | None) -> str | None:
-    return None if micros is None else text(micros)

@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from tailrace.cli.commands.look.pane_history import keyed, value_shown
-from tailrace.cli.runtime.definitions import load, load_any
-from tailrace.cli.runtime.options import Definition, Json
-from tailrace.cli.runtime.process import looking
+from tailrace.cli.runtime.options import Definition, Json, key_texts
+from tailrace.cli.runtime.process import skip_unused_imports
 from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import bounds, counted, key_named, parsed, span, time_text
+from tailrace.cli.terminal.formats import (
+    bounds,
+    key_text,
+    parse_instant,
+    quantity,
+    span,
+    time_text,
+    value_text,
+)
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.cli.terminal.usage import UsageError
+from tailrace.model.definition.pipeline import Pipeline
+from tailrace.plan.loader import load, load_any
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,11 +75,10 @@ def trace(
             f"{', '.join(asked) or 'nothing'} is given: expected one of --id, --place, --where and --window"
         )
     if window is not None:
-        _answer(output, settings, definition, key or [], parsed(window, "--window"), limit)
+        _answer(output, settings, definition, key or [], parse_instant(window, "--window"), limit)
         return
     found = load_any(definition)
-    looking()
-    from tailrace.cli.commands.look.traced_data import found_data
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.trace.tracing import Tracing
     from tailrace.trace.wanted_records import Wanted, find_in_logs
@@ -80,11 +88,8 @@ def trace(
     there = find_in_logs(lake, found.sources, wanted, limit)
     tracing = Tracing(lake, found)
     traced = {one.log: [(record, tracing.of(record)) for record in one.landed] for one in there}
-    if json:
-        output.data({"definition": found.name, "logs": [found_data(one, traced[one.log]) for one in there]})
-        return
-    for one in there:
-        output.text(*_lines(one, traced[one.log], wanted))
+    data = {"definition": found.name, "logs": [_data(one, traced[one.log]) for one in there]}
+    output.report(data, (line for one in there for line in _lines(one, traced[one.log], wanted)))
 
 
 def _lines(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]], wanted: Wanted) -> Iterator[Any]:
@@ -99,26 +104,24 @@ def _lines(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]
         if wanted.source is not None:
             yield "what is not there was blank, came again and was dropped by its id, or has not been read yet"
     if found.more:
-        yield f"there are more: --limit shows more than {counted(len(found.landed) or len(found.rejected), 'record')}"
+        yield f"there are more: --limit shows more than {quantity(len(found.landed) or len(found.rejected), 'record')}"
     if wanted.id and found.dropped:
-        yield f"{counted(found.dropped, 'record')} of {found.log} came again and were dropped, of all ids together"
+        yield f"{quantity(found.dropped, 'record')} of {found.log} came again and were dropped, of all ids together"
 
 
 def _record(record: LandedRecord, steps: Sequence[Step]) -> Iterator[Any]:
     where = Text(f"  {_place(record)}")
     yield Text.assemble((record.log, "bold"), where, f"  landed in epoch {record.epoch}, {time_text(record.arrival)}")
-    yield Text(_said(record.values), style="dim")
-    rows = table("definition", "key", "window", "", "what became of it", whole=("window",))
-    for step in steps:
-        rows.add_row(*_cells(step))
+    yield Text(_values_text(record.values), style="dim")
     if steps:
-        yield rows
+        rows = map(_cells, steps)
+        yield table("definition", "key", "window", "", "what became of it", rows=rows, whole=("window",))
 
 
 def _cells(step: Step) -> tuple[str | Text, ...]:
     from tailrace.trace.steps import InWindow
 
-    key, window = (Text(_cut(key_named(step.key))), bounds(step.window)) if isinstance(step, InWindow) else ("", "")
+    key, window = (Text(_cut(key_text(step.key))), bounds(step.window)) if isinstance(step, InWindow) else ("", "")
     told = step.told(lambda micros: span(micros / 1e6), _value)
     return step.definition, key, window, Text(step.word, style=_STYLES[step.word]), Text("; ".join(told))
 
@@ -132,22 +135,18 @@ def _rejected(one: RejectedRecord) -> Iterator[Any]:
 
 def _answer(output: Output, settings: Settings, definition: str, key: Sequence[str], at: int, limit: int) -> None:
     pipeline = load(definition)
-    texts = keyed(pipeline, key)
-    looking()
-    from tailrace.cli.commands.look.traced_data import answer_data
+    texts = key_texts(pipeline, key)
+    skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.trace.answer_records import answer_records
     from tailrace.trace.key_history import key_values
 
     found = answer_records(Lake(settings), pipeline, key_values(pipeline, texts), at, limit)
-    if output.json:
-        output.data({"pipeline": pipeline.name, **answer_data(found, pipeline.key)})
-    else:
-        output.text(*_answer_lines(pipeline.name, found))
+    output.report(_answer_data(pipeline, found), _answer_lines(pipeline.name, found))
 
 
 def _answer_lines(name: str, found: AnswerRecords) -> Iterator[Any]:
-    key = _cut(key_named(found.key))
+    key = _cut(key_text(found.key))
     if found.window is None:
         yield f"{name}: there is no pane of {key} in a window that holds this instant, and no late record"
         return
@@ -155,27 +154,60 @@ def _answer_lines(name: str, found: AnswerRecords) -> Iterator[Any]:
     if found.answer is None:
         yield "it has no answer"
     else:
-        values = ((one, Text(_cut(value_shown(value)))) for one, value in found.answer.answer.items())
+        values = ((one, Text(_cut(value_text(value)))) for one, value in found.answer.answer.items())
         yield facts(
             [*values, ("of", f"generation {found.answer.version.generation}, epoch {found.answer.version.epoch}")]
         )
     if found.records:
-        rows = table("", "log", "place", "epoch", "record", right=("epoch",))
-        for one in found.records:
-            record, state = one.record, one.state.value
-            cells = record.log, Text(_place(record)), str(record.epoch), Text(_said(record.values))
-            rows.add_row(Text(state, style=_STYLES[state]), *cells)
-        yield rows
+        records = (
+            (Text(one.state.value, style=_STYLES[one.state.value]), one.record.log, Text(_place(one.record)),
+             str(one.record.epoch), Text(_values_text(one.record.values)))
+            for one in found.records
+        )  # fmt: skip
+        yield table("", "log", "place", "epoch", "record", rows=records, right=("epoch",))
     if found.answers:
-        made = table("key", "window", "version", "answer", whole=("window",))
-        for answer in found.answers:
-            version = ".".join(map(str, answer.pane.version))
-            made.add_row(
-                Text(_cut(key_named(answer.key))), bounds(answer.window), version, Text(_said(answer.pane.answer))
-            )
-        yield made
+        answers = (
+            (Text(_cut(key_text(one.key))), bounds(one.window), ".".join(map(str, one.pane.version)),
+             Text(_values_text(one.pane.answer)))
+            for one in found.answers
+        )  # fmt: skip
+        yield table("key", "window", "version", "answer", rows=answers, whole=("window",))
     if found.more:
         yield "there are more: --limit shows more of them"
+
+
+def _data(found: FoundRecords, traced: Sequence[tuple[LandedRecord, list[Step]]]) -> dict[str, Any]:
+    """Return the records that were found in a log, each with its outcomes, as JSON data."""
+    rejected = [
+        {"raw": one.raw.decode(errors="backslashreplace"), "error": one.error, "place": _place_data(one)}
+        for one in found.rejected
+    ]
+    return {
+        "log": found.log,
+        "records": [{**_landed_data(record), "steps": [step.data for step in steps]} for record, steps in traced],
+        "rejected": rejected,
+        **fields(found, "more", "dropped"),
+    }
+
+
+def _landed_data(record: LandedRecord) -> dict[str, Any]:
+    return {"place": _place_data(record), **fields(record, "landed_at=arrival", "values")}
+
+
+def _place_data(record: LandedRecord | RejectedRecord) -> dict[str, Any]:
+    return fields(record, "epoch", "source", "offset")
+
+
+def _answer_data(pipeline: Pipeline, found: AnswerRecords) -> dict[str, Any]:
+    """Return an answer and its records as JSON data."""
+    return {
+        "pipeline": pipeline.name,
+        "key": dict(zip(pipeline.key, found.key, strict=True)),
+        **fields(found, "window", "answer=answer.answer"),
+        "records": [_landed_data(one.record) | fields(one, "record.log", "state") for one in found.records],
+        "answers": [fields(one, "key", "window", "pane.version", "pane.answer") for one in found.answers],
+        "more": found.more,
+    }
 
 
 def _place(one: LandedRecord | RejectedRecord) -> str:
@@ -184,16 +216,15 @@ def _place(one: LandedRecord | RejectedRecord) -> str:
     return place_text(one.source, one.offset)
 
 
-def _said(values: Mapping[str, Any]) -> str:
+def _values_text(values: Mapping[str, Any]) -> str:
     from tailrace.trace.steps import values_told
 
     return values_told(values, _value)
 
 
 def _value(value: Any) -> str:
-    return _cut(value_shown(value))
+    return _cut(value_text(value))
 
 
-def _cut(value: str | None) -> str:
-    value = value or ""
+def _cut(value: str) -> str:
     return value if len(value) <= SHOWN else f"{value[:SHOWN]}…"

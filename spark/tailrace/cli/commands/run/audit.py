@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load_any
-from tailrace.cli.runtime.options import Definitions, EngineName, Json, on_engine
-from tailrace.cli.runtime.spark_session import ending_spark, waiting
-from tailrace.cli.terminal.console import Output, facts, table
+from tailrace.cli.runtime.options import Definitions, EngineName, Json, settings_on
+from tailrace.cli.runtime.spark_session import activity, ending_spark
+from tailrace.cli.terminal.console import Output, facts, mark, table
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
+from tailrace.cli.terminal.json_fields import ENGINE, chain_data, fields
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
-from tailrace.settings import Settings
+from tailrace.plan.loader import load_any
 
 if TYPE_CHECKING:
     from tailrace.verify.tampering.audit_result import Audit
@@ -37,9 +37,9 @@ def audit(
     """
     output, asked = Output(json), [load_any(one) for one in definitions]
     chains = [chain(one) for one in asked]
-    stages, settings = _stages(chains), on_engine(Settings(), engine)
+    stages, settings = _stages(chains), settings_on(engine)
     audits: dict[str, Audit] = {}
-    with waiting(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
+    with activity(output, f"auditing {', '.join(one.name for one in asked)}") as doing, ending_spark():
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import stages_behind
         from tailrace.verify.audit import audit as run
@@ -51,15 +51,14 @@ def audit(
         behind = {place: stages_behind(lake, one) for place, one in zip(definitions, asked, strict=True)}
     if json:
         data = [
-            _of_stages([_data(place, stage.name, audits[stage.name]) for stage in one])
+            chain_data(_data(place, stage.name, audits[stage.name]) for stage in one)
             | ({"behind": list(behind_data(place, lacks))} if (lacks := behind[place]) else {})
             for place, one in zip(definitions, chains, strict=True)
         ]
         output.data(data[0] if len(data) == 1 else {"ok": all(one.ok for one in audits.values()), "definitions": data})
     else:
         named = {stage.name: place for place, one in zip(definitions, chains, strict=True) for stage in one}
-        for number, (name, audited) in enumerate(audits.items()):
-            output.text(*([""] if number else []), *_lines(named[name], name, audited))
+        output.blocks(_lines(named[name], name, audited) for name, audited in audits.items())
         for definition, lacks in behind.items():
             tell_behind(output, definition, lacks)
     if not all(one.ok for one in audits.values()):
@@ -75,22 +74,14 @@ def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
     return list(stages.values())
 
 
-def _of_stages(stages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Report on a definition: the report on its last stage, with the reports on earlier stages in `earlier`."""
-    *earlier, last = stages
-    return last | ({"earlier": earlier} if earlier else {})
-
-
 def _data(definition: str, name: str, audited: Audit) -> dict[str, Any]:
     from tailrace.verify.tampering.remedies import remedy
 
     checks = [
-        {"name": check.name, "ok": check.ok, "detail": check.detail}
-        | ({} if check.ok else {"remedy": remedy(check.name, definition)})
+        fields(check, "name", "ok", "detail") | ({} if check.ok else {"remedy": remedy(check.name, definition)})
         for check in audited.checks
     ]
-    engine = {"engine": audited.engine.engine.value, "engine_because": audited.engine.why}
-    return {"pipeline": name, "ok": audited.ok, "counts": dict(audited.counts), "checks": checks, **engine}
+    return {"pipeline": name, **fields(audited, "ok", "counts"), "checks": checks, **fields(audited, *ENGINE)}
 
 
 def _lines(definition: str, name: str, audited: Audit) -> Iterator[Any]:
@@ -98,8 +89,7 @@ def _lines(definition: str, name: str, audited: Audit) -> Iterator[Any]:
 
     rows = table("", "check", "found")
     for check in audited.checks:
-        mark = Text("✓", style="green") if check.ok else Text("✗", style="bold red")
-        rows.add_row(mark, check.name, Text(check.detail, style="" if check.ok else "red"))
+        rows.add_row(mark(ok=check.ok), check.name, Text(check.detail, style="" if check.ok else "red"))
         if not check.ok:
             rows.add_row("", "", Text(f"→ {remedy(check.name, definition)}", style="bold"))
     wrong = sum(not check.ok for check in audited.checks)

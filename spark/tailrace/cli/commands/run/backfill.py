@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tailrace.cli.runtime.definitions import load_any
-from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
-from tailrace.cli.runtime.spark_session import ending_spark, waiting
+from tailrace.cli.runtime.options import Definition, EngineName, Json, Reason, settings_on
+from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, facts, output_for
 from tailrace.cli.terminal.corrections import behind_data, tell_behind
-from tailrace.cli.terminal.formats import counted, parsed, span, time_text
+from tailrace.cli.terminal.formats import parse_instant, quantity, span, time_text
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.model.base.time import END_OF_TIME
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Ranged
+from tailrace.plan.loader import load_any
 from tailrace.runners.jobs import BEHIND, JobOutcome
-from tailrace.settings import Settings
 from tailrace.telemetry.observation import observe_run
 from tailrace.telemetry.run_events import Subject
 
@@ -36,7 +35,7 @@ def backfill(
             "--to", metavar="T", help="Where it ends; this instant is not in it. Left out: with all there is."
         ),
     ] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")] = None,
+    reason: Reason = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
     engine: EngineName = None,
     json: Json = False,
@@ -58,16 +57,16 @@ def backfill(
             "key has comes of all its records before; stream it under another name, and it is folded anew from the "
             "whole log"
         )
-    begin, end = parsed(first, "--from"), END_OF_TIME if last is None else parsed(last, "--to")
+    begin, end = parse_instant(first, "--from"), END_OF_TIME if last is None else parse_instant(last, "--to")
     if begin >= end:
         raise UsageError(
             f"the range from {time_text(begin)} to {time_text(end)} is empty: pass a --to that is after --from"
         )
-    settings = on_engine(Settings(), engine)
+    settings = settings_on(engine)
     output = output_for(settings, json=json)
     doing = f"{'comparing' if dry_run else 'computing'} {pipeline.name} from {time_text(begin)} to {time_text(end)}"
     subject = Subject("backfill", settings, tuple(one for one in chain(pipeline) if one.recomputable))
-    with waiting(output, doing), observe_run(subject, output.say) as observed, ending_spark():
+    with activity(output, doing), observe_run(subject, output.say) as observed, ending_spark():
         from tailrace.backfill.backfill import backfill_stages
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import stages_behind
@@ -110,9 +109,9 @@ def _show(output: Output, pipeline: Ranged, backfilled: Backfilled, *, dry_run: 
         rows.append(("run", f"{run.run}, generation {run.generation}, {run.status.replace('_', ' ')}"))
     if other is None:
         rows += [
-            ("changed", f"{counted(backfilled.changed, kind)} {would}{again} anew"),
-            ("untouched", f"{counted(backfilled.untouched, kind)} came out equal"),
-            ("retracted", f"{counted(backfilled.retracted, kind)} {would}taken back for good"),
+            ("changed", f"{quantity(backfilled.changed, kind)} {would}{again} anew"),
+            ("untouched", f"{quantity(backfilled.untouched, kind)} came out equal"),
+            ("retracted", f"{quantity(backfilled.retracted, kind)} {would}taken back for good"),
         ]
     rows += [("engine", str(backfilled.engine)), ("took", span(backfilled.seconds))]
     output.text(facts(rows))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tailrace.cli.runtime.spark_session import session, waiting
+from tailrace.cli.runtime.spark_session import activity, session
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.settings import Settings
@@ -54,7 +54,7 @@ def dbt(
     made = target.absolute()
     places = ["--project-dir", str(project), "--profiles-dir", str(project)]
     places += ["--target-path", str(made), "--log-path", str(made / "logs")]
-    with waiting(Output(), "starting Spark"), session(settings, "dbt"):
+    with activity(Output(), "starting Spark"), session(settings, "dbt"):
         done = dbtRunner().invoke([*told, *places])
     if done.exception is not None:
         raise typer.Exit(ExitStatus.FAILED)

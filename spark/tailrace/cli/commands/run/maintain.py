@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.definitions import load_any
 from tailrace.cli.runtime.options import Definition, Json
-from tailrace.cli.runtime.process import looking
-from tailrace.cli.runtime.spark_session import ending_spark, waiting
+from tailrace.cli.runtime.process import skip_unused_imports
+from tailrace.cli.runtime.spark_session import activity, ending_spark
 from tailrace.cli.terminal.console import Output, table
-from tailrace.cli.terminal.formats import counted, span
+from tailrace.cli.terminal.formats import quantity, span
+from tailrace.cli.terminal.json_fields import fields
 from tailrace.model.definition.definition import Definition as Named
+from tailrace.plan.loader import load_any
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,42 +40,30 @@ def maintain(
     """
     output, settings, loaded = Output(json), Settings(), load_any(definition)
     if dry_run:
-        looking()
+        skip_unused_imports()
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.metadata.commit_times import now_milliseconds
         from tailrace.lake.upkeep.needs import plan_upkeep
 
         plan = plan_upkeep(Lake(settings), loaded, now_milliseconds())
-        if json:
-            output.data({"definition": loaded.name, "dry_run": True, **_plan_data(plan)})
-        else:
-            output.text(*_plan_lines(plan))
+        needs = {"tables": [_need_data(need) for need in plan.needs], "leftover_tables": list(plan.leftovers)}
+        output.report({"definition": loaded.name, "dry_run": True, **needs}, _plan_lines(plan))
         return
-    with waiting(output, f"looking at the tables of {loaded.name}") as doing, ending_spark():
+    with activity(output, f"looking at the tables of {loaded.name}") as doing, ending_spark():
         from tailrace.engines.spark.session import open_session
         from tailrace.lake.catalog.lake import Lake
         from tailrace.operate.maintenance import maintain as run
 
         starting = partial(open_session, settings, app=f"tailrace maintain {loaded.name}")
         done = run(starting, Lake(settings), loaded, watch=lambda name: doing(f"maintaining {name}"))
-    if json:
-        output.data(maintained_data(loaded, done))
-    else:
-        output.text(*_done_lines(done))
-
-
-def _plan_data(plan: UpkeepPlan) -> dict[str, Any]:
-    return {"tables": [_need_data(need) for need in plan.needs], "leftover_tables": list(plan.leftovers)}
+    output.report(maintenance_data(loaded, done), _done_lines(done))
 
 
 def _need_data(need: Need) -> dict[str, Any]:
     return {
-        "table": need.table.name,
-        "files": need.files,
-        "small_files": need.small,
-        "delete_files": need.deletes,
-        "manifests": need.manifests,
-        "snapshots": need.snapshots,
+        **fields(
+            need, "table=table.name", "files", "small_files=small", "delete_files=deletes", "manifests", "snapshots"
+        ),
         "expiring": len(need.going.removed),
         "leftovers": list(need.names),
     }
@@ -82,22 +71,20 @@ def _need_data(need: Need) -> dict[str, Any]:
 
 def _plan_lines(plan: UpkeepPlan) -> Iterator[Any]:
     columns = ("files", "small", "deletes", "manifests", "snapshots", "expire", "left over")
-    rows = table("table", *columns, right=columns)
+    rows = []
     for need in plan.needs:
         counts = (need.files, need.small, need.deletes, need.manifests, need.snapshots, len(need.going.removed))
-        rows.add_row(need.table.name, *(f"{count:,}" for count in (*counts, len(need.names))))
-    yield rows
+        rows.append((need.table.name, *(f"{count:,}" for count in (*counts, len(need.names)))))
+    yield table("table", *columns, rows=rows, right=columns)
     yield from (Text(f"{name}: left over by a replay that died") for name in plan.leftovers)
     yield Text("nothing was changed; files that no snapshot names are looked for when it runs", style="dim")
 
 
-def maintained_data(definition: Named, done: Maintenance) -> dict[str, Any]:
-    """Build the JSON data of a maintenance."""
-    return {"definition": definition.name, "dry_run": False, **_done_data(done)}
-
-
-def _done_data(done: Maintenance) -> dict[str, Any]:
+def maintenance_data(definition: Named, done: Maintenance) -> dict[str, Any]:
+    """Return a maintenance as JSON data."""
     return {
+        "definition": definition.name,
+        "dry_run": False,
         "tables": [_table_data(maintained) for maintained in done.tables],
         "leftover_tables": list(done.dropped),
         "times_mended": [one.table for one in done.times],
@@ -110,21 +97,14 @@ def _table_data(maintained: TableMaintenance) -> dict[str, Any]:
     return {
         "table": maintained.table,
         "rewritten": rewritten,
-        "expired": maintained.expired,
-        "deleted_files": maintained.deleted,
-        "orphan_files": maintained.orphans,
-        "leftovers": list(maintained.names),
-        "overtaken": list(maintained.overtaken),
-        "seconds": round(maintained.seconds, 3),
-        "by_spark": list(maintained.by_spark),
+        **fields(maintained, "expired", "deleted_files=deleted", "orphan_files=orphans", "leftovers=names"),
+        **fields(maintained, "overtaken", "seconds", "by_spark"),
     }
 
 
 def _done_lines(done: Maintenance) -> Iterator[Any]:
-    rows = table("table", "done", "took", right=["took"])
-    for maintained in done.tables:
-        rows.add_row(maintained.table, "; ".join(_results(maintained)) or "as it was", span(maintained.seconds))
-    yield rows
+    rows = ((one.table, "; ".join(_results(one)) or "as it was", span(one.seconds)) for one in done.tables)
+    yield table("table", "done", "took", rows=rows, right=["took"])
     called = list(dict.fromkeys(what for maintained in done.tables for what in maintained.by_spark))
     why = f"spark: {', '.join(called)}" if called else "in the process: nothing to rewrite, expire or delete"
     yield Text(why, style="dim")
@@ -140,10 +120,10 @@ def _results(done: TableMaintenance) -> Iterator[str]:
     for what, (taken, made) in done.rewritten.items():
         yield f"{taken:,} {what} written to {made:,}"
     if done.expired:
-        yield f"{counted(done.expired, 'snapshot')} expired, {counted(done.deleted, 'file')} deleted with them"
+        yield f"{quantity(done.expired, 'snapshot')} expired, {quantity(done.deleted, 'file')} deleted with them"
     if done.orphans:
-        yield f"{counted(done.orphans, 'orphan file')} deleted"
+        yield f"{quantity(done.orphans, 'orphan file')} deleted"
     if done.names:
-        yield f"{counted(len(done.names), 'leftover')} removed"
+        yield f"{quantity(len(done.names), 'leftover')} removed"
     for what in done.overtaken:
         yield f"{what} overtaken by other commits, for the next time"

@@ -10,16 +10,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.commands.look.pane_history import keyed, value_shown
-from tailrace.cli.runtime.definitions import load_ranged
-from tailrace.cli.runtime.options import Definition, EngineName, Json, on_engine
-from tailrace.cli.runtime.spark_session import ending_spark, waiting
-from tailrace.cli.terminal.console import Output, facts, table
-from tailrace.cli.terminal.formats import bounds, counted, span, time_text
+from tailrace.cli.runtime.options import Definition, EngineName, Json, key_texts, settings_on
+from tailrace.cli.runtime.spark_session import activity, ending_spark
+from tailrace.cli.terminal.console import Output, facts, mark, table
+from tailrace.cli.terminal.formats import bounds, quantity, span, time_text, value_text
+from tailrace.cli.terminal.json_fields import ENGINE, chain_data, fields
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
-from tailrace.model.base.time import instant, text
+from tailrace.model.base.time import instant
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.windows import Window
+from tailrace.plan.loader import load_ranged
 from tailrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def replay(
     what the stage knew after one epoch: its open windows, the answers it had given, and the clock. It reads what there
     is when it starts and takes no lease, so a stream may go on.
     """
-    output, settings = Output(json), on_engine(Settings(), engine)
+    output, settings = Output(json), settings_on(engine)
     pipeline = load_ranged(definition)
     if not pipeline.windowed and (as_of is not None or keep is not None):
         kind = pipeline.kind_name
@@ -72,13 +72,13 @@ def replay(
         if epochs is not None:
             raise UsageError("--as-of and --epochs ask for two things: pass one of them")
         windowed = cast("Pipeline", pipeline)
-        texts = None if key is None else keyed(windowed, key)
+        texts = None if key is None else key_texts(windowed, key)
         _as_of(output, settings, windowed, as_of, ROWS if rows is None else rows, texts, keep)
         return
     if rows is not None or key is not None:
         raise UsageError(f"{'--rows' if key is None else '--key'} goes with --as-of: pass that too, or leave it out")
-    first, last = _parsed(epochs)
-    with waiting(output, f"replaying {pipeline.name}") as doing, ending_spark():
+    first, last = _parse_epochs(epochs)
+    with activity(output, f"replaying {pipeline.name}") as doing, ending_spark():
         from tailrace.lake.catalog.lake import Lake
         from tailrace.verify.replay import replay as run
 
@@ -94,16 +94,14 @@ def replay(
             own = keep if stage is pipeline else None
             replays[name] = run(Lake(settings), stage, first, last, keep=own, watch=watch)
     if json:
-        *earlier, this = (_data(pipeline.kind_name, name, replayed) for name, replayed in replays.items())
-        output.data(this | ({"earlier": earlier} if earlier else {}))
+        output.data(chain_data(_data(pipeline.kind_name, name, replayed) for name, replayed in replays.items()))
     else:
-        for place, (name, replayed) in enumerate(replays.items()):
-            output.text(*([""] if place else []), *_lines(name, replayed))
+        output.blocks(_lines(name, replayed) for name, replayed in replays.items())
     if not all(replayed.ok for replayed in replays.values()):
         raise typer.Exit(ExitStatus.FOUND)
 
 
-def _parsed(epochs: str | None) -> tuple[int | None, int | None]:
+def _parse_epochs(epochs: str | None) -> tuple[int | None, int | None]:
     """Parse `--epochs` to the first and the last epoch; None for an end that is left open."""
     if epochs is None:
         return None, None
@@ -119,34 +117,18 @@ def _parsed(epochs: str | None) -> tuple[int | None, int | None]:
 
 
 def _data(kind: str, name: str, replayed: Replayed) -> dict[str, Any]:
-    def side(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        return None if row is None else dict(row)
-
     return {
         kind: name,
         "ok": replayed.ok,
         "epochs": [replayed.first, replayed.last],
         "last_epoch": replayed.latest,
-        "rows": {
-            kind: {"ledger": count.ledger, "replay": count.replay, "same": count.same}
-            for kind, count in replayed.counts.items()
-        },
+        "rows": {kind: fields(count, "ledger", "replay", "same") for kind, count in replayed.counts.items()},
         "differences": [
-            {
-                "kind": difference.kind,
-                "epoch": difference.epoch,
-                "key": dict(difference.key),
-                "window": list(difference.window),
-                "ledger": side(difference.ledger),
-                "replay": side(difference.replay),
-                "times": {"ledger": difference.times[0], "replay": difference.times[1]},
-            }
-            for difference in replayed.differences
+            fields(one, "kind", "epoch", "key", "window", "ledger", "replay")
+            | {"times": dict(zip(("ledger", "replay"), one.times, strict=True))}
+            for one in replayed.differences
         ],
-        "table": replayed.table,
-        "seconds": round(replayed.seconds, 3),
-        "engine": replayed.engine.engine.value,
-        "engine_because": replayed.engine.why,
+        **fields(replayed, "table", "seconds", *ENGINE),
     }
 
 
@@ -163,11 +145,8 @@ def _lines(name: str, replayed: Replayed) -> Iterator[Any]:
     rows = table("", "rows", "in the ledger", "replayed", "the same", right=("in the ledger", "replayed", "the same"))
     for kind in sorted(replayed.counts, key=[*_KINDS, *replayed.counts].index):
         count = replayed.counts[kind]
-        same = count.ledger == count.replay == count.same
-        mark = Text("✓", style="green") if same else Text("✗", style="bold red")
-        rows.add_row(
-            mark, _KINDS.get(kind, kind), *(f"{number:,}" for number in (count.ledger, count.replay, count.same))
-        )
+        numbers = (count.ledger, count.replay, count.same)
+        rows.add_row(mark(ok=len(set(numbers)) == 1), _KINDS.get(kind, kind), *(f"{number:,}" for number in numbers))
     yield from ("", rows, "")
     if replayed.ok:
         yield Text("the ledger comes out again, row for row", style="bold green")
@@ -175,32 +154,31 @@ def _lines(name: str, replayed: Replayed) -> Iterator[Any]:
     yield _differences(replayed.differences)
     lost = sum(count.ledger - count.same for count in replayed.counts.values())
     made = sum(count.replay - count.same for count in replayed.counts.values())
-    verdict = f"{counted(lost, 'row')} of the ledger did not come out again, {counted(made, 'other')} did"
+    verdict = f"{quantity(lost, 'row')} of the ledger did not come out again, {quantity(made, 'other')} did"
     yield from ("", Text(verdict, style="bold red"))
 
 
 def _differences(differences: Sequence[RowDifference]) -> Table:
     made = table("epoch", "row", "key", "window", "in the ledger", "replayed", right=("epoch",), whole=("window",))
-    for difference in differences:
-        start, end = difference.window
+    for one in differences:
+        start, end = one.window
         where = bounds(Window(instant(start), instant(end))) if start is not None else "–"
-        key = ", ".join(value_shown(value) for value in difference.key.values())
-        rows = (difference.ledger, difference.replay)
-        sides = (_side(row, times) for row, times in zip(rows, difference.times, strict=True))
-        made.add_row(str(difference.epoch), difference.kind, key, where, *sides)
+        key = ", ".join(value_text(value) for value in one.key.values())
+        ledger, replay = one.times
+        made.add_row(str(one.epoch), one.kind, key, where, _side(one.ledger, ledger), _side(one.replay, replay))
     return made
 
 
 def _side(row: Mapping[str, Any] | None, times: int) -> str:
     """Write what one side has of a row, with the number of times where it is not one."""
     if row is None:
-        return counted(times, "time") if times else "nothing"
+        return quantity(times, "time") if times else "nothing"
     values = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())
-    return f"{counted(times, 'time')}: {values}" if times > 1 else values
+    return f"{quantity(times, 'time')}: {values}" if times > 1 else values
 
 
 def _plain(value: Any) -> str:
-    return time_text(instant(value)) if hasattr(value, "tzinfo") else value_shown(value)
+    return time_text(instant(value)) if hasattr(value, "tzinfo") else value_text(value)
 
 
 def _as_of(
@@ -212,33 +190,25 @@ def _as_of(
     texts: Sequence[str] | None,
     keep: str | None,
 ) -> None:
-    with waiting(output, f"reading {pipeline.name} as of epoch {epoch}"), ending_spark():
+    with activity(output, f"reading {pipeline.name} as of epoch {epoch}"), ending_spark():
         from tailrace.lake.catalog.lake import Lake
         from tailrace.trace.key_history import key_values
         from tailrace.verify.as_of import as_of as run
 
         key = None if texts is None else key_values(pipeline, texts)
         state = run(Lake(settings), pipeline, epoch, rows=rows, key=key, keep=keep)
-    if output.json:
-        output.data(_state_data(pipeline, state))
-    else:
-        output.text(*_state(pipeline, state))
+    output.report(_state_data(pipeline, state), _state(pipeline, state))
 
 
 def _state_data(pipeline: Pipeline, state: AsOf) -> dict[str, Any]:
-    clock = state.clock
     return {
         "pipeline": pipeline.name,
-        "epoch": clock.epoch,
-        "last_epoch": state.latest,
-        "watermark": text(clock.watermark),
-        "processing_time": text(clock.processing_time),
-        "signals": list(clock.signals),
+        **fields(
+            state, "clock.epoch", "last_epoch=latest", "clock.watermark", "clock.processing_time", "clock.signals"
+        ),
         "open_windows": {"count": state.windows, "rows": [dict(row) for row in state.first_windows]},
         "answers": {"count": state.answers, "rows": [dict(row) for row in state.first_answers]},
-        "tables": list(state.tables),
-        "engine": state.engine.engine.value,
-        "engine_because": state.engine.why,
+        **fields(state, "tables", *ENGINE),
     }
 
 
@@ -263,41 +233,28 @@ def _state(pipeline: Pipeline, state: AsOf) -> Iterator[Any]:
 
 def _windows(pipeline: Pipeline, state: AsOf) -> Table:
     numbers = ("gen", "panes", "fresh")
-    made = table(
-        *pipeline.key,
-        "window",
-        *numbers,
-        "waiting since",
-        right=numbers,
-        whole=("window",),
-        title="open windows, by their end",
-    )
-    for row in state.first_windows:
-        since = row["waiting_since"]
-        made.add_row(
-            *_place(pipeline, row),
-            *(f"{row[name]:,}" for name in ("generation", "panes", "fresh")),
-            time_text(None if since is None else instant(since)),
-        )
-    return _captioned(made, len(state.first_windows), state.windows)
+    rows = (
+        (*_place(pipeline, row), *(f"{row[name]:,}" for name in ("generation", "panes", "fresh")),
+         time_text(None if row["waiting_since"] is None else instant(row["waiting_since"])))
+        for row in state.first_windows
+    )  # fmt: skip
+    return table(
+        *pipeline.key, "window", *numbers, "waiting since", rows=rows, right=numbers, whole=("window",),
+        title="open windows, by their end", caption=_caption(len(state.first_windows), state.windows),
+    )  # fmt: skip
 
 
 def _answers(pipeline: Pipeline, state: AsOf) -> Table:
     results = pipeline.columns_shown(state.first_answers)
-    made = table(
-        *pipeline.key,
-        "window",
-        *results,
-        "timing",
-        "epoch",
-        right=(*results, "epoch"),
-        whole=("window",),
-        title="latest answers",
-    )
-    for row in state.first_answers:
-        values = (_plain(row.get(name)) for name in results)
-        made.add_row(*_place(pipeline, row), *values, row["timing"].replace("_", " "), str(row["epoch"]))
-    return _captioned(made, len(state.first_answers), state.answers)
+    rows = (
+        (*_place(pipeline, row), *(_plain(row.get(name)) for name in results), row["timing"].replace("_", " "),
+         str(row["epoch"]))
+        for row in state.first_answers
+    )  # fmt: skip
+    return table(
+        *pipeline.key, "window", *results, "timing", "epoch", rows=rows, right=(*results, "epoch"), whole=("window",),
+        title="latest answers", caption=_caption(len(state.first_answers), state.answers),
+    )  # fmt: skip
 
 
 def _place(pipeline: Pipeline, row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -305,7 +262,5 @@ def _place(pipeline: Pipeline, row: Mapping[str, Any]) -> tuple[str, ...]:
     return (*(_plain(row[name]) for name in pipeline.key), bounds(window))
 
 
-def _captioned(made: Table, count: int, of: int) -> Table:
-    if count < of:
-        made.caption, made.caption_justify = f"{count:,} of {of:,}: --rows shows more, --keep keeps all", "left"
-    return made
+def _caption(count: int, of: int) -> str | None:
+    return f"{count:,} of {of:,}: --rows shows more, --keep keeps all" if count < of else None

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from tailrace.cli.runtime.spark_session import session, waiting
+from tailrace.cli.runtime.spark_session import activity, session
 from tailrace.cli.terminal.console import Output, table
-from tailrace.cli.terminal.formats import counted
+from tailrace.cli.terminal.formats import quantity
 from tailrace.settings import Settings
 
 
@@ -74,8 +74,11 @@ def sql(
         answered = asked(lake, query, epoch)
         answer, by = (None, f"spark: {answered}") if isinstance(answered, str) else (answered[0], str(answered[1]))
     if answer is None:
-        news = output if form is Form.TABLE else output.hushed
-        with waiting(news, "starting Spark") as tell, session(settings, "sql", started=lambda: tell("asking")) as spark:
+        news = output if form is Form.TABLE else output.without_news
+        with (
+            activity(news, "starting Spark") as tell,
+            session(settings, "sql", started=lambda: tell("asking")) as spark,
+        ):
             from tailrace.engines.spark.query import by_spark
 
             answer = by_spark(spark, lake, query, epoch)
@@ -93,13 +96,10 @@ def sql(
 def _table(output: Output, names: Sequence[str], records: Sequence[Mapping[str, Any]], rows: int, by: str) -> None:
     first = records[:rows] if rows else records
     numbers = [name for name in names if any(isinstance(row[name], int | float | Decimal) for row in first)]
-    made = table(*names, right=numbers)
-    for row in first:
-        made.add_row(*(_text(row[name]) or "–" for name in names))
-    output.text(made)
+    output.text(table(*names, rows=([_text(row[name]) or "–" for name in names] for row in first), right=numbers))
     left = len(records) - len(first)
     more = f", {left:,} of them not shown: --rows 0 shows all" if left else ""
-    output.text(Text.assemble(f"{counted(len(records), 'row')}{more}", (f"  {by}", "dim")))
+    output.text(Text.assemble(f"{quantity(len(records), 'row')}{more}", (f"  {by}", "dim")))
 
 
 def _text(value: Any) -> str:

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tailrace.cli.runtime.definitions import load_all
 from tailrace.cli.runtime.interruption import Stop
-from tailrace.cli.runtime.options import Definitions, EngineName, on_engine
+from tailrace.cli.runtime.options import Definitions, EngineName, settings_on
 from tailrace.cli.runtime.spark_session import ending_spark, session
 from tailrace.cli.terminal.backlog import FolderBacklog, TopicBacklog
 from tailrace.cli.terminal.console import Output, output_for
-from tailrace.cli.terminal.formats import counted, rate, span, time_text
-from tailrace.cli.terminal.stream_progress import StreamProgress, Tally
+from tailrace.cli.terminal.formats import quantity
+from tailrace.cli.terminal.stream_progress import StreamProgress
 from tailrace.cli.terminal.usage import ExitStatus, UsageError
 from tailrace.lake.catalog.events import (
     DefinitionDropped,
@@ -29,11 +28,10 @@ from tailrace.lake.catalog.events import (
     RecordsSetAside,
     SourceBack,
     SourceLost,
-    unread_files,
 )
-from tailrace.model.base.time import text
 from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
+from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
 from tailrace.telemetry.observation import Observation, observe_run
 from tailrace.telemetry.run_events import CheckpointRepair, Subject
@@ -41,9 +39,9 @@ from tailrace.telemetry.run_events import CheckpointRepair, Subject
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.ingest.sources import Source
+    from tailrace.ingest.sources import Files, Kafka
     from tailrace.lake.catalog.lake import Lake
-    from tailrace.stream.epoch_report import EpochReport, Watch
+    from tailrace.stream.epoch_report import EpochReport
     from tailrace.stream.landing_stream import Stream
 
 _POLL = 0.2
@@ -109,8 +107,7 @@ def stream(
     and SIGTERM stop at an epoch boundary (exit status 130), a second one at once; either way the next start goes on
     where this one was.
     """
-    pipelines = load_all(definitions)
-    settings = on_engine(Settings(), engine)
+    pipelines, settings = load_all(definitions), settings_on(engine)
     output = output_for(settings, json=json)
     if from_log and (per_epoch is not None or every):
         raise UsageError("--per-epoch and --every cut a source into epochs, which the log has already: leave them out")
@@ -126,13 +123,18 @@ def stream(
         raise UsageError(
             f"the messages of {', '.join(framed)} name schemas in a registry: set TAILRACE_SCHEMA_REGISTRY_URI"
         )
+    port = settings.metrics_port if metrics_port is None else metrics_port
     with Stop() as stop:
-        run = _Run(output, pipelines, settings, stop)
-        status = run.run(
-            places, given.bootstrap, format=format, per_epoch=per_epoch, once=once, every=every,
-            follow_every=follow_every,
-            metrics_port=settings.metrics_port if metrics_port is None else metrics_port, new_topic=new_topic,
-        )  # fmt: skip
+        from tailrace.ingest.sources import Files, Kafka
+
+        sources: dict[str, Files | Kafka] = {
+            log: Files(place, format, per_epoch)
+            if option == "--from"
+            else Kafka(place, given.bootstrap, per_epoch, settings.kafka_security, new_topic)
+            for log, (option, place) in places.items()
+        }
+        run = _Run(pipelines, sources, settings, output, stop, once=once, every=every, follow_every=follow_every)
+        status = run.run(port)
     if status:
         raise typer.Exit(status)
 
@@ -200,46 +202,36 @@ class _Given:
 class _Run:
     """A run of the command."""
 
-    def __init__(self, output: Output, pipelines: Sequence[Definition], settings: Settings, stop: Stop) -> None:
-        self.output, self.pipelines, self.settings, self.stop = output, pipelines, settings, stop
+    def __init__(
+        self, pipelines: Sequence[Definition], sources: Mapping[str, Files | Kafka], settings: Settings, output: Output,
+        stop: Stop, *, once: bool, every: float, follow_every: int | None,
+    ) -> None:  # fmt: skip
+        self.pipelines, self.sources, self.settings, self.output, self.stop = pipelines, sources, settings, output, stop
+        self.once, self.every, self.follow_every = once, every, follow_every
         self.log = "+".join(sorted({log.name for one in pipelines for log in one.sources}))
-        self._stages = tuple({stage.name: stage for one in pipelines for stage in chain(one)}.values())
+        stages = {stage.name: stage for one in pipelines for stage in chain(one)}
+        self._subject = Subject("stream", settings, tuple(stages.values()), sources)
+        from tailrace.ingest.sources import Files
 
-    def run(
-        self, places: Mapping[str, tuple[str, str]], bootstrap: str, *, format: Literal["json", "csv", "parquet"],
-        per_epoch: int | None, once: bool, every: float, follow_every: int | None, metrics_port: int | None,
-        new_topic: str | None,
-    ) -> ExitStatus:  # fmt: skip
+        self._folders = [one.folder for one in sources.values() if isinstance(one, Files)]
+        unit = "file" if sources and len(self._folders) == len(sources) else "record"
+        self.progress = StreamProgress(output, unit=unit)
+
+    def run(self, metrics_port: int | None) -> ExitStatus:
         """Run until the source ends, a signal comes or an error is raised; return the exit status."""
-        folders = {option for option, _ in places.values()} == {"--from"}
-        progress = StreamProgress(self.output, unit="file" if folders else "record")
-        try:
-            from tailrace.ingest.sources import Files, Kafka
-            from tailrace.lake.catalog.lake import Lake
+        from tailrace.lake.catalog.lake import Lake
 
-            security = self.settings.kafka_security
-            sources: dict[str, Source] = {
-                log: Files(place, format, per_epoch)
-                if option == "--from"
-                else Kafka(place, bootstrap, per_epoch, security, new_topic)
-                for log, (option, place) in places.items()
-            }
-            subject = Subject("stream", self.settings, self._stages, sources)
-            with observe_run(subject, self.output.say, metrics_port) as observed:
-                lake = Lake(self.settings, partial(self._noticed, progress, observed))
-                watch = partial(self._watched, progress, observed)
-                if not sources:
-                    self._tail(lake, progress, watch, once=once, follow_every=follow_every)
-                else:
-                    self._stream(lake, sources, progress, observed, watch, once=once, every=every, follow=follow_every)
+        try:
+            with observe_run(self._subject, self.output.say, metrics_port) as observed:
+                lake = Lake(self.settings, partial(self._noticed, observed))
+                run = self._stream if self.sources else self._tail
+                run(lake, observed)
                 observed.stopped = bool(self.stop)
         finally:
-            progress.close()
-        return self._summed(progress)
+            self.progress.close()
+        return self._summed()
 
-    def _tail(
-        self, lake: Lake, progress: StreamProgress, watch: Watch, *, once: bool, follow_every: int | None
-    ) -> None:
+    def _tail(self, lake: Lake, observed: Observation) -> None:
         """Fold from the log; Spark starts only once an epoch is for Spark."""
         from tailrace.engines.spark.session import open_session
         from tailrace.stream.log_stream import Tailing
@@ -252,106 +244,97 @@ class _Run:
             return spark
 
         with ending_spark():
-            tailing = Tailing(started, lake, self.pipelines, follow_every=follow_every, watch=watch)
-            progress.begun()
-            tailing.run(once=once, stop=lambda: bool(self.stop))
-            progress.doing("bringing the answers up with the ledger")
+            watch = partial(self._watched, observed)
+            tailing = Tailing(started, lake, self.pipelines, follow_every=self.follow_every, watch=watch)
+            self.progress.begin()
+            tailing.run(once=self.once, stop=lambda: bool(self.stop))
+            self.progress.show_activity("bringing the answers up with the ledger")
             tailing.close()
 
-    def _stream(
-        self, lake: Lake, sources: Mapping[str, Source], progress: StreamProgress, observed: Observation,
-        watch: Watch, *, once: bool, every: float, follow: int | None,
-    ) -> None:  # fmt: skip
+    def _stream(self, lake: Lake, observed: Observation) -> None:
         """Land the sources, and fold their records."""
-        from tailrace.ingest.sources import Files, Kafka
         from tailrace.stream.landing_stream import Stream
 
-        progress.doing("starting Spark")
-        groups = ("lake", "kafka") if any(isinstance(one, Kafka) for one in sources.values()) else ("lake",)
+        self.progress.show_activity("starting Spark")
+        groups = ("lake",) if len(self._folders) == len(self.sources) else ("lake", "kafka")
         # Spark takes the signals for itself as it starts.
         with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
             if not self.stop:
-                running = Stream(spark, lake, self.pipelines, sources, follow_every=follow, watch=watch)
-                folders = [one.folder for one in sources.values() if isinstance(one, Files)]
-                topic = TopicBacklog()
-                if not folders:
-                    progress.backlog = topic
-                elif len(folders) == len(sources):
-                    progress.backlog = FolderBacklog(folders, running.checkpoint.folder)
-                self._drive(running, progress, observed, topic, once=once, every=every)
+                watch = partial(self._watched, observed)
+                running = Stream(spark, lake, self.pipelines, self.sources, follow_every=self.follow_every, watch=watch)
+                self._drive(running, observed)
 
-    def _drive(
-        self,
-        running: Stream,
-        progress: StreamProgress,
-        observed: Observation,
-        topic: TopicBacklog,
-        *,
-        once: bool,
-        every: float,
-    ) -> None:
+    def _drive(self, running: Stream, observed: Observation) -> None:
+        topic = TopicBacklog()
+        if not self._folders:
+            self.progress.backlog = topic
+        elif len(self._folders) == len(self.sources):
+            self.progress.backlog = FolderBacklog(self._folders, running.checkpoint.folder)
         if running.mended is not None:
             observed.tell(CheckpointRepair(running.mended))
             self.output.say(f"the checkpoint {running.mended}: it was written anew as log {self.log} has it")
-        progress.begun()
+        self.progress.begin()
         if not self.stop:
-            running.start(once=once, every=every, stop=lambda: bool(self.stop))
+            running.start(once=self.once, every=self.every, stop=lambda: bool(self.stop))
             topic.query = running.query
             while not (self.stop or running.wait(_POLL)):
                 pass
         if self.stop:
-            progress.doing(f"{self.stop.name}: stopping at the next epoch boundary (again to stop at once)")
+            self.progress.show_activity(
+                f"{self.stop.name}: stopping at the next epoch boundary (again to stop at once)"
+            )
             running.stop()
-        progress.doing("bringing the answers up with the ledger")
+        self.progress.show_activity("bringing the answers up with the ledger")
         running.close()
 
-    def _noticed(self, progress: StreamProgress, observed: Observation, notice: Notice) -> None:
+    def _noticed(self, observed: Observation, notice: Notice) -> None:
         observed.tell(notice)
-        if isinstance(notice, DefinitionDropped):
-            goes_on = "it goes on with the others" if notice.left else "it goes on landing the log"
-            self.output.say(f"this stream folds {notice.definition} no more: {notice.reason}; {goes_on}")
-        elif isinstance(notice, SourceLost):
-            self.output.say(
-                f"{notice.why}: this stream goes on without the source of log {notice.log} until it is back"
-            )
-        elif isinstance(notice, SourceBack):
-            self.output.say(f"the source of log {notice.log} is back, and read on from where the log says")
-        elif isinstance(notice, RecordsSetAside):
-            self.output.say(
-                f"epoch {notice.epoch} of {notice.definition} could not be folded ({notice.why}): "
-                f"{counted(notice.records, 'record')} of it are set aside in {notice.definition}__ledger, kind "
-                "'rejected', and counted nowhere else; with TAILRACE_POISON=stop a stream stops instead"
-            )
-        elif isinstance(notice, FolderChecked):
-            progress.tally.folders[notice.log] = notice.counts
-            for line in _unread(notice):
-                self.output.say(line)
-        elif isinstance(notice, NearName):
-            self.output.say(
-                f'log {notice.log} drops the field {notice.field!r} of its records (unknown="ignore"), which lack the '
-                f"column {notice.column!r}: name them alike, in the log or at the source"
-            )
-        elif isinstance(notice, EngineSwitched):
-            self.output.say(
-                f"{notice.definition} is folded by {notice.engine} from here on: {notice.why}; a restart begins in the "
-                "process again"
-            )
+        if isinstance(notice, FolderChecked):
+            self.progress.tally.folders[notice.log] = notice.counts
+        for line in _news(notice):
+            self.output.say(line)
 
-    def _watched(self, progress: StreamProgress, observed: Observation, report: EpochReport) -> None:
-        progress.epoch(report)
+    def _watched(self, observed: Observation, report: EpochReport) -> None:
+        self.progress.show_epoch(report)
         observed.tell(report)
 
-    def _summed(self, progress: StreamProgress) -> ExitStatus:
-        status = ExitStatus.INTERRUPTED if self.stop else ExitStatus.OK
-        tally, seconds = progress.tally, progress.seconds
+    def _summed(self) -> ExitStatus:
+        tally, seconds = self.progress.tally, self.progress.seconds
         if self.output.json:
-            self.output.data(_summary(tally, seconds, stopped=bool(self.stop)), line=True)
-            return status
-        if self.stop:
-            at = "before the first epoch" if tally.last is None else f"at the boundary after epoch {tally.last}"
-            self.output.say(f"{self.stop.name}: stopped {at}; the next start goes on from there")
-        self.output.text(_summary_text(tally, seconds))
-        return status
+            self.output.data(tally.data(seconds, stopped=bool(self.stop)), line=True)
+        else:
+            if self.stop:
+                at = "before the first epoch" if tally.last is None else f"at the boundary after epoch {tally.last}"
+                self.output.say(f"{self.stop.name}: stopped {at}; the next start goes on from there")
+            self.output.text(tally.summary(seconds))
+        return ExitStatus.INTERRUPTED if self.stop else ExitStatus.OK
+
+
+def _news(notice: Notice) -> Iterator[str]:
+    """Say what a notice means for people; nothing of a notice that is for programs alone."""
+    match notice:
+        case DefinitionDropped(definition, reason, left):
+            goes_on = "it goes on with the others" if left else "it goes on landing the log"
+            yield f"this stream folds {definition} no more: {reason}; {goes_on}"
+        case SourceLost(log, why):
+            yield f"{why}: this stream goes on without the source of log {log} until it is back"
+        case SourceBack(log):
+            yield f"the source of log {log} is back, and read on from where the log says"
+        case RecordsSetAside(definition, epoch, records, why):
+            yield (
+                f"epoch {epoch} of {definition} could not be folded ({why}): {quantity(records, 'record')} of it are "
+                f"set aside in {definition}__ledger, kind 'rejected', and counted nowhere else; with "
+                "TAILRACE_POISON=stop a stream stops instead"
+            )
+        case FolderChecked():
+            yield from _unread(notice)
+        case NearName(log, field, column):
+            yield (
+                f'log {log} drops the field {field!r} of its records (unknown="ignore"), which lack the column '
+                f"{column!r}: name them alike, in the log or at the source"
+            )
+        case EngineSwitched(definition, engine, why):
+            yield f"{definition} is folded by {engine} from here on: {why}; a restart begins in the process again"
 
 
 def _unread(looked: FolderChecked) -> Iterator[str]:
@@ -368,49 +351,4 @@ def _unread(looked: FolderChecked) -> Iterator[str]:
         )
     more = max(0, len(looked.changed) - _NAMED) + max(0, len(looked.moved) - _NAMED)
     if more:
-        yield f"the same holds for {counted(more, 'more file')} of log {looked.log}"
-
-
-def _summary_text(tally: Tally, seconds: float) -> str:
-    if not tally.epochs:
-        return f"nothing new: no epoch was needed{unread_files(tally.unread, '; ')}"
-    parts = [f"{counted(tally.epochs, 'epoch')}, {counted(tally.records, 'record')} in {span(seconds)}"]
-    parts[0] += f" ({rate(tally.records, seconds)} records/s)"
-    if tally.recovered:
-        parts.append(f"{counted(tally.recovered, 'epoch')} again from the log")
-    panes = counted(tally.panes, "pane")
-    parts += [counted(tally.productions, "production")] if tally.productions else []
-    parts += [f"{tally.claimed:,} of another's"] if tally.claimed else []
-    parts.append(panes + (f" and {counted(tally.retractions, 'retraction')}" if tally.retractions else ""))
-    parts += [f"{tally.unanswered:,} unanswered"] if tally.unanswered else []
-    parts += [f"{tally.late:,} late"] if tally.late else []
-    parts += [f"{tally.rejected:,} rejected"] if tally.rejected else []
-    parts += [counted(tally.duplicates, "duplicate")] if tally.duplicates else []
-    parts += [counted(tally.blank, "blank line")] if tally.blank else []
-    parts += [counted(tally.links, "linked file") + " passed over"] if tally.links else []
-    parts.append(f"watermark {time_text(tally.watermark)}")
-    return "; ".join(parts) + unread_files(tally.unread, "; ")
-
-
-def _summary(tally: Tally, seconds: float, *, stopped: bool) -> dict[str, Any]:
-    return {
-        "event": "summary",
-        "stopped": stopped,
-        "epochs": tally.epochs,
-        "recovered": tally.recovered,
-        "last_epoch": tally.last,
-        "records": tally.records,
-        "rejected": tally.rejected,
-        "duplicates": tally.duplicates,
-        "blank_lines": tally.blank,
-        "linked_files": tally.links,
-        "unread_files": tally.unread,
-        "panes": tally.panes,
-        "retractions": tally.retractions,
-        "unanswered": tally.unanswered,
-        "late": tally.late,
-        "productions": tally.productions,
-        "claimed": tally.claimed,
-        "seconds": round(seconds, 3),
-        "watermarks": {name: text(micros) for name, micros in tally.watermarks.items()},
-    }
+        yield f"the same holds for {quantity(more, 'more file')} of log {looked.log}"

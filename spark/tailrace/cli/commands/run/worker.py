@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import tailrace
-from tailrace.cli.commands.run.maintain import maintained_data
-from tailrace.cli.runtime.definitions import load_any
+from tailrace.cli.commands.run.maintain import maintenance_data
 from tailrace.lake.upkeep.diagnosis import explain_error
 from tailrace.model.base.errors import TailraceError, line_of
+from tailrace.plan.loader import load_any
 from tailrace.runners.exit_status import ExitStatus
 from tailrace.runners.in_process import AT_ONCE, LOADING, load_job, run_backfill
 from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, refusal
@@ -228,7 +228,7 @@ class _Run:
             self.say(doing=f"maintaining {name}")
 
         done = maintain(self._spark, Lake(self.server.settings), definition, watch=tell)
-        return maintained_data(definition, done)
+        return maintenance_data(definition, done)
 
     def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
         self.asker.check()

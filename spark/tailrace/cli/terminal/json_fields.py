@@ -1,0 +1,65 @@
+"""Convert results to JSON data: attributes under their keys, each in the form that its key has in every report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+from tailrace.model.base.time import text
+from tailrace.model.windows.windows import Window
+
+_INSTANTS = (
+    "watermark", "onward", "processing_time", "event_time", "latest_event", "committed", "complete_until",
+    "closed_until", "last_new", "landed_at", "oldest_end", "newest_end", "next",
+)  # fmt: skip
+"""The keys of instants, which results have in microseconds."""
+
+_FORMS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_INSTANTS, text),
+    **dict.fromkeys(("behind_seconds", "ahead_seconds"), lambda micros: micros / 1e6),
+    **dict.fromkeys(("seconds", "lent_seconds"), lambda seconds: round(seconds, 3)),
+}
+
+ENGINE = ("engine=engine.engine", "engine_because=engine.why")
+"""The names of the engine that a run chose, and of the reason."""
+
+
+def fields(value: object, *names: str) -> dict[str, Any]:
+    """Return attributes of a result as JSON data, in the order of the names.
+
+    A name is an attribute, a path of attributes (`version.epoch`), whose last part is the key, or `KEY=PATH`. None
+    anywhere on a path stands for the whole value.
+
+    >>> from types import SimpleNamespace
+    >>> late = SimpleNamespace(epoch=3, behind=1_500_000, window=Window(0, 60_000_000), run=None)
+    >>> fields(late, "epoch", "behind_seconds=behind", "taken_in_by=run.run")
+    {'epoch': 3, 'behind_seconds': 1.5, 'taken_in_by': None}
+    >>> fields(late, "window")
+    {'window': ['1970-01-01T00:00:00Z', '1970-01-01T00:01:00Z']}
+    """
+    made = {}
+    for name in names:
+        key, _, path = name.rpartition("=")
+        key = key or path.rpartition(".")[2]
+        found: Any = value
+        for attribute in path.split("."):
+            found = None if found is None else getattr(found, attribute)
+        made[key] = _form(key, found)
+    return made
+
+
+def chain_data(stages: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the data of a chain of stages: the data of the last stage, with the data of the others in `earlier`."""
+    *earlier, last = stages
+    return last | ({"earlier": earlier} if earlier else {})
+
+
+def _form(key: str, value: Any) -> Any:
+    if isinstance(value, Window):
+        return [text(value.start), text(value.end)]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, int | float) and key in _FORMS:
+        return _FORMS[key](value)
+    return dict(value) if isinstance(value, Mapping) else value
