@@ -40,9 +40,9 @@ def test_a_record_and_a_backfill_take_the_steps_of_their_walks(tmp_path: Path) -
     """Profile a stream, an audit and a backfill in a process; each thread calls its steps in the walk's order."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     environment |= {f"{PREFIX}WAREHOUSE": str(tmp_path / "lake"), f"{PREFIX}JARS": str(Settings().jars)}
-    script = ROOT / "tests" / "support" / "processes" / "walks.py"
+    module = "tests.support.processes.walks"
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), json.dumps(RECORD), json.dumps(BACKFILL[1:])],
+        [sys.executable, "-m", module, str(tmp_path), json.dumps(RECORD), json.dumps(BACKFILL[1:])],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
