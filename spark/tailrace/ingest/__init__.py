@@ -1,1 +1,1 @@
-"""Read a source's records, plain ones in this process and the rest by Spark, and land them."""
+"""Read a source's records and land them: this process reads plain records, and Spark reads all other records."""

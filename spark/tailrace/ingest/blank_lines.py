@@ -1,4 +1,4 @@
-"""Count the blank lines of an epoch's files: they are not records, but the count is reported (rule X6)."""
+"""Count the blank lines of an epoch's files: blank lines are not records, but their number is reported (rule X6)."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class BlankLines:
 
     @property
     def total(self) -> int:
-        """The number of blank lines. Valid only after Spark has computed the frames."""
+        """The number of blank lines. The value is valid only after Spark has computed the frames."""
         return self.here + sum(int(seen.read()["blank"]) for seen in self._seen)

@@ -1,13 +1,14 @@
-"""Repair Spark's checkpoint, which says how far a stream has read, from the log's commits, which are the truth.
+"""Repair Spark's checkpoint, which records how far a stream has read, from the authoritative commits of the log.
 
-Each commit of the log carries the id of the query, the micro-batch, and the source's offset after it. A checkpoint that
-is lost, damaged, older than the log or ahead of it is rewritten from the last commit, and the stream goes on as if
-nothing had happened: nothing is read twice, and nothing is skipped (rules X2 and X3).
+Each commit of the log has the id of the query, the micro-batch, and the source's offset after the micro-batch. A
+checkpoint that is lost, damaged, older than the log or ahead of the log is rewritten from the last commit. The stream
+then continues as if nothing had happened: nothing is read twice, and nothing is skipped (rules X2 and X3).
 
-Each writer has a folder of its own, named by its lease token. A writer that was fenced off without knowing it yet
-therefore writes nothing that the next writer reads (rule X1).
+Each writer has a separate folder, named after its lease token. So a writer that was fenced off, but has not noticed it
+yet, writes nothing that the next writer reads (rule X1).
 
-Files go through Hadoop's file system, as Spark's own files do: on a disk, its checksums reveal a truncated file.
+Files are accessed through Hadoop's file system, like Spark's own files: on a local disk, its checksums reveal a
+truncated file.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pyspark.sql import SparkSession
 from tailrace.model.base.errors import TailraceError
 
 NOT_READ = "-"
-"""Spark's notation for the offset of a source from which nothing was read yet."""
+"""Spark's notation for the offset of a source from which nothing has been read yet."""
 
 _VERSION = "v1"
 _PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
@@ -51,7 +52,8 @@ class CheckpointError(TailraceError, ValueError):
 class ReadPosition:
     """The point up to which a query has read its sources, according to the logs' commits.
 
-    `offsets` has one offset for each source, in the query's order; `NOT_READ` for a source from which nothing was read.
+    `offsets` has one offset for each source, in the query's order; the offset is `NOT_READ` if nothing has been read
+    from the source.
     """
 
     query: str
@@ -65,7 +67,7 @@ class Checkpoint:
     def __init__(self, spark: SparkSession, folder: str, sources: int = 1) -> None:
         self.folder, self.sources = folder, sources
         jvm: Any = spark._jvm
-        # Classes are looked up once, because each part of a dotted name costs a call of the JVM.
+        # Classes are looked up only once, because each part of a dotted name costs a call to the JVM.
         self._hadoop_path: Any = jvm.org.apache.hadoop.fs.Path
         self._io: Any = jvm.org.apache.commons.io.IOUtils
         # `_jsc` is private, but PySpark has no public access to Hadoop's configuration.
@@ -75,7 +77,7 @@ class Checkpoint:
     def take_over(cls, spark: SparkSession, place: str, token: int, sources: int = 1) -> Checkpoint:
         """Take over the previous writer's checkpoint for the writer with this `token`; its query has `sources` sources.
 
-        The folder is moved, not copied. If the previous writer is still alive, its writes go where nobody looks.
+        The folder is moved, not copied. If the previous writer is still alive, it writes to a folder that nobody reads.
         """
         ours = cls(spark, f"{place}/{token}", sources)
         earlier = [found for found in ours._numbered(ours._path().getParent()) if found < token]
@@ -89,7 +91,7 @@ class Checkpoint:
 
     @property
     def query(self) -> str:
-        """The id of the query; empty if there is no checkpoint. Raises `CheckpointError` if it is damaged."""
+        """The query's id; empty if there is no checkpoint. Raises `CheckpointError` if the checkpoint is damaged."""
         if not self._files.exists(self._path("metadata")):
             return ""
         found = _parsed("metadata", self._read("metadata"))
@@ -100,14 +102,14 @@ class Checkpoint:
     def offsets(self, batch: int) -> tuple[str, ...]:
         """Read the offsets at the end of a micro-batch, one for each source, in the query's order.
 
-        Raises `CheckpointError` if they are missing.
+        Raises `CheckpointError` if the offsets are missing.
         """
         return tuple(self._lines(f"offsets/{batch}", 2 + self.sources)[2:])
 
     def files(self, source: int, after: str, upto: str) -> list[str]:
-        """List the files (by Spark's names) that Spark's log of files has between two offsets of a source.
+        """List the files that Spark's log of files records between two offsets of a source, by Spark's names.
 
-        Raises `CheckpointError` if a part of this log is missing.
+        Raises `CheckpointError` if a part of Spark's log of files is missing.
         """
         names = []
         for number in range(_files_taken(after) + 1, _files_taken(upto) + 1):
@@ -118,10 +120,10 @@ class Checkpoint:
         return names
 
     def times(self, source: int) -> dict[str, int]:
-        """Read a source's files so far (by Spark's names), each with the modification time that Spark saw.
+        """Return a source's files so far (by Spark's names), each with the modification time that Spark saw.
 
-        Files are in the order of reading; times are in milliseconds, 0 if unknown. A topic has no files. Raises
-        `CheckpointError` if a part of Spark's log of files is missing.
+        The files are in the order in which they were read. Times are in milliseconds, and 0 if unknown. A topic has no
+        files. Raises `CheckpointError` if a part of Spark's log of files is missing.
         """
         folder = f"sources/{source}"
         names = self._names(self._path(folder))
@@ -137,7 +139,7 @@ class Checkpoint:
         return found
 
     def _last_entries(self, name: str, number: int) -> list[str]:
-        """Read the last batch's entries, those with `number`, from a compacted file."""
+        """Read the entries of the last batch, which has the given number, from a compacted file."""
         own, size = f'"batchId":{number}}}', _TAIL
         while True:
             text = self._read(name, size)
@@ -147,7 +149,7 @@ class Checkpoint:
             size *= 8
 
     def flaw(self, position: ReadPosition) -> str | None:
-        """Say how the checkpoint contradicts the log's last commit; None if the query can go on from the checkpoint."""
+        """Return how the checkpoint contradicts the log's last commit; None if the query can continue from it."""
         try:
             if not self.query:
                 return "is lost, or was that of a stream of other logs"
@@ -163,7 +165,7 @@ class Checkpoint:
                 return f"is that of a stream of {before} log{'s' * (before > 1)}, and this one reads {self.sources}"
             if self.offsets(position.batch) != position.offsets:
                 return "says otherwise than the log what was read"
-            # Spark reads these files, too, when it starts.
+            # Spark also reads these files when it starts.
             last = [self.offsets(batch) for batch in range(max(0, planned - 1), planned + 1)][-1]
             if done >= 0:
                 self._lines(f"commits/{done}", 2)
@@ -175,9 +177,11 @@ class Checkpoint:
         return None
 
     def rebuild(self, position: ReadPosition, files: Sequence[Mapping[str, int]]) -> None:
-        """Rewrite the checkpoint. `files` has each source's files read so far (by Spark's names) with their times.
+        """Rewrite the checkpoint.
 
-        The old checkpoint is kept beside the new one, with `.replaced` at the end of its name.
+        `files` has, for each source, the files read so far (by Spark's names) with their times.
+
+        The old checkpoint is kept next to the new checkpoint, with `.replaced` at the end of its name.
         """
         made, aside = (self._hadoop_path(self.folder + end) for end in (_REBUILT, _REPLACED))
         known = self._known_times()
@@ -198,7 +202,7 @@ class Checkpoint:
         self._files.rename(made, self._path())
 
     def _known_times(self) -> dict[str, int]:
-        """Read the times of files from the old checkpoint, as far as it is readable."""
+        """Read the times of files from the old checkpoint, as far as that checkpoint is readable."""
         found = dict[str, int]()
         for source in self._numbered(self._path("sources")):
             with suppress(CheckpointError):
@@ -206,7 +210,7 @@ class Checkpoint:
         return found
 
     def remove(self) -> None:
-        """Remove the checkpoint: the query then begins with the first record of its sources."""
+        """Remove the checkpoint. The query then starts from the first record of its sources."""
         self._files.delete(self._path(), True)
 
     def _path(self, name: str = "") -> Any:
@@ -216,25 +220,26 @@ class Checkpoint:
         return self._hadoop_path(self._path().getParent(), name)
 
     def _moved(self, before: Any) -> bool:
-        """Move an earlier writer's folder to ours; False if another writer has moved it already."""
+        """Move an earlier writer's folder to this writer; return False if another writer has already moved it."""
         try:
-            # A restored log may have left a folder with our token: `before` would be moved inside it.
+            # A restored log may have left a folder with this token; without the removal, `before` would be moved into
+            # it.
             self._files.delete(self._path(), True)
             return bool(self._files.rename(before, self._path()))
         except Py4JJavaError:
             return False
 
     def _numbered(self, folder: Any) -> list[int]:
-        """List the file names in a folder that are numbers: micro-batches or writers."""
+        """Return the file names in a folder that are numbers; a number stands for a micro-batch or a writer."""
         return [int(name) for name in self._names(folder) if name.isdigit()]
 
     def _names(self, folder: Any) -> list[str]:
-        """List the names of the files in a folder; empty if the folder does not exist."""
+        """Return the names of the files in a folder; the result is empty if the folder does not exist."""
         entries = self._files.listStatus(folder) if self._files.exists(folder) else ()
         return [str(one.getPath().getName()) for one in entries]
 
     def _lines(self, name: str, count: int | None = None) -> Sequence[str]:
-        """Read the lines of a file: a version, then JSON. Raises `CheckpointError` for any other content."""
+        """Read the lines of a file, which has a version and then JSON. Raises `CheckpointError` for other content."""
         lines = self._read(name).split("\n")
         if lines[0] != _VERSION or (count is not None and len(lines) != count):
             raise CheckpointError(f"{name}: it is cut off, or of another version of Spark")
@@ -265,7 +270,7 @@ class Checkpoint:
 
 
 def _plain_name(path: str) -> str:
-    """Turn the URI in Spark's log of files into the name that Spark uses elsewhere.
+    """Convert a URI from Spark's log of files to the name that Spark uses elsewhere.
 
     >>> _plain_name("file:///drop/a%20b.json"), _plain_name("s3a://bucket/a%25.json")
     ('file:/drop/a b.json', 's3a://bucket/a%.json')
@@ -281,7 +286,7 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def _files_taken(offset: str) -> int:
-    """Return the last entry of Spark's log of files that an offset names; -1 if the source has no files."""
+    """Return the last entry number of Spark's log of files that an offset records; -1 if the source has no files."""
     if offset == NOT_READ:
         return -1
     found = _parsed("the source's offset", offset)
@@ -289,7 +294,7 @@ def _files_taken(offset: str) -> int:
 
 
 def _logs_of_files(last: int) -> list[str]:
-    """List the parts of Spark's log of files: the last compacted part, and all parts after it.
+    """Return the names of the parts of Spark's log of files: the last compacted part, and all parts after it.
 
     >>> _logs_of_files(-1), _logs_of_files(1), _logs_of_files(9), _logs_of_files(11)
     ([], ['0', '1'], ['9.compact'], ['9.compact', '10', '11'])
@@ -299,10 +304,10 @@ def _logs_of_files(last: int) -> list[str]:
 
 
 def file_names(sources: Mapping[str, int]) -> dict[str, int]:
-    """Return Spark's names for the source files in a log, with the times that the log has for them.
+    """Return Spark's names for the source files of a log, each with the time that the log records for the file.
 
-    Spark encodes special characters in names, but the log has the plain name of a file that could not be read at all.
-    So both names are returned.
+    Spark encodes special characters in names, but the log has the plain name if the file could not be read at all. So
+    both names are returned.
 
     >>> file_names({"file:/drop/a b.json": 7})
     {'file:///drop/a b.json': 7, 'file:///drop/a%20b.json': 7}

@@ -1,7 +1,7 @@
 """Read the columns of a Parquet file in slices of bounded decoded size.
 
-Sizes on disk and in footers say little about the decoded size: a repeated value is written once, in a dictionary, with
-the lengths of its runs.
+The sizes on disk and in footers do not show the decoded size, because a repeated value is stored only once, in a
+dictionary, with the lengths of its runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _ODD = 1_024
-"""If a slice would have fewer rows than this, its texts are so long that each row is measured."""
+"""If a slice would have fewer rows than this, the texts are so long that each row is measured."""
 
 _BATCH = 8_192
 """The number of rows that are measured together."""
@@ -24,14 +24,14 @@ _BATCH = 8_192
 def read_slices(
     opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int, check: Callable[[int], None]
 ) -> Iterator[pa.Table]:
-    """Read columns of a file, `opened` as `file`, in slices of about `most` bytes.
+    """Read columns of a Parquet file in slices of about `most` bytes; `file` is the reader of the open file `opened`.
 
-    A row takes `row` bytes besides its texts. Before reading, `check` is called with the minimum number of bytes that
-    reading takes; it raises to prevent it.
+    A row takes `row` bytes in addition to its texts. Before anything is read, `check` is called with the minimum number
+    of bytes that the reading will take; `check` raises an error to prevent the reading.
     """
     metadata = file.metadata
     chunks = list(_chunks(metadata, columns))
-    # A chunk may be a single page, and a page is decoded as a whole.
+    # A chunk may consist of a single page, and a page is decoded as a whole.
     check(metadata.num_rows * row + max((chunk.total_uncompressed_size for chunk in chunks), default=0))
     size, width = _measure(opened, file, columns, row, most)
     if size <= most:
@@ -45,14 +45,18 @@ def read_slices(
 
 
 def decoded_bytes(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int) -> int:
-    """Return the maximum bytes of memory that columns of a file take; a row takes `row` bytes besides its texts."""
+    """Return the maximum bytes of memory that columns of a file take.
+
+    A row takes `row` bytes in addition to its texts.
+    """
     return _measure(opened, file, columns, row, 0)[0]
 
 
 def _measure(opened: Any, file: pq.ParquetFile, columns: Sequence[str], row: int, most: int) -> tuple[int, int]:
-    """Return the maximum bytes of the columns, and of one row.
+    """Return the maximum number of bytes of the columns, and of a single row.
 
-    Dictionaries are read only if the footer alone cannot show that the columns take `most` bytes or less."""
+    Dictionaries are read only if the footer alone cannot show that the columns take `most` bytes or less.
+    """
     metadata, texts = file.metadata, _texts(file, columns)
     chunks = list(_chunks(metadata, texts))
     rows, plain = metadata.num_rows, sum(chunk.total_uncompressed_size for chunk in chunks)
@@ -76,7 +80,7 @@ def _texts(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
 
 
 def _longest(opened: Any, metadata: pq.FileMetaData, names: Sequence[str]) -> int:
-    """Add up, over the columns, the bytes of the longest text in each column's dictionaries."""
+    """Return the sum, over the columns, of the length in bytes of the longest text in the column's dictionaries."""
     coded, found = pq.ParquetFile(opened, metadata=metadata, read_dictionary=list(names)), dict.fromkeys(names, 0)
     for group in range(metadata.num_row_groups if names else 0):
         for batch in itertools.islice(coded.iter_batches(1, row_groups=[group], columns=names, use_threads=False), 1):

@@ -1,6 +1,6 @@
-"""Read text a part at a time; the file's name says whether and how it is compressed.
+"""Read text in parts; the name of the file shows whether and how it is compressed.
 
-A small compressed file may hold any number of lines, or one line that fits in no memory.
+A small compressed file may contain any number of lines, or one line that does not fit in memory.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 
 AT_ONCE = 4 * 2**20
-"""The bytes of text that are scanned at once."""
+"""The number of bytes of text that are scanned at once."""
 
 PROBE = 2**19
-"""The bytes in which the end of a line is searched first."""
+"""The number of bytes that are searched at a time, backwards from the end of a range, for a line end."""
 
 _ARROW = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}
 _EXPANSION = {"gz": 1_032, "deflate": 1_032, "bz2": 1_200_000, "zst": 40_000, "snappy": 22, "lz4": 256}
-"""The maximum bytes of text for each byte of a compressed file, by the ending of its name."""
+"""The maximum number of bytes of text per byte of a compressed file, by the extension of the file's name."""
 
 
 class Text(Protocol):
-    """A text that is read a part at a time."""
+    """A text that can be read in parts."""
 
     def read(self, size: int) -> bytes: ...
 
@@ -48,7 +48,7 @@ class _Deflated:
 
 
 def compression(path: str) -> str:
-    """Return the ending of a file's name that says how it is compressed; empty if it is not.
+    """Return the extension of a file's name if it denotes a compression, and otherwise an empty text.
 
     >>> compression("a.json.gz"), compression("a.json")
     ('gz', '')
@@ -58,7 +58,7 @@ def compression(path: str) -> str:
 
 
 def maximum_text_size(path: str, size: int) -> int:
-    """Return the maximum bytes of text in a file of `size` bytes.
+    """Return the maximum number of bytes of text in a file of `size` bytes.
 
     >>> maximum_text_size("a.json", 10), maximum_text_size("a.csv.gz", 10)
     (10, 10320)
@@ -67,7 +67,7 @@ def maximum_text_size(path: str, size: int) -> int:
 
 
 def open_text(path: str, file: Any) -> Text | None:
-    """Return a reader of an open file's text; None if the compression is one of Hadoop's own formats.
+    """Return a reader for the text of an open file, or None if the compression is one of Hadoop's own formats.
 
     Reading a damaged file raises OSError or one of Arrow's errors.
     """
@@ -83,7 +83,7 @@ def open_text(path: str, file: Any) -> Text | None:
 def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, int]:
     """Count the bytes and line ends of a file's text; stop after `enough` bytes, or where the file is damaged.
 
-    For Hadoop's own formats, return the maximum that a file of this size can have.
+    For Hadoop's own formats, return the maximum numbers for a file of this size.
     """
     text, bytes, lines = open_text(path, file), 0, 0
     if text is None:
@@ -97,9 +97,9 @@ def text_and_lines(path: str, file: Any, size: int, enough: int) -> tuple[int, i
 
 
 def has_line_over(path: str, file: Any, size: int, most: int) -> bool:
-    """Tell whether a file's text has a line of more than `most` bytes; `most` is larger than `AT_ONCE`.
+    """Return True if a file's text has a line of more than `most` bytes; `most` must be larger than `AT_ONCE`.
 
-    False for Hadoop's own formats, which are not scanned.
+    Return False for Hadoop's own formats, which are not scanned.
     """
     if maximum_text_size(path, size) <= most or (text := open_text(path, file)) is None:
         return False
@@ -115,10 +115,11 @@ def has_line_over(path: str, file: Any, size: int, most: int) -> bool:
 
 
 def _spans(file: Any, size: int, most: int) -> bool:
-    """Tell whether an uncompressed file has a line of more than `most` bytes, without reading all of the file."""
+    """Return True if an uncompressed file has a line of more than `most` bytes, without reading all of the file."""
     ended = 0
     while size - ended > most:
-        # A line has to end within the next `most` bytes. Searching backwards from their end skips most of the text.
+        # A line must end within the next `most` bytes. Searching backwards from the last of these bytes skips most of
+        # the text.
         until = ended + most
         while until > ended:
             begins = max(ended, until - PROBE)
@@ -138,5 +139,5 @@ def _parts(text: Text) -> Iterator[bytes]:
         while part := text.read(AT_ONCE):
             yield part
     except (OSError, EOFError, pa.ArrowException):
-        # The reader of the whole file reports the damage.
+        # The damage is reported later, when the whole file is read.
         return

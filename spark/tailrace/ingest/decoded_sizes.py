@@ -1,4 +1,4 @@
-"""Estimate, before Spark reads an epoch's records into this process, how much memory they will take."""
+"""Estimate how much memory an epoch's records will take, before Spark reads the records into this process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ from tailrace.ingest.sources import Format, file_system
 from tailrace.model.logs.log import Log
 
 _A_LINE = 300
-"""The bytes that a record takes besides its text: its place, and the reason if it is rejected."""
+"""The number of bytes that a record takes in addition to its text: for its position, and for the reason if it is
+rejected.
+"""
 
 _A_BYTE = 2
-"""The bytes of memory for each byte of a line: in its columns or as a rejected record's bytes, and in transit."""
+"""The number of bytes of memory per byte of a line: one byte in its columns or in a rejected record's bytes, and one
+byte in transit.
+"""
 
 
 def check_size(log: Log, format: Format, paths: Sequence[str], room: Room) -> None:
-    """Check that the records of files will fit the room once Spark has read them. Raises `TooLargeError`.
+    """Check that the records of files will fit in the available memory (`room`) once Spark has read them.
 
-    Files whose maximum size fits are not read. Unreadable files are skipped: Spark reports them.
+    Raises `TooLargeError` if the records do not fit. Files whose maximum size fits are not read. Unreadable files are
+    skipped, because Spark reports them.
     """
     if room.limit is None:
         return
@@ -43,7 +48,7 @@ def check_size(log: Log, format: Format, paths: Sequence[str], room: Room) -> No
 
 
 _WORST = _A_BYTE + _A_LINE // 2
-"""The maximum bytes of memory for each byte of text: a record's line has at least two bytes."""
+"""The maximum number of bytes of memory per byte of text, given that a record's line has at least two bytes."""
 
 
 def _of_text(path: str, file: Any, room: Room) -> int:
@@ -54,22 +59,27 @@ def _of_text(path: str, file: Any, room: Room) -> int:
 
 def _of_columns(log: Log, path: str, file: Any) -> int:
     opened = pq.ParquetFile(file)
-    # If the columns are not as declared, each record is rejected with all its columns, so all of them count.
+    # If the columns are not as declared, each record is rejected with all of its columns, so the size includes all
+    # columns.
     return decoded_bytes(file, opened, opened.schema_arrow.names, row_bytes(log, path) + _A_LINE)
 
 
 class MessageSizes:
-    """The size of a topic's messages, estimated from the epochs before, and measured where the estimate is not enough.
+    """The size of a topic's messages: estimated from preceding epochs, and measured if the estimate is insufficient.
 
-    Offsets tell how many messages an epoch has, but nothing tells how large they are. So a stream measures its first
-    epoch, and each epoch that would not fit if its messages were a few times larger than the previous ones.
+    The offsets show how many messages an epoch has, but not how large the messages are. So a stream measures its first
+    epoch. The stream also measures each epoch that would not fit if its messages were `_GROWTH` times as large as the
+    messages of the preceding epoch.
     """
 
     def __init__(self) -> None:
         self._mean: int | None = None
 
     def check(self, batch: DataFrame, messages: int, room: Room) -> None:
-        """Check that the records of a micro-batch fit the room. Raises `TooLargeError`."""
+        """Check that the records of a micro-batch fit in the available memory.
+
+        Raises `TooLargeError` if the records do not fit.
+        """
         if room.limit is None or not messages:
             return
         if self._mean is not None and messages * self._mean * _GROWTH <= room.limit:
@@ -78,10 +88,10 @@ class MessageSizes:
         room.check(_A_BYTE * (row["bytes"] or 0) + _A_LINE * messages)
 
     def learn(self, records: pa.Table) -> None:
-        """Update the estimate by the records that were read."""
+        """Update the estimate from the records that were read."""
         if records.num_rows:
             self._mean = records.nbytes // records.num_rows + 1
 
 
 _GROWTH = 8
-"""Messages may be this many times larger than the previous epoch's before they are measured again."""
+"""The factor by which messages may grow between two epochs before they are measured again."""

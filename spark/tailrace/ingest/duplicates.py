@@ -1,7 +1,7 @@
-"""Drop duplicate records, by their ids, before the log, and count them (rule X5; MillWheel, 6.1.1).
+"""Drop duplicate records, identified by their ids, before they reach the log; count them (rule X5; MillWheel, 6.1.1).
 
-The ids within the horizon are kept on the executors; after a restart they are read from the log. A bundle is compared
-with them as a whole. If it has no duplicates, which is the usual case, its records are not touched.
+The ids within the horizon are kept on the executors; after a restart they are read from the log. A bundle as a whole is
+compared with these ids. If the bundle has no duplicates, which is the usual case, its records are not touched.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, quoted
 
 TOGETHER = 8
-"""The number of epochs whose ids are kept in frames of their own before all ids are merged into one frame."""
+"""The number of epochs whose ids are kept in separate frames before all ids are merged into one frame."""
 
 EPOCH = "_epoch"
 
 
 @dataclass(frozen=True)
 class UniqueRecords:
-    """A bundle without its duplicate records, the number of duplicates, and the ids that are new with the bundle."""
+    """A bundle without its duplicate records, the number of duplicates, and the ids that first occur in the bundle."""
 
     frame: DataFrame
     duplicates: int
@@ -37,9 +37,9 @@ class UniqueRecords:
 class RememberedIds:
     """The ids of the records that arrived within the log's horizon, by epoch.
 
-    `times` are the known processing times of the log's epochs, in microseconds. `ids` are the ids in the log with their
-    epochs. If an epoch's time is unknown, its ids are remembered, unless a later epoch is known to lie before the
-    horizon.
+    `times` has the known processing times of the log's epochs, in microseconds. `ids` has the ids in the log, with
+    their epochs. If the time of an epoch is unknown, its ids are remembered, unless a later epoch is known to be before
+    the horizon.
     """
 
     def __init__(self, spark: SparkSession, log: Log, times: Mapping[int, int], ids: DataFrame) -> None:
@@ -53,8 +53,8 @@ class RememberedIds:
     def unique(self, frame: DataFrame) -> UniqueRecords:
         """Drop the records of a bundle whose ids are remembered, and repeated records within the bundle.
 
-        Of repeated records, the first by its place in the source stays. `frame` has to be persisted, because it is read
-        several times; it is unpersisted if records are dropped.
+        Among repeated records, the first in the order of the source is kept. `frame` must be persisted, because it is
+        read several times; if records are dropped, it is unpersisted.
         """
         good, names = frame.where("_error IS NULL"), list(self.log.id_columns)
         ids = good.select(*self._columns).distinct().localCheckpoint(eager=False)
@@ -73,8 +73,8 @@ class RememberedIds:
         some = good.join(ids, names, "left_semi")
         first = queried(self.spark, some, lambda view: Query(f"SELECT *, {place} FROM {view}"))
         remaining = first.where("_place = 1").select(*frame.columns)
-        # Checkpointed, because Spark would read a bundle that is joined with itself from the source again, cached or
-        # not.
+        # The frame is checkpointed because Spark would read a bundle that is joined with itself from the source again,
+        # even if it is cached.
         rejected = frame.where("_error IS NOT NULL").localCheckpoint(eager=False)
         made = remaining.unionByName(rejected).persist()
         made.count()
@@ -95,8 +95,8 @@ class RememberedIds:
             self._apart = {}
 
     def _remembered(self, ids: DataFrame) -> DataFrame:
-        """Return the ids of a bundle that are remembered."""
-        # The bundle is the small side: the remembered ids are scanned, and never moved.
+        """Return the ids of a bundle that are already remembered."""
+        # The bundle is the small side of the join. The remembered ids are scanned where they are and never moved.
         return (
             self._all().join(F.broadcast(ids), list(self.log.id_columns), "left_semi").select(*self._columns).distinct()
         )
@@ -106,6 +106,6 @@ class RememberedIds:
         return reduce(DataFrame.unionAll, apart, self._base)
 
     def _first(self, now: int) -> int:
-        """Return the first epoch within the horizon: the successor of the last epoch known to lie before it."""
+        """Return the first epoch within the horizon: the epoch after the last epoch known to be before the horizon."""
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

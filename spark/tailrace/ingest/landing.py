@@ -1,4 +1,4 @@
-"""Land a bundle: every record goes to the log or to `rejected`, in commits that carry the epoch (X2, X6)."""
+"""Land a bundle: write each record to the log or to the table `rejected`, in commits that record the epoch (X2, X6)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTHING = {"epoch": "-1", "batch": "-1"}
 class LandedCounts:
     """The counts of a landed bundle: records in the log, rejected records, and dropped duplicates.
 
-    `blank` and `links` count what was skipped: blank lines, and files that are reached by symbolic links.
+    `blank` and `links` count input that was skipped: blank lines, and files that were reached through symbolic links.
     """
 
     records: int
@@ -47,7 +47,7 @@ class LandedCounts:
 
     @property
     def total(self) -> int:
-        """The number of records read."""
+        """The total number of records that were read."""
         return self.records + self.rejected + self.duplicates
 
     def __add__(self, other: LandedCounts) -> LandedCounts:
@@ -59,7 +59,7 @@ class LandedCounts:
 
 @dataclass(frozen=True)
 class LandedFiles:
-    """Records in data files of a log that no commit lists yet, with the rejected rows."""
+    """Records in data files of a log that are not yet part of a commit, together with the rejected rows."""
 
     files: tuple[DataFile, ...]
     records: int
@@ -67,7 +67,7 @@ class LandedFiles:
 
 
 Landable: TypeAlias = "DataFrame | pa.Table | LandedFiles"
-"""An epoch's records before they are landed: in this process, in a frame of Spark's, or in files already."""
+"""An epoch's records before they are landed: as a table in this process, as a Spark frame, or already in files."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,10 @@ class _Written:
 
 
 class Landing:
-    """Writes one log for a stream, and holds the leases of the log and of its table `rejected`.
+    """The writer of one log for a stream; it holds the leases of the log and of the log's table `rejected`.
 
-    If a stream lands several logs, `first` is the lease of the first: its holder gets the other leases (rule X1).
+    If a stream lands several logs, `first` is the lease of the first log: only its holder gets the leases of the other
+    logs (rule X1).
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, log: Log, first: Lease | None = None) -> None:
@@ -106,12 +107,12 @@ class Landing:
         return self.log.head.number("batch")
 
     def with_epoch(self, frame: DataFrame, clock: str) -> DataFrame:
-        """Add the epoch from view `clock` to records: a literal would change the plan with each epoch."""
+        """Add the epoch from the view `clock` to records; a literal would change the plan in every epoch."""
         frame.createOrReplaceTempView(f"{clock}_read")
         return self.spark.sql(f"SELECT r.*, c.epoch AS _epoch FROM {clock}_read r CROSS JOIN {clock} c")
 
     def write(self, bundle: Landable, properties: Mapping[str, str]) -> LandedCounts:
-        """Write a bundle with its epoch, to be published in commits with `properties`, which include the epoch."""
+        """Write a bundle with its epoch; `publish` later commits it with `properties`, which include the epoch."""
         if isinstance(bundle, LandedFiles):
             return self._here(bundle, bundle.records, bundle.rejected, properties)
         return self._rows(bundle, properties) if isinstance(bundle, pa.Table) else self._frame(bundle, properties)
@@ -126,7 +127,7 @@ class Landing:
     def _here(
         self, records: pa.Table | LandedFiles, count: int, bad: pa.Table | None, properties: Mapping[str, str]
     ) -> LandedCounts:
-        """Prepare the commits of records and rejected records that this process writes without Spark."""
+        """Prepare the commits of records and rejected records that this process writes itself, without Spark."""
         self._written = [self._append(records, self.log, {**properties, **self.log.properties})]
         rejected = 0 if bad is None else bad.num_rows
         if bad is not None and rejected and self.rejected.head.number("epoch") < int(properties["epoch"]):
@@ -135,7 +136,7 @@ class Landing:
         return LandedCounts(count, rejected)
 
     def _frame(self, frame: DataFrame, properties: Mapping[str, str]) -> LandedCounts:
-        """Write a frame to the branches by Spark."""
+        """Write a frame to the branches with Spark."""
         observed = ObservedCounts(
             frame, F.count_if(F.col("_error").isNull()).alias("records"), F.count("_error").alias("rejected")
         )
@@ -147,7 +148,8 @@ class Landing:
         properties = {**properties, **self.log.properties}
         self._append(good(observed.rows), self.log, properties)
         counts = observed.read()
-        # A frame can be observed only once. If the table moves, the frame without the observation is written again.
+        # A frame can be observed only once. If another process commits to the table in the meantime, the frame is
+        # written again without the observation.
         self._written = [_Written(self.log, good(frame), properties)]
         if counts["rejected"] and self.rejected.head.number("epoch") < int(properties["epoch"]):
             items = ["_raw AS raw", "_error AS error", "_epoch", "_source", "_offset", "_arrival"]
@@ -175,10 +177,10 @@ class Landing:
             append(renamed, lease.branch, properties)
 
     def publish(self) -> None:
-        """Publish the bundle: the rejected records first, so that an epoch in the log is complete.
+        """Publish the bundle. Rejected records are published first, so that an epoch is complete once it is in the log.
 
-        If maintenance has changed a table meanwhile, the commit is published on top of the change; rows that Spark
-        wrote are written again for it (rule X1). Raises `FencedError` if another stream has taken the lease.
+        If maintenance has changed a table in the meantime, the commit is published on top of that change; rows that
+        Spark wrote are then written again (rule X1). Raises `FencedError` if another stream has taken the lease.
         """
         while self._written:
             written = self._written[0]
@@ -193,16 +195,16 @@ class Landing:
                 self._compacting.after_commit(written.lease)
 
     def take_back_rejected(self) -> None:
-        """Remove the rejected records of an epoch that never reached the log, because the epoch will be read again."""
+        """Remove the rejected records of an epoch that never reached the log, because that epoch will be read again."""
         if self.rejected.head.number("epoch") > self.epoch:
             go_back(self.lake, self.rejected, self.epoch)
 
     def close(self) -> None:
-        """Remove the branches."""
+        """Remove the branches of the two leases."""
         self._compacting.close()
         self.log.close()
         self.rejected.close()
 
 
 _BAD = ["_raw", "_error", "_epoch", "_source", "_offset", "_arrival"]
-"""The columns of a rejected record as it is read."""
+"""The columns of a rejected record, by the names that they have when the record is read."""

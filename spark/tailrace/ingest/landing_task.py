@@ -1,7 +1,7 @@
 """Read some of an epoch's files on an executor, and write their records to data files that no table lists yet.
 
-A task makes one pass over its files, holds a part of the records at a time, and reports the latest times in them. It
-needs this package in the executor's Python, but not Spark.
+A task makes one pass over its files, holds only part of the records at a time, and reports the latest times in the
+records. A task needs this package in the executor's Python environment, but it does not need Spark.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Seen
 
 PART = 64 * 2**20
-"""The bytes of records that a task holds at once and writes to one file."""
+"""The number of bytes of records that a task holds at once and writes to one file."""
 
 LEFT = 100_000
-"""The maximum lines (of `PART` bytes at most) that a task leaves to Spark; with more, Spark reads the epoch."""
+"""The maximum number of lines (of at most `PART` bytes in total) that a task leaves to Spark. With more lines, Spark
+reads the whole epoch.
+"""
 
 
 @dataclass(frozen=True)
 class LandedPart:
-    """A task's result: data files, the count and latest times of their records, and the lines left to Spark."""
+    """The result of a task: data files, the number and latest times of their records, and the lines left to Spark."""
 
     files: tuple[DataFile, ...] = ()
     records: int = 0
@@ -43,7 +45,7 @@ class LandedPart:
 
 @dataclass(frozen=True)
 class LandingTask:
-    """Reads files of a log on an executor, and writes their records to files beside the log's table.
+    """A task that reads files of a log on an executor, and writes their records to files outside the log's table.
 
     A task holds about `part` bytes of records at once.
     """
@@ -56,13 +58,13 @@ class LandingTask:
 
     @classmethod
     def of(cls, lake: Lake, log: Log, format: str, epoch: int) -> LandingTask | None:
-        """Make the task of an epoch; None if the table's columns are not exactly as the log declares them."""
+        """Return the task for an epoch, or None if the table's columns are not exactly as the log declares them."""
         table = lake.table(log.name)
         return cls(log, format, epoch, DetachedTable.of(table), PART) if has_only_declared(table, log) else None
 
     def land(self, paths: Sequence[str]) -> LandedPart | None:
-        """Land these files; None if one of them is not plain."""
-        # Imported here because it imports pandas, which the driver seldom needs.
+        """Land these files; return None if one of the files is not plain."""
+        # Imported here because this module imports pandas, which the driver seldom needs.
         from tailrace.lake.catalog.data_files import write_files
 
         pa.set_cpu_count(1)

@@ -1,4 +1,4 @@
-"""Read a micro-batch into this process: plain records are parsed here, all others by Spark."""
+"""Read a micro-batch into this process: plain records are parsed here, and all other records are parsed by Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def file_rows(
 ) -> pa.Table:  # fmt: skip
     """Read the records of files, with the columns of `read_files`.
 
-    Raises the errors of `read_files`, and `TooLargeError` if the records do not fit the room.
+    Raises the errors of `read_files`, and `TooLargeError` if the records do not fit in the available memory (`room`).
     """
     counting, space = blank or BlankLines(), room or Room()
     if not unreadable:
@@ -44,7 +44,7 @@ def message_rows(spark: SparkSession, log: Log, batch: DataFrame, room: Room | N
 
 
 def _slices(lines: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Cut lines into slices of about `most` bytes; at least one slice, which may be empty."""
+    """Cut lines into slices of about `most` bytes; there is at least one slice, which may be empty."""
     rows = max(1, lines.num_rows * most // max(1, lines.nbytes))
     for start in range(0, max(1, lines.num_rows), rows):
         yield lines.slice(start, rows)

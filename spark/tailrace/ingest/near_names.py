@@ -1,7 +1,7 @@
-"""Find undeclared fields, which a log drops, whose names are nearly the names of missing columns.
+"""Find undeclared fields that a log drops although their names are almost the names of missing columns.
 
-A log with `unknown="ignore"` that declares `userid` drops a field `userId`, and every record then lacks the column. So
-a few records of each epoch are checked, and each finding is reported once.
+A log with `unknown="ignore"` that declares `userid` drops a field `userId`, and then every record lacks the column. So
+a few records of each epoch are checked, and each dropped field with such a name is reported once.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _RECORDS = 16
 
 _FILES = 4
 _BYTES = 1 << 16
-"""The bytes at the beginning of a file that are searched for its first records."""
+"""The number of bytes at the beginning of a file in which its first records are searched for."""
 
 _APART = 60.0
-"""The minimum seconds between two checks that need an extra request or job."""
+"""The minimum number of seconds between two checks that need an extra request or job."""
 
 _FOUND = 50
 """The maximum number of fields that are reported."""
 
 
 def near_names(log: Log, names: Iterable[str]) -> dict[str, str]:
-    """Map the undeclared among a record's fields to the missing columns of nearly the same name.
+    """Map those of a record's fields that are undeclared to the missing columns with almost the same name.
 
     >>> from tailrace import Log
     >>> log = Log(name="clicks", columns={"userid": "string", "at": "timestamp"}, event_time="at", unknown="ignore")
@@ -58,7 +58,7 @@ def _folded(name: str) -> str:
 
 
 class NearNames:
-    """Finds near names in the records of a log's source, and calls `tell` once for each."""
+    """A search for near names in the records of a log's source; it calls `tell` once for each undeclared field."""
 
     def __init__(self, log: Log, tell: Callable[[NearName], None]) -> None:
         self.log, self._tell = log, tell
@@ -66,19 +66,19 @@ class NearNames:
         self._next = 0.0
 
     def of_files(self, format: Format, files: Sequence[str]) -> None:
-        """Check the first records of a few files; of files elsewhere, check only one file, and seldom."""
+        """Check the first records of a few files; unless all files are local, check one file, at most once a minute."""
         if self.log.unknown == "reject" or not files:
             return
         chosen = files[:: max(1, len(files) // _FILES)][:_FILES]
         if not all(file.startswith(("/", "file:")) for file in files):
             chosen = chosen[:1] if self._due() else []
         for file in chosen:
-            # The reader of all records reports files that cannot be read.
+            # Unreadable files are reported when all records are read.
             with suppress(OSError, ValueError, pa.ArrowException, csv.Error):
                 self.of_records(_first(format, file, _RECORDS // len(chosen)))
 
     def of_messages(self, batch: DataFrame) -> None:
-        """Check a few messages of JSON, seldom."""
+        """Check a few messages in JSON, at most once a minute."""
         if self.log.unknown == "reject" or not self._due():
             return
         with suppress(PySparkException, Py4JJavaError):
@@ -86,7 +86,7 @@ class NearNames:
             self.of_records(_objects(map(bytes, filter(None, values)), change=self.log.signed))
 
     def of_records(self, records: Iterable[Iterable[str]]) -> None:
-        """Check records, or schemas, by the names of their fields."""
+        """Check records or schemas, each of which is passed as the names of its fields."""
         if self.log.unknown == "reject":
             return
         for names in records:
@@ -104,7 +104,7 @@ class NearNames:
 
 
 def _first(format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
-    """Read the names of the fields in a file's first records. Raises `OSError` or `ValueError` if that fails."""
+    """Yield the field names of a file's first records. Raises `OSError` or `ValueError` if the file is unreadable."""
     files, name = file_system(path)
     if format == "parquet":
         with files.open_input_file(name) as file:
@@ -119,9 +119,9 @@ def _first(format: Format, path: str, most: int) -> Iterator[Iterable[str]]:
 
 
 def _objects(lines: Iterable[bytes], *, change: bool = False) -> Iterator[Iterable[str]]:
-    """Read the names in JSON objects; in a `change`, the names in the row after it, or else before it."""
+    """Yield the field names of each JSON object; for a `change`, of its row after it or, if missing, before it."""
     for line in lines:
-        # An unreadable line is either rejected later, or cut off by the limit of bytes here.
+        # An unreadable line is either rejected later, or incomplete here because of the limit on the number of bytes.
         with suppress(ValueError, RecursionError):
             found: Any = json.loads(line)
             if change and isinstance(found, Mapping):

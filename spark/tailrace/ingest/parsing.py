@@ -1,11 +1,13 @@
-"""Parse raw records to the log's columns by Spark; a record that does not fit keeps its bytes and the reason (X6).
+"""Parse raw records to the log's columns with Spark; a record that does not fit keeps its bytes and the reason (X6).
 
-The frames here have the log's declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`. The last two are
-null for a record that fits. Before it is parsed, a record is in `_bytes`, and its text without the white space around
-it is in `_text`, which is null if the bytes are not UTF-8. No declared column starts with `_`.
+The frames in this module have the log's declared columns, `_source`, `_offset`, `_arrival`, `_error` and `_raw`.
+`_error` and `_raw` are null for a record that fits. Before a record is parsed, it is in `_bytes`, and its text without
+surrounding white space is in `_text`, which is null if the bytes are not UTF-8. The name of a declared column never
+starts with `_`.
 
-A value must have its declared type, and must be stored without loss: no number from a string, no string from a number,
-no rounded digits except in a double. An instant is in ISO 8601, in UTC if it names no zone, and cut to microseconds.
+A value must have its declared type, and must be stored without loss: strings are not read as numbers, numbers are not
+read as strings, and digits are rounded only in a double. An instant is written in ISO 8601, is in UTC if it has no time
+zone, and is rounded down to microseconds.
 """
 
 from __future__ import annotations
@@ -52,18 +54,18 @@ def read_messages(spark: SparkSession, log: Log, batch: DataFrame) -> DataFrame:
 
 
 def raw_messages(spark: SparkSession, batch: DataFrame) -> pa.Table:
-    """Bring a micro-batch of a topic's messages to this process without parsing them (`ingest.plain_json.LINES`)."""
+    """Read a micro-batch of a topic's messages into this process without parsing them (`ingest.plain_json.LINES`)."""
     return own_batch(spark, batch).selectExpr("value AS _bytes", *_PLACE).toArrow().cast(LINES)
 
 
 def read_left(spark: SparkSession, log: Log, lines: pa.Table) -> DataFrame:
-    """Parse the lines or messages that were left as not plain (`ingest.plain_json`) to the log's columns."""
+    """Parse the lines or messages that `ingest.plain_json` left to Spark, to the log's columns."""
     frame = frame_of(spark, lines.rename_columns(["value", *_PLACE]))
     return _json(log, frame.selectExpr("value AS _bytes", _trimmed(log), *_PLACE))
 
 
 def file_paths(batch: DataFrame) -> list[str]:
-    """List the files of a micro-batch."""
+    """List the paths of the files in a micro-batch."""
     return [row["path"] for row in batch.collect()]
 
 
@@ -74,8 +76,8 @@ def read_files(
     """Parse files to the log's columns. A file that is gone, or not in its format, becomes one rejected record.
 
     `blank` counts the blank lines when the frame is computed. `unreadable` has the files that are known to be damaged
-    inside, with the reasons; the frame fails at any other damaged file (`folders.unreadable_files`). Raises
-    `SourceError` for a file whose bytes cannot be read.
+    inside, with the reasons; any other damaged file makes the computation of the frame fail
+    (`folders.unreadable_files`). Raises `SourceError` if the bytes of a file cannot be read.
     """
     known = unreadable or {}
     looked = sorted(inspect_files(log, source.format, [p for p in paths if p not in known]), key=lambda one: one.shape)
@@ -94,7 +96,7 @@ def read_files(
 
 
 def read_unparsed(spark: SparkSession, source: Files, log: Log, path: str) -> DataFrame:
-    """Read a file only as far as reading may fail: a text's lines without parsing them, or all of a Parquet file."""
+    """Read a file only as far as reading may fail: the unparsed lines of a text file, or all of a Parquet file."""
     if source.format == "parquet":
         return read_files(spark, source, log, [path])
     (file,) = inspect_files(log, source.format, [path])
@@ -102,7 +104,7 @@ def read_unparsed(spark: SparkSession, source: Files, log: Log, path: str) -> Da
 
 
 def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
-    """Bring a micro-batch into our session: it arrives in the query's session, which lacks our views and settings."""
+    """Bring a micro-batch into this session, because the query's session lacks Tailrace's views and settings."""
     name = f"tailrace_{uuid.uuid4().hex}"
     batch.createGlobalTempView(name)
     frame = spark.table(f"global_temp.{name}")
@@ -111,7 +113,7 @@ def own_batch(spark: SparkSession, batch: DataFrame) -> DataFrame:
 
 
 def _json(log: Log, texts: DataFrame) -> DataFrame:
-    """Parse lines or messages, one JSON object each."""
+    """Parse lines or messages, each of which is one JSON object."""
     read_as = {name: judging.json_type(type) for name, type in log.columns.items()}
     parsed = texts.selectExpr(
         "*",
@@ -151,18 +153,19 @@ def _json(log: Log, texts: DataFrame) -> DataFrame:
 
 
 def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
-    """Parse CSV files with the same header by RFC 4180, except that a record is one line; columns may be in any order.
+    """Parse CSV files that have the same header, according to RFC 4180, except that each record must be on one line.
 
-    An empty value counts as missing. A line that equals the header is a header wherever it stands.
+    The columns may be in any order. An empty value counts as missing. Any line that equals the header counts as a
+    header, wherever it is in the file.
     """
     lines, file = _lines(spark, log, alike, blank), alike[0]
     if file.unlike:
         nothing = lines.selectExpr("*", *_nulls(log))
         return _checked(log, nothing, [("true", literal(file.unlike))], "_bytes")
     lines = lines.where(f"NOT (_text <=> {literal(file.header)})")
-    # Undeclared columns are named by their place, because their own names may be anything.
+    # Undeclared columns are named by their position, because their names in the file may contain anything.
     fields = [name if name in log.columns else f"_{place}" for place, (name, _) in enumerate(file.columns)]
-    # The parser has room for this many values, and fails with more.
+    # The parser has room for this number of values, and fails if there are more.
     full = f"OCTET_LENGTH(_text) > {_COLUMNS} AND LENGTH(_text) - LENGTH(REPLACE(_text, ',')) >= {_COLUMNS}"
     line = f"TRIM(TRAILING '\\r' FROM TRIM(LEADING {literal(_BOM)} FROM CAST(_bytes AS string)))"
     line = f"IF(_text IS NULL OR ({full}), NULL, {line})"
@@ -188,9 +191,9 @@ def _csv(spark: SparkSession, log: Log, alike: Sequence[InspectedFile], blank: B
 
 
 def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> DataFrame:
-    """Parse Parquet files with the same columns."""
+    """Parse Parquet files that have the same columns."""
     file, paths = alike[0], [each.path for each in alike]
-    # Spark can read instants in nanoseconds, which pandas writes, only as numbers.
+    # Spark can read instants in nanoseconds, which pandas writes, only in the form of numbers.
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     place = ["_metadata.file_path AS _source", "_metadata.row_index AS _offset"]
     place.append("_metadata.file_modification_time AS _arrival")
@@ -200,18 +203,19 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> D
             rows = reader.parquet(*paths)
             rows = rows.selectExpr(f"{as_json(dict(rows.dtypes))} AS _bytes", *place)
         except AnalysisException:
-            # Spark does not know a type, or cannot tell the columns apart.
+            # Spark does not know the type of a column, or cannot distinguish two columns.
             return _only(spark, log, [replace(each, broken=each.unlike) for each in alike])
         return _checked(log, rows.selectExpr("*", *_nulls(log)), [("true", literal(file.unlike))], "_bytes")
     types = {name: type for name, type in file.columns if name in log.columns and type != "null"}
-    # Read as numbers, because Spark fails if an instant in milliseconds does not fit into microseconds.
+    # Instants in nanoseconds or milliseconds are read as numbers, because Spark fails if an instant in milliseconds is
+    # out of range in microseconds.
     units = {name: _FROM_UNIT[type] for name, type in types.items() if type in _FROM_UNIT}
     read_as = {name: "bigint" if name in units else log.columns[name] for name in types}
     ddl = ", ".join(f"{quoted(name)} {type}" for name, type in read_as.items())
     values = {name: quoted(name) if name in types else null(type) for name, type in log.columns.items()}
     values |= {name: instant_of(quoted(name)) for name, instant_of in units.items()}
     rows = reader.schema(ddl).parquet(*paths)
-    # The numbers are kept as well, so that a rejected row has all digits.
+    # The numbers are kept as well, so that a rejected row retains all digits.
     numbers = {f"_{name}_as_read": name for name in units}
     read = [f"{quoted(name)} AS {quoted(kept)}" for kept, name in numbers.items()]
     typed = rows.selectExpr(*(f"{value} AS {quoted(name)}" for name, value in values.items()), *read, *place)
@@ -222,7 +226,7 @@ def _parquet(spark: SparkSession, log: Log, alike: Sequence[InspectedFile]) -> D
 
 
 def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str) -> DataFrame:
-    """Select the declared columns, `_error` by the first check that holds, and `_raw` if there is an error."""
+    """Select the declared columns, the error of the first failed check, and the bytes of a record with an error."""
     checks = list(checks)
     first, last = (f"TIMESTAMP_MICROS({instant(bound)}L)" for bound in (log.earliest, log.latest))
     for role, column in (("event time", log.event_time), ("arrival time", log.arrival_time)):
@@ -234,7 +238,8 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
         checks.append((f"{at} < {first} OR {at} >= {last}", said))
     arrival, event = quoted(log.arrival_time or "_arrival"), quoted(log.event_time)
     if (bound := maximum_ahead(log)) is not None:
-        # LEAST keeps the sum from overflowing. It ignores a null, so no record is ahead of an unknown arrival.
+        # LEAST keeps the sum from overflowing. LEAST ignores nulls: if the arrival time is unknown, no record counts as
+        # ahead of the arrival time.
         until = f"TIMESTAMP_MICROS(LEAST(UNIX_MICROS({arrival}), {2**63 - 1 - bound}L) + {bound}L)"
         begins = literal(f"the event time {log.event_time} = ")
         said = f"CONCAT({begins}, {event}, {literal(too_far_ahead(bound))}, {arrival})"
@@ -246,8 +251,8 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
     checks += [(f"{quoted(column)} IS NULL", literal(reason)) for column, reason in log.never_missing.items()]
     bad = " OR ".join(f"({holds})" for holds, _ in checks)
     cases = " ".join(f"WHEN {holds} THEN {reason}" for holds, reason in checks)
-    # The lambda keeps the reasons out of the generated code, which would get too long to compile. COALESCE is needed
-    # because a null reason would count as no error.
+    # The lambda keeps the reasons out of the generated code, which would otherwise become too long to compile. COALESCE
+    # is needed because a null reason would count as no error.
     reason = f"COALESCE(TRANSFORM(ARRAY(0), _ -> CASE {cases} END)[0], 'not as declared')"
     judged = typed.selectExpr("*", f"IF({bad}, {reason}, NULL) AS _error")
     return judged.selectExpr(
@@ -261,8 +266,9 @@ def _checked(log: Log, typed: DataFrame, checks: list[tuple[str, str]], raw: str
 
 
 def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank: BlankLines) -> DataFrame:
-    """Read the lines of text files, except blank ones, each with its place."""
-    # The id consists of the scan's partition and the row in it. It is unique within an epoch, which is enough.
+    """Read the lines of text files, each with its position, leaving out blank lines."""
+    # The id consists of the scan's partition and the row within the partition. The id is unique only within an epoch,
+    # which is sufficient.
     lines = (
         _reader(spark, files[0])
         .option("ignoreMissingFiles", "false")
@@ -280,14 +286,15 @@ def _lines(spark: SparkSession, log: Log, files: Sequence[InspectedFile], blank:
 
 
 def _reader(spark: SparkSession, file: InspectedFile) -> DataFrameReader:
-    """Return a reader of files of one shape that takes their names literally."""
+    """Return a reader for files with the same shape; the reader takes their names literally."""
     reader = spark.read.option(*_NO_PATTERN)
-    # Hadoop would look for a checksum file beside it, whose name it cannot write if the name has a colon.
+    # Hadoop would look for a checksum file next to this file, but it cannot write the name of the checksum file if the
+    # name has a colon.
     return reader.options(**_WITHOUT_CHECKSUMS) if file.has_colon else reader
 
 
 def _only(spark: SparkSession, log: Log, broken: Sequence[InspectedFile]) -> DataFrame:
-    """Make a frame with one rejected record for each file that could not be read."""
+    """Return a frame with one rejected record for each file that could not be read."""
     rows = ", ".join(f"({literal(one.path)}, {literal(one.broken)})" for one in broken) or "('', '')"
     items = [*_nulls(log), "path AS _source", "0L AS _offset", f"{null('timestamp')} AS _arrival", "said AS _error"]
     items += [f"{null('binary')} AS _raw"]
@@ -300,7 +307,7 @@ def _nulls(log: Log) -> list[str]:
 
 
 def _schema(columns: dict[str, str]) -> str:
-    """Write a schema for a parser, with the column that marks unreadable records."""
+    """Return a schema for a parser, including the column that marks unreadable records."""
     return literal(", ".join([*(f"{quoted(name)} {type}" for name, type in columns.items()), f"{MARK} string"]))
 
 
@@ -309,7 +316,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _trimmed(log: Log) -> str:
-    """Write the SQL of a record's text; null if it is not UTF-8, or larger than the log's limit."""
+    """Return the SQL of a record's text, which is null if the record is not UTF-8 or is larger than the log's limit."""
     read = f"OCTET_LENGTH(value) <= {log.record_bytes} AND IS_VALID_UTF8({_STRING})"
     return f"IF({read}, IF({_BARE}, {_STRING}, {_STRIPPED}), NULL) AS _text"
 
@@ -320,7 +327,7 @@ def _too_large(log: Log) -> tuple[str, str]:
 
 _FROM_UNIT = {NANOS: from_nanos, MILLIS: from_millis}
 _OF_NUMBER = {"timestamp": "TIMESTAMP_MICROS", "date": "DATE_FROM_UNIX_DATE"}
-"""The functions that turn microseconds since 1970 into an instant, and days into a date."""
+"""The SQL functions that convert microseconds since 1970 to an instant, and days since 1970 to a date."""
 
 _DECLARE = ': declare it in the log, or set unknown="ignore"'
 _BOM = "\ufeff"
@@ -330,13 +337,13 @@ _STRING = "CAST(value AS string)"
 _BARE = f"STARTSWITH({_STRING}, '{{') AND ENDSWITH({_STRING}, '}}')"
 _STRIPPED = f"TRIM(BOTH {literal(_AROUND)} FROM {_STRING})"
 _NO_PATTERN = ("__globPaths__", "false")
-"""Spark's internal option to take paths literally, brackets and stars included."""
+"""Spark's internal option for taking paths literally, including brackets and stars."""
 
 _WITHOUT_CHECKSUMS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-"""Hadoop's options for reading local files by a file system without checksums."""
+"""Hadoop's options for reading local files through a file system without checksums."""
 
 _COLUMNS = 20_000
 """The maximum number of values in a line of CSV."""

@@ -1,7 +1,7 @@
-"""Find the latest times of each source partition in a bundle, which its watermark follows (`step.progress`).
+"""Find the latest times of each source partition in a bundle; the partition's watermark follows them (`step.progress`).
 
-This takes one small job over the bundle. The driver gets a row for each partition and, if the strategy counts lags, for
-each bucket of lags.
+The search takes one small Spark job or query over the bundle. The driver receives one row for each partition or, if the
+strategy counts lags, one row for each partition and bucket of lags.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tailrace.sql.terms import Query, quoted
 def latest_by_partition(
     spark: SparkSession, source: Source, log: Log, read: Bundled, connection: duckdb.DuckDBPyConnection | None = None
 ) -> dict[str, Seen]:
-    """Find the latest times and the lags of each partition in a bundle, without its rejected records.
+    """Return the latest times and the lags of each partition in a bundle, disregarding rejected records.
 
-    An Arrow table is queried on `connection`.
+    If the bundle is an Arrow table, it is queried on `connection`.
     """
     text = _text(source, log)
     if isinstance(read, pa.Table):
@@ -46,7 +46,7 @@ def latest_by_partition(
 
 
 def latest_in(log: Log, records: pa.Table) -> dict[str, Seen]:
-    """Find the latest times in records of files without rejected records, like `latest_by_partition` without lags."""
+    """Return the latest times in records of files, without lags; the records must not include rejected records."""
     if not records.num_rows:
         return {}
     latest, arrived = (pc.max(records[name].cast(pa.int64())).as_py() for name in (log.event_time, "_arrival"))
@@ -85,7 +85,10 @@ def _text(source: Source, log: Log) -> str:
 
 
 def complete_partitions(log: Log, files: Sequence[str]) -> dict[str, Seen]:
-    """Find the partitions that an epoch's files declare complete by their names, and until when."""
+    """Return the partitions that the names of an epoch's files declare complete.
+
+    Each partition has the instant up to which it is complete.
+    """
     found: dict[str, Seen] = {}
     for file in files:
         complete = log.strategy.completes(file)
@@ -96,7 +99,7 @@ def complete_partitions(log: Log, files: Sequence[str]) -> dict[str, Seen]:
 
 
 def partition_names(offsets: str) -> tuple[str, ...]:
-    """List the partitions in an offset of a Kafka topic; other sources' offsets name none.
+    """List the partitions in an offset of a Kafka topic; the result is empty for an offset of any other source.
 
     >>> partition_names('{"clicks":{"1":7,"0":3}}'), partition_names('{"logOffset":5}')
     (('clicks-0', 'clicks-1'), ())

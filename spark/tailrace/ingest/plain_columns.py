@@ -1,6 +1,6 @@
-"""Define the columns of read records, and tell which records have valid times and all required values.
+"""Define the columns of records that were read, and determine which records have valid times and all required values.
 
-`ingest.parsing` says why the other records do not fit.
+`ingest.parsing` explains why the remaining records do not fit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 def schema_of(log: Log) -> pa.Schema:
-    """Return the schema of read records: the declared columns, the record's place, and its error."""
+    """Return the schema of records that were read: the declared columns, the record's position, and its error."""
     return _schema(tuple(log.columns.items()), log.signed)
 
 
@@ -45,7 +45,7 @@ def _type(type: str) -> pa.DataType:
 
 
 def row_bytes(log: Log, source: str) -> int:
-    """Return the bytes of memory that a record takes besides its texts."""
+    """Return the number of bytes of memory that a record takes in addition to its texts."""
     return len(source) + sum(field.type.bit_width // 8 or 1 if _is_fixed(field.type) else 4 for field in schema_of(log))
 
 
@@ -54,10 +54,10 @@ def _is_fixed(type: pa.DataType) -> bool:
 
 
 def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
-    """Tell which records fit: times within the log's bounds, and every required value.
+    """Return which records fit: their times are within the log's bounds, and they have every required value.
 
-    An event time may be ahead of a known arrival by the log's bound. All other instants and dates must be within the
-    years 1 to 9999, where tables and calendars end.
+    An event time may be ahead of a known arrival by the bound that the log sets. All other instants and dates must be
+    within the years 1 to 9999, the range of tables and calendars.
     """
     fits = pc.is_valid(records[log.event_time])
     for column in (log.event_time, log.arrival_time):
@@ -69,7 +69,8 @@ def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
             )
             fits = pc.and_(fits, pc.fill_null(inside, False))
     if (bound := maximum_ahead(log)) is not None:
-        # A time outside the log's bounds may overflow here, but such a record does not fit anyway.
+        # The subtraction may overflow for a time outside the log's bounds, but a record with such a time does not fit
+        # anyway.
         by = pc.subtract(*(records[name].cast(pa.int64()) for name in (log.event_time, "_arrival")))
         fits = pc.and_(fits, pc.fill_null(pc.less_equal(by, bound), True))
     for column in log.never_missing:
@@ -83,22 +84,25 @@ def fit_mask(log: Log, records: pa.Table) -> pa.ChunkedArray:
 
 
 def maximum_ahead(log: Log) -> int | None:
-    """Return the microseconds by which an event time may be ahead of its arrival; None without a bound."""
+    """Return the maximum lead, in microseconds, of an event time over its arrival, or None if there is no bound."""
     return None if log.bound_ahead is None else duration(log.bound_ahead)
 
 
 def outside_bounds(log: Log) -> str:
-    """Write the reason that an instant is outside the log's bounds, and the remedy."""
+    """Return the reason that an instant is outside the log's bounds, with the remedy."""
     return f" lies outside [{log.earliest:%Y-%m-%d}, {log.latest:%Y-%m-%d}): set earliest and latest in the log"
 
 
 def too_far_ahead(bound: int) -> str:
-    """Write the reason that an event time is too far ahead of its arrival, which the caller appends."""
+    """Return the reason that an event time is too far ahead of its arrival.
+
+    The caller appends the arrival time to the text.
+    """
     return f" is more than {length(bound)} (ahead in the log) after its arrival at "
 
 
 def _all_within(numbers: pa.ChunkedArray, first: int, last: int) -> bool:
-    """Tell whether all numbers are within bounds, in one pass, because nearly always they are."""
+    """Return True if all numbers are within bounds; this takes one pass, because they nearly always are."""
     ends = pc.min_max(numbers).as_py()
     return ends["min"] is None or (first <= ends["min"] and ends["max"] <= last)
 
@@ -109,7 +113,7 @@ DAYS_END = (FIRST_DAY, LAST_DAY)
 
 
 def ends_of_time(log: Log) -> dict[str, tuple[int, int]]:
-    """Return the range of each instant and date column for which the log sets no bounds."""
+    """Return the valid range of each instant or date column for which the log sets no bounds."""
     ends = {"timestamp": INSTANTS_END, "date": DAYS_END}
     own = (log.event_time, log.arrival_time)
     return {name: ends[type] for name, type in log.columns.items() if type in ends and name not in own}

@@ -1,6 +1,6 @@
 """Read plain files without Spark: lines of JSON, and columns of Parquet.
 
-All else is left for Spark to judge: single lines, or whole files, for which the functions return None.
+All other input is left to Spark: single lines, or whole files, for which the functions return None.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tailrace.model.logs.log import Log
 
 
 class UnplainError(TailraceError, ValueError):
-    """A file is not plain, so Spark has to read it."""
+    """A file is not plain, so Spark must read it."""
 
 
 def read_json(
@@ -38,7 +38,8 @@ def read_json(
 ) -> tuple[pa.Table, pa.Table] | None:
     """Read the plain lines of files; return the records and the remaining lines, or None if a file is not plain.
 
-    Blank lines are dropped and counted. Raises `TooLargeError` if the records do not fit the room.
+    Blank lines are dropped and counted. Raises `TooLargeError` if the records do not fit in the available memory
+    (`room`).
     """
     parts, blanks, space = [(schema_of(log).empty_table(), LINES.empty_table())], BlankLines(), room or Room()
     try:
@@ -69,9 +70,9 @@ def json_parts(
 
 
 def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa.Table | None:
-    """Read files whose columns have exactly the declared types; None if Spark has to read one of them.
+    """Read Parquet files whose columns have exactly the declared types; return None if Spark must read one of them.
 
-    Raises `TooLargeError` if the records do not fit the room.
+    Raises `TooLargeError` if the records do not fit in the available memory (`room`).
     """
     tables, space = list[pa.Table](), room or Room()
     try:
@@ -85,10 +86,10 @@ def read_parquet(log: Log, paths: Sequence[str], room: Room | None = None) -> pa
 
 
 def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] | None = None) -> Iterator[pa.Table]:
-    """Read a Parquet file with columns of the declared types in parts of about `most` bytes.
+    """Read a Parquet file whose columns have the declared types, in parts of about `most` bytes.
 
-    Before reading, `check` is called with the minimum bytes that the file's records take. Raises `UnplainError` if
-    Spark has to read the file.
+    Before reading, `check` is called with the minimum number of bytes that the file's records take. Raises
+    `UnplainError` if Spark must read the file.
     """
     schema, begins = schema_of(log), 0
     try:
@@ -98,7 +99,7 @@ def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] |
                 raise UnplainError(path)
             given = [name for name in log.columns if name in there]
             for read in read_slices(opened, file, given, row_bytes(log, source), most, check or _unchecked):
-                # Fails for bytes that are not text, so Spark judges them.
+                # The validation fails for bytes that are not text, so Spark judges such a file.
                 read.validate(full=True)
                 rows = read.num_rows
                 made = {name: read[name].cast(schema.field(name).type) for name in there if name in log.columns}
@@ -117,11 +118,11 @@ def parquet_parts(log: Log, path: str, most: int, check: Callable[[int], None] |
 
 
 def _unchecked(bytes: int) -> None:
-    """Allow any size."""
+    """Accept any size."""
 
 
 def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType]) -> bool:
-    """Tell whether a file's columns have distinct names and the declared types; a missing one is null."""
+    """Return True if a file's columns have distinct names and the declared types; a missing column is null."""
     if len({name.lower() for name in names}) < len(names):
         return False
     if log.unknown == "reject" and not set(names) <= set(log.columns):
@@ -133,17 +134,19 @@ def _as_declared(log: Log, names: Sequence[str], there: Mapping[str, pa.DataType
 
 
 def _alike(type: pa.DataType) -> pa.DataType:
-    """Return the type as which a column is read: any text type as string, an instant in any zone as one in UTC."""
+    """Return the type with which a column is read: string for any text type, UTC for instants in any time zone."""
     if pa.types.is_timestamp(type) and type.tz and type.unit in ("ms", "us"):
         return pa.timestamp("us", "UTC")
     return pa.string() if type == pa.large_string() else type
 
 
 def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
-    """Read the lines of a file with their places in parts of about `most` bytes, each with its number of file bytes.
+    """Read a file's lines with their positions, in parts of about `most` bytes.
 
-    Raises `UnplainError` if Spark might read the file differently, if it cannot be read, or if a line is too long for
-    any log.
+    Each part comes with the number of file bytes that were read for it.
+
+    Raises `UnplainError` if Spark might read the file differently, if the file cannot be read, or if a line is longer
+    than `longest_line` allows.
     """
     if not _PLAIN_TEXT.search(path):
         raise UnplainError(path)
@@ -166,14 +169,17 @@ def _lines(log: Log, path: str, most: int) -> Iterator[tuple[pa.Table, int]]:
                     yield _placed(lines, place, arrived, begins), read - before
                     begins, before, whole = begins + len(lines), read, b""
             if rest and (begins or rest != BOM_UTF8):
-                # A byte order mark by itself is not a line.
+                # A byte order mark alone is not a line.
                 yield _placed(pa.array([rest], pa.binary()), place, arrived, begins), file.tell() - read
     except (OSError, EOFError, pa.ArrowException) as error:
         raise UnplainError(path) from error
 
 
 def _split(data: bytes, end: int, most: int) -> Iterator[pa.Array]:
-    """Split text, which ends with a line's end, into arrays of lines that take about `most` bytes with their places."""
+    """Split text that ends with a line end into arrays of lines.
+
+    The lines of an array take about `most` bytes of memory, including their positions.
+    """
     ends = pa.array([0, end], pa.int64()).buffers()[1]
     text = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, pa.py_buffer(data)])
     lines = pc.list_flatten(pc.split_pattern(text, b"\n")).cast(pa.binary())[:-1]
@@ -192,9 +198,9 @@ def _placed(lines: pa.Array, place: str, arrived: int, begins: int) -> pa.Table:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[Any, str, int]]:
-    """Open a file by Spark's name for it; yield the file, its name as a source, and its modification time.
+    """Open a file by Spark's name for the file; yield the file, its name as a source, and its modification time.
 
-    Raises `UnplainError` for a name with unusual characters, and for a file that is neither on this machine nor in S3.
+    Raises `UnplainError` if the name has unusual characters, or if the file is neither on this machine nor in S3.
     """
     place = local(path)
     if place is not None:
@@ -212,7 +218,10 @@ def _opened(path: str) -> Iterator[tuple[Any, str, int]]:
 
 
 def local(path: str) -> str | None:
-    """Return the local path of a file by Spark's name; None if it is not local, or has unusual characters."""
+    """Return the local path of a file from Spark's name.
+
+    Return None if the file is not local, or if its name has unusual characters.
+    """
     parsed = urlparse(path)
     if parsed.scheme not in ("", "file") or parsed.netloc or not re.fullmatch(_PLAIN_NAME, parsed.path, re.ASCII):
         return None
@@ -220,7 +229,7 @@ def local(path: str) -> str | None:
 
 
 def arrival(file: int) -> int:
-    """Return an open file's modification time in microseconds, cut to whole milliseconds as Spark's times are."""
+    """Return the modification time of an open file in microseconds, rounded down to milliseconds like Spark's times."""
     return _whole_milliseconds(os.fstat(file).st_mtime_ns)
 
 
@@ -231,10 +240,13 @@ def _whole_milliseconds(nanoseconds: int) -> int:
 _PLAIN_NAME = r"[\w./=-]+"
 _IN_S3 = re.compile(rf"s3[an]?://{_PLAIN_NAME}", re.ASCII)
 _PLAIN_TEXT = re.compile(r"\.(?:json|jsonl|ndjson|txt|log)(?:\.(?:gz|bz2|zst))?$")
-"""The endings of the files that are read here: Spark takes them for text, or decompresses them as this module does."""
+"""The extensions of the files that are read here: Spark reads them as text, or decompresses them in the same way as
+this module.
+"""
 
 _PLACED = 100
-"""The minimum bytes of memory that a line takes with its place."""
+"""The minimum number of bytes of memory that a line and its position take."""
 
 _JUDGED = 4
-"""The bytes of memory for each byte of a line that Spark judges: its bytes, place and reason, in transit and here."""
+"""The bytes of memory per byte of a line that Spark judges: its bytes, position and reason, both in transit and here.
+"""

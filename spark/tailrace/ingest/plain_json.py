@@ -1,9 +1,9 @@
-"""Read plain lines of JSON, which are exactly as a log declares them, without Spark; leave all others for Spark.
+"""Read plain lines of JSON, which are exactly as a log declares them, without Spark; leave all other lines to Spark.
 
-A line is plain if a strict pattern matches all of its text: one object that has declared columns only, each at most
-once, with every value in an unambiguous notation (no escapes, no exponents, no numbers near the bounds of their type,
-instants in ISO 8601 with microseconds at most). So nothing is decided here that Spark's reading (`ingest.parsing`)
-would decide differently. A line that is not plain may be good or bad; Spark decides.
+A line is plain if a strict pattern matches all of its text. The pattern accepts one object that has only declared
+columns, each at most once. Every value must be in an unambiguous notation: no escapes, no exponents, no numbers near
+the bounds of their type, and instants in ISO 8601 with at most microseconds. So this module decides nothing differently
+from Spark's reading (`ingest.parsing`). A line that is not plain may be good or bad; Spark decides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tailrace.model.base.types import decimal_parts
 from tailrace.model.logs.log import Log
 
 SHAPES = 16
-"""The maximum number of shapes (choices and orders of columns) that are recognized among an epoch's lines."""
+"""The maximum number of shapes that are recognized among an epoch's lines; a shape is a choice of columns and their
+order.
+"""
 
 LINES = pa.schema(
     {
@@ -31,13 +33,13 @@ LINES = pa.schema(
         "_arrival": pa.timestamp("us", "UTC"),
     }
 )
-"""The columns of raw lines: bytes, place and arrival."""
+"""The columns of raw lines: bytes, position and arrival."""
 
 
 DAY = "[12][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 ZONE = "(?:Z|[+-](?:0[0-9]|1[0-4]):[0-5][0-9])"
-"""The patterns of days, times of day and zones in ISO 8601."""
+"""The patterns of dates, times of day and time zones in ISO 8601."""
 
 
 def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -52,7 +54,7 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
     try:
         records = _typed(log, given, said)
     except pa.ArrowInvalid:
-        # Some text looks like a date but is not one. Spark finds out which.
+        # Some text looks like a date but is not a date. Spark finds the line.
         return schema_of(log).empty_table(), lines
     fits = fit_mask(log, records)
     left = lines.schema.empty_table() if all_plain else lines.filter(pc.invert(plain))
@@ -63,7 +65,7 @@ def read_lines(log: Log, lines: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _text(raw: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decode lines to text; null if there is no value, or its bytes are not UTF-8."""
+    """Decode lines to text; a text is null if there is no value, or if the value is not UTF-8."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -78,7 +80,7 @@ def _decoded(one: bytes | None) -> str | None:
 
 
 def blank_mask(lines: pa.Table) -> pa.ChunkedArray:
-    """Tell which lines have only the white space that may stand around a record."""
+    """Return which lines consist only of white space that is allowed around a record."""
     return _matches(_text(lines["_bytes"]), _BLANK)
 
 
@@ -87,7 +89,10 @@ def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Tell which lines are plain: match the first line's shape, then the first unmatched line's shape, and so on."""
+    """Return which lines are plain.
+
+    The lines are matched with the shape of the first line, then with the shape of the first unmatched line, and so on.
+    """
     # Arrow cannot read a line that is larger than a block.
     fits = pc.fill_null(pc.less(pc.binary_length(text), min(log.record_bytes + 1, _BLOCK)), False)
     plain, first = pc.and_(pc.is_null(text), False), -1
@@ -103,12 +108,12 @@ def _plain(log: Log, text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _names(line: str | None) -> tuple[str, ...] | None:
-    """Read the names of a line's columns in their order; None if the line is not an object."""
+    """Return the names of a line's columns in their order, or None if the line is not an object."""
     try:
         pairs = json.loads(line or "", object_pairs_hook=list)
     except (ValueError, RecursionError):
         return None
-    # An object's pairs are tuples; a list's elements are not.
+    # The pairs of an object are tuples; the elements of a list are not.
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         return None
     return tuple(name for name, _ in pairs)
@@ -122,14 +127,14 @@ def _of_shape(columns: tuple[tuple[str, str], ...], names: tuple[str, ...]) -> s
 
 
 def _exactly(name: str) -> str:
-    """Write a pattern of exactly this text for RE2, which does not know all of `re.escape`'s escapes."""
+    """Return a pattern that matches exactly this text, for RE2, which does not support all escapes of `re.escape`."""
     return "".join(one if one.isalnum() else f"\\x{{{ord(one):X}}}" for one in name)
 
 
 def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
-    """Write the pattern of lines with exactly these columns, in this order.
+    """Return the pattern of lines that have exactly these columns in this order.
 
-    None if a column is undeclared or repeated, or if its name is escaped in JSON.
+    Return None if a column is undeclared or repeated, or if its name must be escaped in JSON.
     """
     if len(set(names)) < len(names) or not names or not set(names) <= set(log.columns):
         return None
@@ -139,7 +144,7 @@ def _pattern(log: Log, names: tuple[str, ...]) -> str | None:
 
 
 def _value(type: str) -> str:
-    """Write the pattern of a type's plain values."""
+    """Return the pattern of the plain values of a type."""
     parts = decimal_parts(type)
     if parts is None:
         return _VALUES[type]
@@ -171,7 +176,7 @@ def _typed(log: Log, lines: pa.Table, text: pa.ChunkedArray) -> pa.Table:
 
 
 def _joined(text: pa.ChunkedArray) -> bytes:
-    """Join lines into the bytes of one text."""
+    """Join lines into one text, and return its bytes."""
     whole = (pa.LargeListArray.from_arrays(pa.array([0, len(one)], pa.int64()), one) for one in text.chunks if len(one))
     return b"\n".join(pc.binary_join(one, "\n")[0].as_buffer() for one in whole)
 
@@ -183,7 +188,7 @@ def _converted(column: pa.ChunkedArray, type: str) -> pa.ChunkedArray:
 
 
 def _instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Parse texts as instants, in UTC if a text names no zone."""
+    """Parse texts as instants; an instant is in UTC if its text has no time zone."""
     zoned = _matches(column, ZONE + "$")
     alike = set(pc.unique(pc.if_else(pc.is_null(column), None, zoned)).to_pylist()) - {None}
     if alike == {False}:

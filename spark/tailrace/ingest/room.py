@@ -1,7 +1,7 @@
 """Bound the memory of an epoch's records while they are read.
 
-The memory is measured, because sizes on disk say little about it: a Parquet file of some kilobytes may hold millions of
-equal rows, and lines may be compressed a thousandfold.
+The memory is measured, because sizes on disk say little about it: a Parquet file of a few kilobytes may contain
+millions of equal rows, and lines may be compressed by a factor of a thousand.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from dataclasses import dataclass, field
 from tailrace.model.base.errors import TailraceError
 
 SLICE = 8 * 2**20
-"""The bytes of text that are read at once: parsing them takes fifteen times as much memory."""
+"""The number of bytes of text that are read at once. Parsing the text takes fifteen times as much memory."""
 
 COLUMNS = 4
-"""Decoded columns are read in slices this many times larger, because they take only twice as much memory."""
+"""The factor by which slices of decoded columns are larger than slices of text: reading decoded columns takes only
+twice their size in memory.
+"""
 
 
 class TooLargeError(TailraceError, MemoryError):
-    """An epoch's records are too large for this process, so Spark has to read them."""
+    """An epoch's records are too large for this process, so Spark must read them."""
 
 
 @dataclass
 class Room:
-    """The memory that an epoch's records may take, in bytes; a `limit` of None allows any size.
+    """The memory that an epoch's records may take, in bytes; if `limit` is None, any size is allowed.
 
-    `files` has the sizes of the epoch's files by name. The size of the rest is predicted from the part that was read,
-    so that little is read in vain.
+    `files` has the sizes of the epoch's files by name. The size of the remaining records is predicted from the part
+    that was read, so that little is read in vain.
     """
 
     limit: int | None = None
@@ -37,16 +39,19 @@ class Room:
 
     @classmethod
     def of(cls, most: int | None, files: Sequence[str], sized: Callable[[], Sequence[int]]) -> Room:
-        """Make the room for an epoch's files; their sizes are looked up where there is a bound."""
+        """Return the room for an epoch's files. If there is a limit, the sizes of the files are looked up."""
         return cls() if most is None else cls(most, dict(zip(files, sized(), strict=True)))
 
     @property
     def slice(self) -> int:
-        """The bytes of text to read at once."""
+        """The number of bytes of text to read at once."""
         return SLICE if self.limit is None else min(SLICE, max(2**20, self.limit // 16))
 
     def take(self, records: int, of_files: int = 0) -> None:
-        """Count `records` bytes of records, read from `of_files` bytes of files. Raises `TooLargeError`."""
+        """Add `records` bytes of records, which were read from `of_files` bytes of files.
+
+        Raises `TooLargeError` if the records of all files are expected to exceed the limit.
+        """
         self.taken += records
         self._read += of_files
         if self.limit is None or self.taken <= self.limit // 8:
@@ -55,6 +60,9 @@ class Room:
         self.check(rest * self.taken // self._read if self._read else 0)
 
     def check(self, more: int) -> None:
-        """Check that `more` bytes of records would still fit. Raises `TooLargeError`."""
+        """Check that another `more` bytes of records would still fit.
+
+        Raises `TooLargeError` if the records would not fit.
+        """
         if self.limit is not None and (all := self.taken + more) > self.limit:
             raise TooLargeError(f"an epoch's records take some {all:,} bytes; here they may take {self.limit:,}")

@@ -1,8 +1,9 @@
-"""Define the sources of records, files that land in a folder or a Kafka topic, for Structured Streaming.
+"""Define the sources of records for Structured Streaming: files that land in a folder, and Kafka topics.
 
-For files, the query streams only their names (by Spark's `binaryFile` source, whose contents column is never read). So
-the checkpoint knows each epoch's files, and the epoch reads only the columns that it needs, in each file's own format.
-Before that, `inspect_files` examines the files by their headers and footers, without reading records.
+For files, the query streams only the names of the files, with Spark's `binaryFile` source, whose contents column is
+never read. So the checkpoint knows the files of each epoch, and the epoch reads only the columns that it needs, in the
+format of the files. Before that, `inspect_files` examines the headers and footers of the files, without reading
+records.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ Format: TypeAlias = Literal["json", "csv", "parquet"]
 _NAMES = "path string, modificationTime timestamp, length bigint, content binary"
 
 LONGEST = 64 * 2**20
-"""The maximum bytes of a line in a readable file, unless the log allows larger records."""
+"""The maximum number of bytes of a line in a readable file, unless the log allows larger records."""
 
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
 
 
 class SourceError(TailraceError, ValueError):
-    """A source cannot be read at all. (A single bad record is rejected instead.)"""
+    """A source cannot be read at all. (A single bad record does not raise this error: it is rejected.)"""
 
 
 @dataclass(frozen=True)
 class Files:
     """Files that land in a folder, in the order of their modification times.
 
-    `per_epoch` is the maximum number of files in an epoch. JSON has one object a line; CSV has a header line. The
-    folder's name is taken literally, brackets and stars included.
+    `per_epoch` is the maximum number of files in an epoch. A JSON file has one object per line; a CSV file has a header
+    line. The name of the folder is taken literally, including brackets and stars.
     """
 
     folder: str
@@ -56,22 +57,24 @@ class Files:
     per_epoch: int | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """Open the stream of the files' names (column `path`). Raises `SourceError` if the folder is missing."""
+        """Open the stream of the names of files (column `path`). Raises `SourceError` if the folder is missing."""
         if self.format not in FORMATS:
             raise SourceError(f"format {self.format!r}: expected one of {', '.join(FORMATS)}; pass --format json")
         if not _exists(self.folder):
             raise SourceError(f"the folder {self.folder} is not there: make it, or pass another with --from")
         reader = spark.readStream.format("binaryFile").schema(_NAMES).option("recursiveFileLookup", "true")
-        # Spark's default limit is a week: it would silently skip a file that lands with an older time.
+        # Spark's default limit is a week; with that limit, Spark would silently skip a file whose modification time is
+        # older.
         reader = reader.option("maxFileAge", "36500d")
-        # The checkpoint has the names. A file that is gone by now is reported when it is inspected.
+        # The checkpoint has the names of the files. A file that has been removed in the meantime is reported when it is
+        # inspected.
         reader = reader.option("ignoreMissingFiles", "true")
         if self.per_epoch:
             reader = reader.option("maxFilesPerTrigger", self.per_epoch)
         return reader.load(re.sub(r"([{}\[\]*?\\])", r"\\\1", self.folder)).select("path")
 
     def full(self, files: int, records: int) -> bool:
-        """Tell whether an epoch reached its maximum of files, so that more files may be waiting."""
+        """Return True if an epoch reached its maximum number of files, so that more files may be waiting."""
         return self.per_epoch is not None and files >= self.per_epoch
 
     def __str__(self) -> str:
@@ -82,7 +85,7 @@ _MSK = "software.amazon.msk.auth.iam"
 SECURITY: Mapping[str, Mapping[str, str]] = {
     "plaintext": {},
     "tls": {"kafka.security.protocol": "SSL"},
-    # The classes are of aws-msk-iam-auth, which is not among our jars.
+    # The classes belong to aws-msk-iam-auth, which is not one of the jars that Tailrace brings.
     "iam": {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "AWS_MSK_IAM",
@@ -90,7 +93,7 @@ SECURITY: Mapping[str, Mapping[str, str]] = {
         "kafka.sasl.client.callback.handler.class": f"{_MSK}.IAMClientCallbackHandler",
     },
 }
-"""Options of the Kafka source for each value of `TAILRACE_KAFKA_SECURITY`."""
+"""The options of the Kafka source for each value of `TAILRACE_KAFKA_SECURITY`."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Kafka:
     """A Kafka topic, whose messages have the format that its log declares.
 
     `per_epoch` is the maximum number of records in an epoch; `security` is a key of `SECURITY`. `new_topic` is the id
-    of a topic that was deleted and created again, which is read from its beginning.
+    of a topic that was deleted and created again; the new topic is read from its beginning.
     """
 
     topic: str
@@ -108,7 +111,7 @@ class Kafka:
     new_topic: str | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """Open the streaming frame of the topic's records: `value`, `_source`, `_offset`, `_arrival`."""
+        """Open the topic's records as a streaming frame with columns `value`, `_source`, `_offset` and `_arrival`."""
         reader = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -116,7 +119,7 @@ class Kafka:
             .option("startingOffsets", "earliest")
             # Skip the records of transactions that the producer aborted.
             .option("kafka.isolation.level", "read_committed")
-            # A record that the broker lost needs somebody's attention, so it must fail the query.
+            # A record that the broker has lost needs attention from a person, so it must make the query fail.
             .option("failOnDataLoss", "true")
             .options(**SECURITY[self.security])
         )
@@ -127,7 +130,7 @@ class Kafka:
         )
 
     def full(self, files: int, records: int) -> bool:
-        """Tell whether an epoch reached its maximum of records, so that more records may be waiting."""
+        """Return True if an epoch reached its maximum number of records, so that more records may be waiting."""
         # Spark divides the maximum among the partitions and rounds down, so a full epoch may have fewer records.
         return self.per_epoch is not None and records > self.per_epoch // 2
 
@@ -145,9 +148,10 @@ def _exists(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class InspectedFile:
-    """A file's columns with their types (`""` in CSV), and its header line.
+    """The columns of a file with their types (`""` in CSV), and its header line.
 
-    `broken` says why the file cannot be read at all; `unlike` says how its columns differ from the declared columns.
+    `broken` is the reason why the file cannot be read at all. `unlike` is how the file's columns differ from the
+    declared columns.
     """
 
     path: str
@@ -158,19 +162,19 @@ class InspectedFile:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """The key of files that can be read together."""
+        """The grouping key of the file: files with the same key can be read together."""
         # If one of several paths looks like a pattern, Spark reads all of them twice.
         alone = self.path if set(self.path) & set("{}[]*?\\") else ""
         return (self.unlike, self.header, repr(self.columns), alone, str(self.has_colon))
 
     @property
     def has_colon(self) -> bool:
-        """Whether the file is local and has a colon in its name, which Hadoop takes for the end of a scheme."""
+        """Whether the file is local and has a colon in its name, which Hadoop mistakes for the end of a URI scheme."""
         return self.path.startswith(("/", "file:")) and ":" in self.path.rpartition("/")[2]
 
 
 def inspect_files(log: Log, format: Format, paths: Sequence[str]) -> list[InspectedFile]:
-    """Inspect files, several at a time. Raises `SourceError` for a file that exists but cannot be opened."""
+    """Inspect files, several at a time. Raises `SourceError` if a file exists but cannot be opened."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="look") as pool:
         return list(pool.map(lambda path: _look(log, format, path), paths))
 
@@ -204,14 +208,14 @@ def _look(log: Log, format: Format, path: str) -> InspectedFile:
 
 
 def longest_line(log: Log) -> int:
-    """Return the maximum bytes of a line; a file with a longer line is rejected as a whole."""
+    """Return the maximum number of bytes of a line; a file with a longer line is rejected as a whole."""
     return max(LONGEST, log.record_bytes)
 
 
 def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
-    """Return the ending of a file's name if it names a compression that the file does not have; else nothing.
+    """Return a file name's extension if it names a compression that the file does not have; otherwise, an empty text.
 
-    For these endings Spark would silently find no line in the file; for other endings it reports the error.
+    For these extensions, Spark would silently find no lines in the file; for other extensions, Spark reports the error.
     """
     ending = path.rpartition(".")[2]
     if ending not in ("bz2", "lz4", "snappy") or not (size := file.size()):
@@ -224,10 +228,10 @@ def _not_compressed_so(path: str, file: pa.NativeFile) -> str:
 
 
 def raw_fault(path: str) -> str:
-    """Say why the bytes of a file cannot be read if the file itself is at fault; empty if they can be read.
+    """Return why the bytes of a file cannot be read, or an empty text if they can be read.
 
-    The file is at fault if it is gone, or if its permissions forbid reading it though its folder is readable. Raises
-    `SourceError` for any other reason.
+    The result is a reason only if the file itself is at fault: it is gone, or its permissions forbid reading it
+    although its folder is readable. Raises `SourceError` if the bytes cannot be read for any other reason.
     """
     try:
         files, name = file_system(path)
@@ -244,7 +248,7 @@ def raw_fault(path: str) -> str:
 
 
 def _barred(path: str) -> bool:
-    """Tell whether this process may read a local file's folder, but not the file."""
+    """Return True if this process may read the folder of a local file, but not the file."""
     files, name = file_system(path)
     folder, effective = os.path.dirname(name), os.access in os.supports_effective_ids
     return isinstance(files, fs.LocalFileSystem) and os.access(folder, os.R_OK | os.X_OK, effective_ids=effective)
@@ -259,7 +263,7 @@ def _look_at_csv(log: Log, path: str, files: fs.FileSystem, name: str) -> Inspec
 
 
 def _look_at_parquet(log: Log, path: str, file: pq.ParquetFile) -> InspectedFile:
-    # Spark writes instants as INT96, which pyarrow takes for times without a zone.
+    # Spark writes instants as INT96, which pyarrow reads as times without a time zone.
     leaves = (file.schema.column(place) for place in range(len(file.schema.names)))
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     columns = tuple((f.name, "timestamp" if f.name in instants else _type_name(f.type)) for f in file.schema_arrow)
@@ -271,13 +275,13 @@ SizeLookup: TypeAlias = Callable[[], Sequence[int]]
 
 
 _MESSAGE = 1_000
-"""The number of bytes that a message of a topic is taken to have."""
+"""The number of bytes that a topic's message is assumed to have."""
 
 
 def bytes_to_read(source: Files | Kafka, sized: SizeLookup, read: Mapping[str, str], before: Mapping[str, str]) -> int:
-    """Return the bytes of an epoch's files; estimate those of messages.
+    """Return the number of bytes of an epoch's files; for messages, return an estimate.
 
-    `read` says up to which offset the epoch reads its source, `before` is the same of the epoch before it.
+    `read` states the offset up to which the epoch reads its source; `before` states the same for the preceding epoch.
     """
     if isinstance(source, Files):
         return sum(sized())
@@ -304,7 +308,7 @@ def _offsets(text: str) -> dict[tuple[str, str], int]:
 
 
 def file_sizes(paths: Sequence[str]) -> list[int]:
-    """Look up the sizes of files in bytes, several at a time; zero for a file that is gone or unreadable."""
+    """Look up the sizes of files in bytes, several at a time. The size of a missing or unreadable file is zero."""
     if all(path.startswith(("/", "file:")) for path in paths):
         return list(map(_size, paths))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as pool:
@@ -320,7 +324,7 @@ def _size(path: str) -> int:
 
 
 def file_system(path: str) -> tuple[fs.FileSystem, str]:
-    """Return pyarrow's file system and name of a file by Spark's name, which is not percent-encoded."""
+    """Return pyarrow's file system and name for a file, given Spark's name, which is not percent-encoded."""
     scheme, host, name = re.fullmatch(r"(?:(\w+):)?(?://([^/]*))?(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]
     if scheme in (None, "file"):
         return fs.LocalFileSystem(), name
@@ -329,7 +333,10 @@ def file_system(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
-    """Say how a file's columns differ from the declared columns. Only the times must be present."""
+    """Return how a file's columns differ from the declared columns.
+
+    Only the columns of the event time and the arrival time must be present.
+    """
     names = [name for name, _ in columns]
     wrong = [f"no column {name!r}" for name in (log.event_time, log.arrival_time) if name and name not in names]
     once = {name.lower(): name for name in reversed(names)}
@@ -347,7 +354,7 @@ def _unlike(log: Log, columns: Sequence[tuple[str, str]]) -> str:
 
 
 def _fits(type: str, declared: str) -> bool:
-    """Tell whether every value of a type in Parquet fits the declared type, and Spark reads it so."""
+    """Return True if every value of a Parquet type fits the declared type and Spark can read such values."""
     given, wanted = decimal_parts(type), decimal_parts(declared)
     if given and wanted:
         return given[1] <= wanted[1] and given[0] - given[1] <= wanted[0] - wanted[1]

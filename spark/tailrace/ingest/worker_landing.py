@@ -1,7 +1,7 @@
-"""Land an epoch's files by the executors' Python: pyarrow reads and writes plain files at a quarter of Spark's cost.
+"""Land an epoch's files with Python on the executors: pyarrow reads and writes plain files at a fourth of Spark's cost.
 
-One pass over the source is enough (`landing_task`), where Spark needs one for the progress and one for each reader.
-Lines that are not plain (`plain_files`) are left to Spark; if a Parquet file is not plain, Spark reads the whole epoch.
+One pass over the source is enough (`landing_task`); Spark needs one pass for the progress and one for each reader.
+Lines that are not plain (`plain_files`) are left to Spark. If a Parquet file is not plain, Spark reads the whole epoch.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from tailrace.model.step.progress import Seen
 from tailrace.sql.terms import quoted
 
 PART = 64 * 2**20
-"""The bytes of files for each task, if there are enough for each core."""
+"""The number of bytes of files for each task, if there are enough files for all cores."""
 
 LARGEST = {"json": 256 * 2**20, "parquet": 2**30}
-"""The maximum size of a file for one task, by format: Spark divides a larger file among several tasks."""
+"""The maximum size of a file that one task reads, by format. Spark would divide a larger file among several tasks."""
 
 RESTS = 16
-"""The number of epochs that Spark reads after an epoch that was not plain, or if the executors lack Python."""
+"""The number of epochs that Spark reads after an epoch that was not plain or for which the executors lacked Python."""
 
 
 @dataclass(frozen=True)
 class LandedEpoch:
-    """An epoch that the executors' Python has written: its files, its records in them, and their latest times."""
+    """An epoch that Python on the executors has written: its files, the records in them, and their latest times."""
 
     landed: LandedFiles
     records: FiledRecords
@@ -53,17 +53,18 @@ class LandedEpoch:
 
 
 class WorkerLanding:
-    """Lands one log's epochs by the executors' Python."""
+    """The landing of one log's epochs with Python on the executors."""
 
     def __init__(self, spark: SparkSession, lake: Lake, source: Files, log: Log) -> None:
         self.spark, self.lake, self.source, self.log = spark, lake, source, log
         self._rests = 0
 
     def land(self, files: Sequence[str], sized: SizeLookup, epoch: int, *, large: bool = False) -> LandedEpoch | None:
-        """Read an epoch's files, whose sizes `sized` returns, and write their records; None if Spark has to do it.
+        """Read an epoch's files and write their records; return None if Spark must land the epoch.
 
-        `large` says that small files hold many records, so workers pay off. If one task fails, the files of the other
-        tasks are in no commit, and maintenance deletes them.
+        `sized` returns the sizes of the files. `large` is True if small files contain many records, so that it is worth
+        using the workers. If one task fails, the files that the other tasks wrote belong to no commit, and maintenance
+        deletes them.
         """
         if self._rests:
             self._rests -= 1
@@ -80,7 +81,7 @@ class WorkerLanding:
         return self._judged(made, epoch)
 
     def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[LandedPart] | None:
-        """Have the executors land their parts of the files; None if one of them could not."""
+        """Let each executor land its part of the files; return None if a part could not be landed."""
         made = results(self.spark, parts, task.land)
         if made is None:
             return None
@@ -93,7 +94,7 @@ class WorkerLanding:
         return None
 
     def _judged(self, parts: Sequence[LandedPart], epoch: int) -> LandedEpoch:
-        """Merge the parts, after Spark has judged the lines that are not plain."""
+        """Let Spark judge the lines that are not plain, and then merge the parts."""
         files, seen = tuple(file for part in parts for file in part.files), [part.seen for part in parts]
         records, bad = sum(part.records for part in parts), None
         left = pa.concat_tables([part.left for part in parts])
@@ -115,7 +116,8 @@ class WorkerLanding:
         schema = schema_of(columns)
         if not files:
             return empty_frame(self.spark, schema)
-        # Files that Python writes use today's calendar for all times; without this option Spark would not trust them.
+        # Files that Python writes use today's calendar for all times. Without this option, Spark would not trust these
+        # times.
         reader = self.spark.read.schema(schema).option("datetimeRebaseMode", "CORRECTED")
-        # Spark takes partition columns from the folders' names, but the log has no such columns.
+        # Spark derives partition columns from the names of the folders, but the log has no such columns.
         return reader.parquet(*(file.file_path for file in files)).select(*map(quoted, columns))

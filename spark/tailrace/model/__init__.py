@@ -1,5 +1,5 @@
-"""The meaning of a pipeline, in pure standard-library Python.
+"""The meaning of a pipeline, in pure Python with only the standard library.
 
-Nothing in here knows of Spark, Iceberg or a clock on the wall. `step` is the one function that a stream, a
-backfill and a replay fold; `transition` is the part of it that every execution shares word for word.
+No module of this package depends on Spark, Iceberg or the system clock. `step` is the one function that a stream, a
+backfill and a replay fold; `transition` is the part of `step` that all executions share unchanged.
 """

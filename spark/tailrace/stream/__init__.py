@@ -1,1 +1,1 @@
-"""Run streams: one that lands a source and folds it, and one that folds what another landed."""
+"""Run streams: a stream that lands a source and folds it, and a stream that folds what another process landed."""

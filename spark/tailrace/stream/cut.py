@@ -1,8 +1,9 @@
-"""Cut epochs over all logs of a stream: each log's part is landed in its own table, under one number (rules X2, T3).
+"""Cut epochs over all logs of a stream: each log's part goes to the log's own table, under the same number (X2, T3).
 
-One Structured Streaming query reads the sources of all logs, so a micro-batch is a cut over them; its rows say which
-log they are of. An epoch is in every log before it is in any ledger. Where a stream died between the commits of two
-logs, the next one gives the logs behind an epoch without records, and reads on from what each log says was read.
+A single Structured Streaming query reads the sources of all logs, so a micro-batch is a cut over all of them; each of
+its rows states its log. An epoch is in every log before it is in any ledger. If a stream died between the commits of
+two logs, the next stream adds an epoch without records to the logs that are behind. The next stream then continues from
+the position that each log records.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from tailrace.stream.log_sources import LogSourceError, SourceIdentities, unreac
 
 @dataclass(frozen=True)
 class Cut:
-    """An epoch of all logs before it is in them: the bundle of each, by the log's name.
+    """An epoch of all logs before it is landed: the bundle of each log, by the name of the log.
 
-    `links` counts the files of each that were passed over, as symbolic links lead to them.
+    `links` has, for each log, the number of files that were skipped because they were reached through symbolic links.
     """
 
     epoch: int
@@ -46,19 +47,19 @@ class Cut:
 
     @property
     def passed(self) -> dict[str, PassedEpoch]:
-        """The epoch of each log as the log's readers take it."""
+        """The epoch of each log in the form that the log's readers take."""
         return {name: bundle.passed for name, bundle in self.bundles.items()}
 
     @property
     def clock(self) -> Clock:
-        """The clock of a reader of all logs, as far as this epoch alone says it."""
+        """The clock for a reader of all logs, as far as it follows from this epoch alone."""
         clocks = [bundle.clock for bundle in self.bundles.values()]
         reached = least((one.clock.watermark, one.progress.all_idle) for one in self.bundles.values())
         return replace(clocks[0], watermark=reached, processing_time=max(one.processing_time for one in clocks))
 
     @property
     def progress(self) -> Progress:
-        """The progress of all logs together; a log whose source has no partitions is one itself."""
+        """The progress of all logs together. A log whose source has no partitions counts as a partition itself."""
         each = {name: bundle.progress for name, bundle in self.bundles.items()}
         if len(each) == 1:
             return next(iter(each.values()))
@@ -74,20 +75,22 @@ class Cut:
         )  # fmt: skip
 
     def free(self) -> None:
-        """Free what holds the records, once they are folded."""
+        """Free the memory that holds the records, once the records have been folded."""
         for bundle in self.bundles.values():
             bundle.free()
 
 
 class Cutter:
-    """The reader and writer of all logs of a stream, with their `sources` by the logs' names.
+    """The reader and writer of all logs of a stream; `sources` has the source of each log, by the name of the log.
 
-    Leases are taken in the order of the names. The owner of the first one owns the others, too (rule X1).
+    Leases are taken in the order of the names of the logs. The owner of the first lease also owns the other leases
+    (rule X1).
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, logs: Mapping[str, Log], sources: Mapping[str, Source]) -> None:
         self.spark, self.lake, self.sources = spark, lake, sources
-        # Before any lease is taken: a stream that cannot read its source must not stop a running one.
+        # The sources are checked before any lease is taken: a stream that cannot read its source must not stop a
+        # running stream.
         self._framed = {name: framed_reader(log, sources[name], lake.settings) for name, log in logs.items()}
         self.identities = SourceIdentities(spark, lake, sources)
         self.looks = FolderLooks(logs, sources, lake.tell)
@@ -99,7 +102,10 @@ class Cutter:
         self.active = tuple(self.landings)
 
     def open(self, engines: StreamEngines, *, signals: bool) -> None:
-        """Open the readers of the sources, once the leases are taken; opened again, they go on where the logs end."""
+        """Open the readers of the sources, after the leases are taken.
+
+        If the readers are opened again, they continue where the logs end.
+        """
         shared = len(self.landings) > 1
         self.intakes = {
             name: Intake(
@@ -110,7 +116,7 @@ class Cutter:
         }  # fmt: skip
 
     def unreachable(self, log: str) -> str | None:
-        """Say why the source of a log, or the registry of its schemas, cannot be reached now; None where they can."""
+        """Return why a log's source or schema registry cannot be reached at present, or None if both can be reached."""
         if (why := unreachable(self.spark, self.sources[log])) is not None:
             return why
         framed = self._framed[log]
@@ -123,24 +129,24 @@ class Cutter:
 
     @property
     def first(self) -> Landing:
-        """The landing of the first log, whose lease decides who has the stream."""
+        """The landing of the first log, whose lease decides which process owns the stream."""
         return next(iter(self.landings.values()))
 
     @property
     def epoch(self) -> int:
-        """The last epoch in any log; all of them have it once `align` has been called."""
+        """The last epoch in any log. After a call of `align`, all logs have this epoch."""
         return max(landing.epoch for landing in self.landings.values())
 
     @property
     def batch(self) -> int:
-        """The last micro-batch that a log has."""
+        """The last micro-batch that is in any log."""
         return max(landing.batch for landing in self.landings.values())
 
     @property
     def stream(self) -> DataFrame:
-        """The streaming frame of the active sources; with several logs, column `_log` says which a row is for.
+        """The streaming frame of the active sources. With several logs, column `_log` has the name of each row's log.
 
-        `active` names the logs whose sources are read; the others get their epochs without records.
+        `active` names the logs whose sources are read; the other logs get epochs without records.
         """
         if len(self.sources) == 1:
             return self.sources[self.first.log.table].stream(self.spark)
@@ -157,10 +163,10 @@ class Cutter:
     def cut(
         self, batch: DataFrame, query: str, number: int, offsets: Mapping[str, str], files: Mapping[str, Sequence[str]]
     ) -> Cut:
-        """Make the epoch of a micro-batch.
+        """Build the epoch of a micro-batch.
 
-        `offsets` has the position up to which each log's source was read, `files` the files of each source of files.
-        Files to which symbolic links lead are passed over.
+        `offsets` has the offset up to which each log's source was read, and `files` has the files of each source that
+        is a folder. Files that are reached through symbolic links are skipped.
         """
         folders = {name: source.folder for name, source in self.sources.items() if isinstance(source, Files)}
         own = {name: without_links(folders[name], found) for name, found in files.items()}
@@ -191,16 +197,19 @@ class Cutter:
                 rows.unpersist()
 
     def cut_again(self, cut: Cut, error: BaseException) -> Cut | None:
-        """Make a cut whose landing failed again, without the files that cannot be read (X7); None where none are."""
+        """Build a cut again without the unreadable files that made its landing fail (X7).
+
+        Return None if no unreadable file was found.
+        """
         made = {name: self.intakes[name].made_again(error) for name in self.active}
         again = {name: bundle for name, bundle in made.items() if bundle is not None}
         return replace(cut, bundles={**cut.bundles, **again}) if again else None
 
     def without_records(self, due: Callable[[], int | None], *, in_flight: bool) -> Cut | None:
-        """Make an epoch without records, where the control tables or time give a reason; None where they give none.
+        """Build an epoch without records if the control tables or the passing of time require it; otherwise None.
 
-        `due` returns the processing time at which a fold may have something next, in microseconds. Records `in_flight`
-        on a loop are always a reason.
+        `due` returns the processing time, in microseconds, at which a fold may next have something to do. If there are
+        records `in_flight` on a loop, an epoch is always built.
         """
         if self.epoch < 0:
             return None
@@ -219,7 +228,7 @@ class Cutter:
         )
 
     def align(self) -> None:
-        """Give the logs that are behind the others an epoch without records: from then on all have the last one."""
+        """Add an epoch without records to each log that is behind, so that all logs have the last epoch."""
         epoch = self.epoch
         for intake in self.intakes.values():
             if intake.landing.epoch < epoch:
@@ -229,17 +238,17 @@ class Cutter:
                 intake.landing.publish()
 
     def _read(self, landing: Landing) -> dict[str, str]:
-        """Return the properties of a log's last commit that say how far its source was read."""
+        """Return the properties of a log's last commit that record how far the log's source was read."""
         properties = landing.log.head.properties
         read = {name: properties.get(name, nothing) for name, nothing in zip(READ, ("", "-1", NOT_READ), strict=True)}
         return read | {name: properties[name] for name in (TOPIC, FOLDER) if name in properties}
 
     def read_up_to(self, log: str) -> str:
-        """Return the offset up to which a log's source was read, as the log's last commit says."""
+        """Return the offset up to which a log's source was read, according to the log's last commit."""
         return self._read(self.landings[log])[OFFSET]
 
     def land(self, cut: Cut) -> dict[str, LandedCounts]:
-        """Write an epoch to all logs, and publish it log by log. Raises `FencedError` where a lease is lost."""
+        """Write an epoch to all logs, then publish it log by log. Raises `FencedError` if a lease is lost."""
         found = {}
         for name, landing in self.landings.items():
             bundle = cut.bundles[name]
@@ -252,18 +261,18 @@ class Cutter:
         return found
 
     def full(self, cut: Cut, landed: Mapping[str, LandedCounts]) -> bool:
-        """Tell whether a source may have more already than an epoch took of it."""
+        """Return True if a source may already have more records than the epoch took."""
         return any(self.sources[name].full(cut.bundles[name].files, one.total) for name, one in landed.items())
 
     def close(self) -> None:
-        """Remove the branches."""
+        """Stop looking at the folders, and remove the branches of all logs."""
         self.looks.close()
         for landing in self.landings.values():
             landing.close()
 
 
 _UNREADABLE = (SourceError, PySparkException, Py4JJavaError, pa.ArrowException, OSError)
-"""The errors with which the records of a source cannot be read."""
+"""The errors that may be raised when the records of a source cannot be read."""
 
 _TYPES = {"path": "string", "value": "binary", "_source": "string", "_offset": "bigint", "_arrival": "timestamp"}
-"""The columns of the sources' rows: `path` is of a source of files, the others are of a topic."""
+"""The columns of the rows of all sources: `path` is for files, and the other columns are for topics."""

@@ -1,4 +1,4 @@
-"""An epoch of a stream on its way from the sources to the ledgers: an object that the stream's threads hand on (X2)."""
+"""An epoch of a stream on its way from the sources to the ledgers; the stream's threads pass the object on (X2)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tailrace.stream.failures import reads_source
 
 
 class Epoch:
-    """An epoch of all logs, which is read already: it is landed by one thread, and staged and published by another.
+    """An epoch of all logs that has already been read: one thread lands it, and another thread stages and publishes it.
 
-    The query's thread calls `land`, the folding thread `fold`, at the same time. Folding begins with the records as
-    they were cut, and publishes once the logs have them.
+    The query's thread calls `land`, and at the same time the folding thread calls `fold`. Folding starts with the
+    records of the cut. The results are published only when the logs have the epoch.
     """
 
     def __init__(self, cut: Cut, cutter: Cutter, folds: FoldGroup, phases: Phases) -> None:
@@ -59,11 +59,12 @@ class Epoch:
         return landed
 
     def fold(self, since: float) -> list[EpochReport]:
-        """Fold the epoch into each definition, publish once the logs have it, and have the answers follow.
+        """Fold the epoch into each definition, publish once the logs have the epoch, and let the answers follow.
 
-        `since` is when the epoch before was done, by `time.perf_counter`. Returns the report. An epoch that cannot be
-        folded as it was cut, though the logs have it, is folded from the logs, with others that a ledger lacks: each
-        has a report then.
+        `since` is the time at which the preceding epoch was done, on the clock of `time.perf_counter`. Usually the
+        result is a single report. If the epoch is in the logs but cannot be folded as it was cut, it is folded from the
+        logs, together with any earlier epochs that a ledger lacks. Each epoch that is folded from the logs has its own
+        report.
         """
         phases, folds = Phases(), self._folds
         reading = folds.landing(self.cut.passed)
@@ -78,7 +79,8 @@ class Epoch:
             if not self._may_be_folded_from_the_logs(error):
                 raise
             landed = self._landed.result()
-            # The logs have the epoch, and the ledgers the state before it: it is folded as after a start.
+            # The logs have the epoch, and the ledgers have the state before it. So the epoch is folded as it would be
+            # after a restart.
             folds.anew()
             reports = [EpochReport.of_missed(one, landed) for one in folds.missed_epochs(self.cut.epoch)]
             self.cut.free()
@@ -96,10 +98,10 @@ class Epoch:
         ]
 
     def _may_be_folded_from_the_logs(self, error: Exception) -> bool:
-        """Tell whether an error says that a state was lost, or that other records were landed than were cut."""
+        """Return True if the error means that a state was lost, or that the landed records differ from the cut."""
         sources = self._cutter.sources.values()
         return isinstance(error, _CutOtherwiseError) or reads_source(error, sources) or lost_state(error)
 
 
 class _CutOtherwiseError(Exception):
-    """The epoch is in the logs, but not as it was cut: without files that turned out to be unreadable."""
+    """The epoch is in the logs, but differs from the cut: files that turned out to be unreadable were left out."""

@@ -1,4 +1,4 @@
-"""Say in one line why a stream failed, and what to do."""
+"""Explain in one line why a stream failed, and what to do."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tailrace.model.base.errors import TailraceError
 
 
 def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, Source]) -> TailraceError:
-    """Turn an error of Spark or DuckDB into the stream's own; `leases` are the leases of the landed logs."""
+    """Convert an error of Spark or DuckDB to a Tailrace error; `leases` are the leases of the logs that were landed."""
     try:
-        # A stream that was fenced off may find its checkpoint gone before it has an epoch.
+        # A stream that was fenced off may lose its checkpoint before it has an epoch.
         for lease in leases:
             lease.check()
     except (FencedError, CatalogError) as cause:
-        # The engine failed because the catalog does not answer, and the catalog's error says so more plainly.
+        # The engine failed because the catalog does not answer, or because the stream lost its lease. The error of the
+        # lease check states the cause more plainly.
         return cause
     if isinstance(error, duckdb.Error):
         error = EngineError.of(error)
@@ -40,7 +41,7 @@ def explained(error: Exception, leases: Sequence[Lease], sources: Mapping[str, S
 
 
 def reads_source(error: BaseException, sources: Iterable[Source]) -> bool:
-    """Tell whether an error came of reading a file of one of these sources."""
+    """Return True if the error was caused by reading a file of one of these sources."""
     failure = read_failure(error)
     folders = [_local(source.folder) for source in sources if isinstance(source, Files)]
     return failure is not None and any(_local(failure.file).startswith(folder) for folder in folders)
@@ -51,7 +52,10 @@ def _local(name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Write the cause of an error and the file that could not be read; Spark wraps it in errors without words."""
+    """Return the root cause of an error, or the file that could not be read.
+
+    Spark wraps the root cause in errors without a message.
+    """
     if failure := read_failure(error):
         return f"{failure.file} cannot be read: {failure.reason}"
     if not isinstance(error, Py4JJavaError):

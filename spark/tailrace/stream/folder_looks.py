@@ -1,7 +1,7 @@
-"""Look through a stream's landing folders, beside the stream, for files that it does not read, and name them (X6).
+"""Check a stream's landing folders, in parallel with the stream, for files that it does not read; report them (X6).
 
-A look lists a folder and reads Spark's log of files again, so looks are few: one as the stream starts, and then as many
-as take a hundredth of the time.
+A check lists a folder and reads Spark's log of files again, so checks are rare. The first check is at the start of the
+stream; after that, checks take at most a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tailrace.lake.commit.epoch_properties import FOLDER
 from tailrace.model.logs.log import Log
 
 _APART = 30.0
-"""The minimum of seconds between two looks at folders of this machine."""
+"""The minimum number of seconds between two checks of local folders."""
 
 _APART_IN_S3 = 600.0
 _SHARE = 100
-"""A look is made again after so many times as long as it took."""
+"""The minimum time between two checks, as a multiple of the time that the last check took."""
 
 
 class FolderLooks:
-    """The looks at the folders of a stream, in a thread beside it; `tell` gets each look that finds something new.
+    """The checks of a stream's folders, in a thread alongside the stream; `tell` is called with each new finding.
 
-    The logs' commits have the numbers of the latest look, too.
+    The commits of the logs also record the counts of the latest check.
     """
 
     def __init__(
@@ -53,7 +53,10 @@ class FolderLooks:
         self._thread: Thread | None = None
 
     def begin(self, checkpoint: Checkpoint, active: Sequence[str]) -> None:
-        """Look at the folders of the active logs, in the order of the query's sources, until the stream ends."""
+        """Start checking the folders of the active logs, which are in the order of the query's sources.
+
+        The checks go on until the stream ends.
+        """
         self._checkpoint = checkpoint
         self._places = {name: place for place, name in enumerate(active) if name in self._folders}
         if self._folders and self._thread is None:
@@ -61,18 +64,18 @@ class FolderLooks:
             self._thread.start()
 
     def settle(self) -> None:
-        """Wait until each folder was looked at once."""
+        """Wait until each folder has been checked once."""
         if self._thread is not None:
             self._looked.wait()
 
     def close(self) -> None:
-        """End the looks; one that has begun is finished first."""
+        """Stop the checks; a check that has started is finished first."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
 
     def properties(self, log: str) -> dict[str, str]:
-        """Return the property with the numbers of unread files for a log's commit; none where all are zero."""
+        """Return the property with the counts of unread files for a log's commit; empty if all counts are zero."""
         found = self._found.get(log)
         return {} if found is None or not found.counts else {FOLDER: json.dumps(found.counts)}
 
@@ -81,14 +84,14 @@ class FolderLooks:
             while not self._ended.is_set():
                 since, apart = time.monotonic(), _APART
                 for name, place in self._places.items():
-                    # The query fails at a folder that cannot be listed or read, and says why.
+                    # If a folder cannot be listed or read, the query fails and reports the reason.
                     with suppress(OSError, pa.ArrowException, CheckpointError, Py4JError, Py4JJavaError):
                         self._look(name, place)
                     apart = max(apart, _APART_IN_S3 if "://" in self._folders[name].removeprefix("file://") else 0.0)
                 self._looked.set()
                 self._ended.wait(max(apart, _SHARE * (time.monotonic() - since)))
         finally:
-            # A stream that drains its source waits for this, even where the looks failed.
+            # A stream that drains its source waits for this event, so it is set even if the checks failed.
             self._looked.set()
 
     def _look(self, name: str, place: int) -> None:
@@ -96,7 +99,7 @@ class FolderLooks:
         there = list_files(self._folders[name])
         read = {plain_name(path): written for path, written in self._checkpoint.times(place).items()}
         found, named = find_changes(read, there.times), self._named[name]
-        # A record that comes again by its id is dropped, whatever its file is called.
+        # A record whose id the log already has is dropped, even if its file has a new name.
         moved = () if self._logs[name].id_columns else found.moved
         counts = dict(zip(UNREAD, (len(found.changed), len(moved), there.hidden), strict=True))
         news = FolderChecked(

@@ -1,7 +1,7 @@
-"""Make an epoch of a source's micro-batch: its records, its clock, and the properties of the log's commit (X2).
+"""Build an epoch from a source's micro-batch: its records, its clock, and the properties of the log's commit (X2).
 
-The clock is the log's: the watermark follows the source's partitions, and every pipeline of the log sees the same. The
-log's commit records the clock, and a catch-up and a replay go by the recorded one (rule T2).
+The clock belongs to the log: the watermark follows the partitions of the source, and all pipelines of the log see the
+same watermark. The log's commit records the clock, and both a catch-up and a replay use the recorded clock (rule T2).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Portion:
-    """The portion of a source that an epoch takes: the messages of a topic, or files.
+    """The portion of a source that an epoch takes: messages of a topic, or files.
 
-    `read` is how far the source was read, as the log's commit says it.
+    `read` states how far the source was read, in the form in which the log's commit records it.
     """
 
     epoch: int
@@ -77,10 +77,11 @@ class Portion:
 class Bundle:
     """An epoch's records before they are in the log, its clock, and the properties of the log's commit.
 
-    The folds take `records`, which fit the log; the landing writes `stamped`, which has the rejected records, too. Both
-    are Arrow tables where DuckDB takes the epoch; else `frame` is Spark's, which holds them until they are folded.
-    `progress` is the log's progress after the epoch, `duplicates` the number of records that came again and were
-    dropped, `files` the number of files that the records came from, and `blank` counts their blank lines.
+    The folds take `records`, which are the records that fit the log. The landing writes `stamped`, which also has the
+    rejected records. Both are Arrow tables if DuckDB takes the epoch. Otherwise, `frame` is the Spark frame that holds
+    the records until they have been folded. `progress` is the log's progress after the epoch. `duplicates` is the
+    number of repeated records that were dropped, `files` is the number of files of the epoch, and `blank` counts the
+    blank lines in these files.
     """
 
     clock: Clock
@@ -95,11 +96,11 @@ class Bundle:
 
     @property
     def passed(self) -> PassedEpoch:
-        """The epoch as the log's readers take it."""
+        """The epoch in the form that the log's readers take."""
         return PassedEpoch.of(self.records, self.clock, idle=self.progress.all_idle)
 
     def free(self) -> None:
-        """Free the frame that holds the records, once they are folded."""
+        """Free the frame that holds the records, once the records have been folded."""
         if self.frame is not None:
             self.frame.unpersist()
 
@@ -108,7 +109,7 @@ class Bundle:
 class Entries:
     """The entries of the control tables: signals, and the times up to which partitions are complete, in microseconds.
 
-    A partition of None is the whole log. `properties` record in the log's commit that the entries were taken.
+    The partition `None` stands for the whole log. `properties` record in the log's commit that the entries were taken.
     """
 
     signals: tuple[str, ...]
@@ -118,10 +119,10 @@ class Entries:
 
 @dataclass(frozen=True)
 class News:
-    """The state of a log for which no record came: its progress, and the entries of the control tables.
+    """The state of a log that has no new records: its progress, and the entries of its control tables.
 
-    `reason` says whether the log calls for an epoch: its watermark moves on, a signal came, or the log goes idle while
-    others wait for it.
+    `reason` is True if the log needs an epoch: because its watermark advances, because a signal arrived, or because the
+    log becomes idle while other logs wait for it.
     """
 
     progress: Progress
@@ -130,10 +131,10 @@ class News:
 
 
 class Intake:
-    """The reader of a log's source, which keeps the log's progress.
+    """The reader of a log's source; it also keeps the progress of the log.
 
-    `shared` says that the stream lands other logs, too, whose readers may wait for this one: a folder without a file
-    then counts as a partition, which goes idle. `framed` reads messages that name schemas in a registry.
+    `shared` is True if the stream also lands other logs, whose readers may wait for this log. A folder without files
+    then counts as a partition, which can become idle. `framed` reads messages whose schemas are in a registry.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class Intake:
         self._unreadable: dict[str, str] = {}
 
     def bundle(self, portion: Portion) -> Bundle:
-        """Make an epoch of a portion of the source. Files that cannot be read are rejected as a whole (X7)."""
+        """Build an epoch from a portion of the source. Unreadable files are rejected as a whole (X7)."""
         self._latest, self._before, self._unreadable = portion, self.progress, {}
         if isinstance(self.source, Files):
             self._near.of_files(self.source.format, portion.files)
@@ -172,11 +173,14 @@ class Intake:
         return made
 
     def made_again(self, error: BaseException) -> Bundle | None:
-        """Make the latest epoch again without the files that made its landing fail; None where there are none."""
+        """Build the latest epoch again without the files that made its landing fail.
+
+        Return None if no file made it fail.
+        """
         return self._made() if self._finds_unreadable(error) else None
 
     def _made(self) -> Bundle:
-        """Make the latest epoch, without the files that turn out to be unreadable."""
+        """Build the latest epoch, rejecting files that turn out to be unreadable."""
         while True:
             self.progress, self._blank = self._before, BlankLines()
             try:
@@ -186,20 +190,22 @@ class Intake:
                     raise
 
     def _finds_unreadable(self, error: BaseException) -> bool:
-        """Add the files that made reading fail to the rejected files; tell whether there are any."""
+        """Add the files that made reading fail to the unreadable files; return True if there are such files."""
         left = [file for file in self._latest.files if file not in self._unreadable]
         if not isinstance(self.source, Files) or not left:
             return False
-        # Where a second file fails there may be many: all are looked at, as Spark names one at a time.
+        # If a second file fails, many files may be unreadable. Spark names only one file at a time, so all files are
+        # examined.
         more = bool(self._unreadable)
         found = unreadable_files(self.spark, self.source, self.log, left, error, all_of_them=more)
         self._unreadable |= found
-        # The ids of the epoch's records are remembered as the epoch is made again.
+        # The remembered ids are read from the log again, because this attempt may already have added the ids of the
+        # epoch.
         self._remembered = self._remembered_rows = None
         return bool(found)
 
     def _bundled(self, portion: Portion) -> Bundle:
-        """Read the portion by the reader that it fits: this process, the executors' Python, or Spark."""
+        """Read the portion with the reader that suits it: this process, Python on the executors, or Spark."""
         files = portion.files
         sized = cache(lambda: file_sizes(files))
         to_read = partial(bytes_to_read, self.source, sized, portion.read, self.landing.log.head.properties)
@@ -207,7 +213,7 @@ class Intake:
         if tried and (rows := self._rows(portion, sized)) is not None:
             return self._in_process(portion, rows)
         if isinstance(self.source, Files) and not files:
-            # Only other logs have records in this epoch.
+            # In this epoch, only other logs have records.
             nothing = self._no_records()
             return self._bundle(portion, nothing, self._advanced(portion, nothing))
         workers = None if self._unreadable else self._workers
@@ -233,7 +239,7 @@ class Intake:
         return self._bundle(portion, unique.frame, entries, unique.duplicates)
 
     def _by_workers(self) -> WorkerLanding | None:
-        """Open the landing by the executors' Python, where it can read the source as the log declares it."""
+        """Return the landing with Python on the executors, or None if it cannot read the source as declared."""
         source, log = self.source, self.log
         if not isinstance(source, Files) or source.format == "csv" or self.framed is not None:
             return None
@@ -242,7 +248,7 @@ class Intake:
         return WorkerLanding(self.spark, self.lake, source, log)
 
     def _landed(self, portion: Portion, landed: LandedEpoch) -> Bundle:
-        """Make the epoch of records that the executors have written already."""
+        """Build the epoch from records that the executors have already written."""
         self._blank.here += landed.blank
         clock, properties = self._clock_and_properties(portion, self._advanced_by(portion, landed.seen))
         return Bundle(
@@ -251,7 +257,7 @@ class Intake:
         )  # fmt: skip
 
     def _frame(self, portion: Portion) -> DataFrame:
-        """Read a portion's records by Spark."""
+        """Read the records of a portion with Spark."""
         if isinstance(self.source, Files):
             return read_files(self.spark, self.source, self.log, portion.files, self._blank, self._unreadable)
         assert portion.messages is not None
@@ -260,7 +266,7 @@ class Intake:
         return read_messages(self.spark, self.log, portion.messages)
 
     def _rows(self, portion: Portion, sized: SizeLookup) -> pa.Table | None:
-        """Read a portion's records into this process; None where they turn out to be too many for it."""
+        """Read the records of a portion into this process; return None if they are too many for this process."""
         files, messages = portion.files, portion.messages
         room = Room.of(self._policy.room, files, sized)
         try:
@@ -279,7 +285,7 @@ class Intake:
         return found
 
     def _in_process(self, portion: Portion, table: pa.Table) -> Bundle:
-        """Make the epoch of records that are in this process."""
+        """Build the epoch from records in this process."""
         entries = self._advanced(portion, table)
         if not self.log.id_columns:
             return self._of_rows(portion, table, entries)
@@ -289,7 +295,7 @@ class Intake:
         return self._of_rows(portion, unique.rows, entries, unique.duplicates)
 
     def _advanced(self, portion: Portion, records: Bundled) -> Entries:
-        """Move the log's progress on by an epoch's records; return the entries of the control tables."""
+        """Advance the log's progress with the records of an epoch; return the entries of the control tables."""
         if self.log.strategy.follows_records or self.log.arrival_time is not None:
             return self._advanced_by(
                 portion, latest_by_partition(self.spark, self.source, self.log, records, self._database)
@@ -297,7 +303,7 @@ class Intake:
         return self._advanced_by(portion, {})
 
     def _advanced_by(self, portion: Portion, seen: Mapping[str, Seen]) -> Entries:
-        """Move the log's progress on by summaries of its partitions; return the entries of the control tables."""
+        """Advance the log's progress with summaries of its partitions; return the entries of the control tables."""
         follows, known, now = self.log.strategy.follows_records, self.log.arrival_time is not None, _wall_clock()
         if known:
             now = max((one.arrived for one in seen.values() if one.arrived is not None), default=BEGINNING)
@@ -309,7 +315,7 @@ class Intake:
         return entries
 
     def _restored_rows(self) -> RememberedRows:
-        """Read the ids that the log has, as of its last epoch, by DuckDB."""
+        """Read the ids in the log, up to its last epoch, with DuckDB."""
         epoch, times = self.landing.epoch, processing_times(self.lake, self.log.name)
         with scanned(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
             declared = as_declared(self.lake, self.log, Relation(f"{rows} WHERE _epoch <= {epoch}"))
@@ -326,14 +332,14 @@ class Intake:
         )  # fmt: skip
 
     def _restored(self, lake: Lake) -> RememberedIds:
-        """Read the ids that the log has, as of its last epoch, by Spark."""
+        """Read the ids in the log, up to its last epoch, with Spark."""
         ids = self.spark.sql(f"SELECT * FROM {logged(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
         return RememberedIds(self.spark, self.log, processing_times(lake, self.log.name), ids)
 
     def news(self) -> News:
-        """Look for a reason for an epoch without records; no entry of the control tables is taken yet."""
+        """Check for a reason for an epoch without records; no entries of the control tables are taken yet."""
         entries = self._entries()
-        # Where processing time follows the records' arrival, it stands still without records.
+        # If processing time follows the arrival of the records, it does not advance without records.
         now = self.progress.now if self.log.arrival_time is not None else max(self.progress.now, _wall_clock())
         progress = self._after({}, now, entries, self._there)
         moved = progress.watermark != self.progress.watermark
@@ -341,7 +347,10 @@ class Intake:
         return News(progress, entries, bool(entries.signals) or moved or silent)
 
     def without_records(self, news: News, epoch: int, read: Mapping[str, str]) -> Bundle:
-        """Make an epoch without records; its commit repeats how far the source was read, which is `read`."""
+        """Build an epoch without records.
+
+        The epoch's commit repeats `read`, the position up to which the source was read.
+        """
         self._latest, self.progress, self._blank = Portion(epoch, read), news.progress, BlankLines()
         if self._nothing is None:
             self._nothing = self._no_records().toArrow()
@@ -353,7 +362,7 @@ class Intake:
         return read_messages(self.spark, self.log, empty_frame(self.spark, _MESSAGES))
 
     def _entries(self) -> Entries:
-        """Read what was entered in the control tables since the last epoch."""
+        """Read the entries that were added to the control tables since the last epoch."""
         head = self.landing.log.head.properties
         complete, seen = self._completions.new_times(head)
         properties = {} if self._signals is None else self._signals.new_properties(head)
@@ -371,7 +380,8 @@ class Intake:
         epoch = portion.epoch
         self.spark.sql(f"SELECT * FROM VALUES ({epoch}L) AS c(epoch)").createOrReplaceTempView(self._clock_view)
         stamped = self.landing.with_epoch(records, self._clock_view)
-        # The fold reads the epoch of late records alone, so a literal does; in the log it would be compiled each epoch.
+        # The fold uses this column only for late records, so a literal is sufficient here. For the rows of the log, a
+        # literal would be compiled again in each epoch.
         good = records.where("_error IS NULL").drop("_error", "_raw").withColumn("_epoch", F.lit(epoch).cast("bigint"))
         clock, properties = self._clock_and_properties(portion, entries, duplicates)
         files = len(portion.files)
@@ -396,5 +406,5 @@ _MESSAGES = "value binary, _source string, _offset bigint, _arrival timestamp"
 
 
 def _wall_clock() -> int:
-    """Return the time in microseconds: only here does the stream read a clock, and the time is recorded (rule T2)."""
+    """Return the current time in microseconds. The stream reads no other clock, and records each time (rule T2)."""
     return time.time_ns() // 1000

@@ -1,18 +1,19 @@
-"""The stream: a Structured Streaming query whose every micro-batch is an epoch (rules X1 to X3).
+"""The stream: a Structured Streaming query in which every micro-batch is an epoch (rules X1 to X3).
 
-An epoch lands its bundles in the logs, folds them into each definition, and publishes: the logs first, then the
-ledgers. Three threads have an epoch each in hand, while the caller's own (`wait`) looks for failures and for epochs
-without records:
+An epoch lands its bundles in the logs, folds them into each definition, and publishes: first the logs, then the
+ledgers. Three threads each work on one epoch at a time, while the caller's thread (`wait`) watches for failures and for
+epochs without records:
 
     thread       epoch 7                         epoch 8                         epoch 9
     the query's  read, land, publish the logs    read, land, publish the logs    ...
     folding            fold ......... publish the ledgers, report   fold ......... publish the ledgers
     following                                          bring the answers up .....
 
-Folding begins as soon as the bundles are read, and publishes once the logs are published: from then on the epoch can
-be folded from the logs, whatever dies. The query waits where folding is two epochs behind, and folding where the
-answers are as far behind as they may be (`fold.follower_pace`). After a crash anywhere the ledgers first catch up with
-the logs, with the recorded clocks, and a micro-batch that the query brings again is skipped if the logs have it.
+Folding begins as soon as the bundles have been read, and publishes once the logs have been published. From then on, the
+epoch can be folded from the logs, whichever process dies. The query waits if folding is two epochs behind, and folding
+waits if the answers are as far behind as is allowed (`fold.follower_pace`). After a crash at any point, the ledgers
+first catch up with the logs, using the recorded clocks. If the query repeats a micro-batch that the logs already have,
+the micro-batch is skipped.
 """
 
 from __future__ import annotations
@@ -49,20 +50,21 @@ from tailrace.stream.log_sources import sources_of
 from tailrace.stream.lost_sources import LostSources
 
 _POLL = 0.2
-"""Seconds between two looks for a failure of the folds."""
+"""The number of seconds between two checks for a failure of the folds."""
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 PULSE = 1.0
-"""Seconds between two looks, while no record comes, for a reason for an epoch without records."""
+"""The number of seconds between two checks whether an epoch without records is needed, while no records arrive."""
 
 
 class Stream:
-    """The streaming writer of logs, and of the definitions that read them.
+    """The streaming writer of logs and of the definitions that read them.
 
-    `source` is the source of the log; where the definitions read several logs, it has the sources by the logs' names.
+    `source` is the source of the log. If the definitions read several logs, `source` maps the name of each log to its
+    source.
     """
 
     def __init__(
@@ -86,12 +88,14 @@ class Stream:
         self._query_id = ""
         self._folding = TaskThread("folding", room=2)
         for stage in (stage for definition in pipelines for stage in chain(definition)):
-            # Before any lease is taken: a definition that cannot run must not stop a running stream.
+            # The tables are widened before any lease is taken: a definition that cannot run must not stop a running
+            # stream.
             widen(lake, stage)
         self.cutter = Cutter(spark, lake, self.logs, self.sources)
         self.lost = LostSources(self.cutter)
         self.checkpoint, self.mended = take_checkpoint(spark, self.cutter.landings, self.sources)
-        # A fold whose lease is lost while the log's lease is ours was taken over by another process.
+        # If a fold has lost its lease while this stream still holds the lease of the log, another process took over the
+        # fold.
         self.folds = FoldGroup(spark, lake, pipelines, follow_every=follow_every, landing=self.cutter.first.log)
         stages = [fold.definition for fold in self.folds]
         self._signals = any(tables_of(stage).signals for stage in stages)
@@ -100,13 +104,14 @@ class Stream:
 
     @property
     def epoch(self) -> int:
-        """The last epoch in the logs; -1 before the first."""
+        """The last epoch in the logs; -1 before the first epoch."""
         return self.cutter.epoch
 
     def start(self, *, once: bool = False, every: float = 0.0, stop: Callable[[], object] = lambda: False) -> None:
-        """Fold the epochs that the ledgers lack of the logs, then start the query; `stop` is asked between two epochs.
+        """Fold the epochs that are in the logs but not in the ledgers, then start the query.
 
-        With `once` the stream drains the source and ends; else an epoch starts each `every` seconds while input comes.
+        `stop` is called between two epochs of the catch-up. If `once` is True, the stream drains the source and then
+        ends. Otherwise, an epoch starts every `every` seconds as long as input arrives.
         """
         self._once, self._every = once, every
         self.cutter.align()
@@ -115,9 +120,10 @@ class Stream:
             if stop():
                 return
         if "://" not in self.checkpoint.folder or self.checkpoint.folder.startswith("file:"):
-            # This manager renames files, which a local disk does at once: an empty micro-batch takes half the time.
+            # This checkpoint manager renames files, which is instantaneous on a local disk. An empty micro-batch takes
+            # half the time with this manager.
             self.spark.conf.set(_FILE_MANAGER, f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager")
-        # Spark would look at each file of a large epoch in a task of its own.
+        # By default, Spark would list each file of a large epoch in a separate task.
         self.spark.conf.set(_LISTING, str(4 * self.spark.sparkContext.defaultParallelism))
         self._begin()
 
@@ -136,13 +142,16 @@ class Stream:
             raise self._explained(error) from error
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the query to end, at most `seconds`; tell whether it has. Raises the error that made it fail."""
+        """Wait for the query to end, for at most `seconds`; return True if it has ended.
+
+        Raises the error that made the query fail.
+        """
         if self.query is None:
             return True
         until = None if seconds is None else time.perf_counter() + seconds
         while not self._awaited(_POLL if until is None else max(0.01, min(_POLL, until - time.perf_counter()))):
             if self._folding.failure is not None:
-                # Without input the query runs no epoch that would see the failure.
+                # Without input, the query runs no epoch that would notice the failure.
                 self.query.stop()
                 raise self._folding.failure
             try:
@@ -161,22 +170,24 @@ class Stream:
                     f"{'; '.join(self.lost.reasons.values())}: the other logs were read to their end, and nothing is "
                     "lost; start the stream again once it is mended"
                 )
-            # The control tables' entries are taken, too, whether or not a record came, and the records in flight.
+            # The entries of the control tables are also taken, even if no record arrived, and so are the records in
+            # flight.
             while self._last_epochs():
                 self._settle()
         return True
 
     def stop(self) -> None:
-        """Stop at an epoch boundary: an epoch that has begun is finished first."""
+        """Stop at an epoch boundary: an epoch that has started is finished first."""
         with self._lock:
             self._stopped = True
-        # Not under the lock: stopping waits for the query's thread, which may wait for the lock to begin an epoch.
+        # The lock must not be held here: stopping waits for the query's thread, which may be waiting for the lock to
+        # start an epoch.
         if self.query is not None:
             self.query.stop()
         self._settle()
 
     def close(self) -> None:
-        """Bring the answers up with the ledgers, and give the leases back."""
+        """Bring the answers up to date with the ledgers, close the folds, and remove the branches of the logs."""
         self._folding.close()
         self.folds.close()
         self.cutter.close()
@@ -188,7 +199,7 @@ class Stream:
     def _awaited(self, seconds: float) -> bool:
         assert self.query is not None
         try:
-            # The time-out is typed as whole seconds, but takes any number.
+            # The time-out is typed as a whole number of seconds, but any number is accepted.
             return bool(self.query.awaitTermination(seconds))  # type: ignore[arg-type]
         except (PySparkException, Py4JJavaError) as error:
             failure = error if self._failure is None else self._failure
@@ -200,7 +211,7 @@ class Stream:
             raise self._explained(self._failure or error) from error
 
     def _read_returned(self) -> None:
-        """Read the sources again that were lost, and can be reached."""
+        """Resume reading the lost sources that can be reached again."""
         if self._once or self.query is None or not (logs := self.lost.returned()):
             return
         with self._lock:
@@ -211,7 +222,7 @@ class Stream:
         self._begin_again()
 
     def _begin_again(self) -> None:
-        """Go on with a query on the active sources, from where the logs' commits say."""
+        """Continue with a new query on the active sources, from the positions that the logs' commits record."""
         self._folding.settle()
         self._failure = None
         landings = {name: self.cutter.landings[name] for name in self.cutter.active}
@@ -224,7 +235,7 @@ class Stream:
             if self._stopped or self._pausing or self._failure is not None:
                 raise StreamError("the stream was stopped before this epoch")
             try:
-                # The logs have a micro-batch that was landed before a crash; the catch-up has folded it.
+                # A micro-batch that the logs already have was landed before a crash, and the catch-up has folded it.
                 if batch_id > self.cutter.batch:
                     self._land(batch, batch_id)
             except BaseException as error:
@@ -232,13 +243,13 @@ class Stream:
                 raise
 
     def _pulse(self) -> None:
-        """Take an epoch without records, where time or the control tables give a reason while no record comes."""
+        """Run an epoch without records if time or the control tables require it while no records arrive."""
         now = time.perf_counter()
         if self._once or not self._folding.idle:
             return
         if now - max(self._looked, self._started) < PULSE and not self.folds.in_flight:
             return
-        # While an epoch is being landed it holds the lock, and no other one is needed.
+        # While an epoch is being landed, the lock is held and no other epoch is needed.
         if self._lock.acquire(blocking=False):
             try:
                 if not self._stopped and self._failure is None:
@@ -251,7 +262,7 @@ class Stream:
                 self._looked = time.perf_counter()
 
     def _last_epochs(self) -> bool:
-        """Take an epoch without records as the input has ended; tell whether there was a reason for one."""
+        """After the end of the input, run an epoch without records if there is a reason; return True if there was."""
         with self._lock:
             return not self._stopped and self._without_records(lambda: None)
 
@@ -263,7 +274,7 @@ class Stream:
         return cut is not None
 
     def _land(self, batch: DataFrame, batch_id: int) -> None:
-        """Land a micro-batch in the logs, and have it folded beside."""
+        """Land a micro-batch in the logs, while the folding thread folds it."""
         phases = Phases(_since=self._started)
         phases.end("trigger")
         self._query_id = self._query_id or self.checkpoint.query
@@ -276,13 +287,13 @@ class Stream:
         cut = self.cutter.cut(batch, self._query_id, batch_id, offsets, files)
         landed = self._take(cut, phases)
         if not (self._once or self.cutter.full(cut, landed)):
-            # The sources have nothing left. An epoch that is cut now would wait for this one with few records; cut
-            # after this one, it takes all records that come meanwhile.
+            # The sources have no more records at present. An epoch that is cut now would have few records, and would
+            # wait until this epoch is folded. An epoch that is cut later takes all records that arrive in the meantime.
             self._folding.settle()
             self._started = time.perf_counter()
 
     def _take(self, cut: Cut, phases: Phases) -> Mapping[str, LandedCounts]:
-        """Land an epoch, and have it folded beside."""
+        """Land an epoch, while the folding thread folds it."""
         epoch = Epoch(cut, self.cutter, self.folds, phases)
         phases.end("read")
         self._folding.submit(partial(self._fold, epoch))

@@ -1,9 +1,10 @@
-"""The sources of a stream's logs: one for each, the one that the log was begun with, and whether it can be reached.
+"""The sources of a stream's logs: each log must keep its original source, and the source must be reachable.
 
-The position that a log keeps is one in its own source, so another source is refused: its offsets would be taken for
-offsets that were read already. A log begun with a folder goes on with files, a log begun with a topic with that topic.
-Kafka gives each topic an id of its own, which the log's commits say: a topic that was deleted and made again under its
-name is read only where somebody says its id, and then from its beginning.
+The position that a log records is a position in the log's original source. So a different source is refused, because
+its offsets would be mistaken for offsets that were already read. A log that began with a folder continues with files; a
+log that began with a topic continues with the same topic. Kafka gives each topic a unique id, which the log's commits
+record. If a topic was deleted and created again with the same name, the new topic is read only if the user names its
+id, and then from its beginning.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.model.logs.log import Log
 
 PATIENCE = 5
-"""Seconds that a broker has to answer a question about a topic."""
+"""The number of seconds within which a broker must answer a request about a topic."""
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The id that brokers give whose topics have none."""
+"""The id that a broker returns if its topics have no ids."""
 
 
 def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) -> dict[str, Source]:
-    """Assign its source to each log. Raises `StreamError` where a log has none, or a source no log."""
+    """Assign a source to each log. Raises `StreamError` if a log has no source, or if a source belongs to no log."""
     if not isinstance(given, Mapping):
         if len(logs) > 1:
             names = ", ".join(logs)
@@ -51,7 +52,7 @@ def sources_of(logs: Mapping[str, Log], given: Source | Mapping[str, Source]) ->
 
 
 class TopicError(SourceError):
-    """A topic was deleted and made again under the name that the log read."""
+    """The topic of a log was deleted and created again with the same name."""
 
     def __init__(self, log: str, topic: str, before: str, now: str) -> None:
         super().__init__(
@@ -63,11 +64,11 @@ class TopicError(SourceError):
 
 
 class SourceIdentities:
-    """The sources that a stream reads, each the one that its log was begun with; topics are known by their ids.
+    """The sources that a stream reads, checked against the logs' original sources; topics are identified by their ids.
 
-    Raises `SourceError` where a log was begun with a source of another kind or with another topic, and `TopicError`
-    where its topic was made again. Where the new topic was named (`Kafka.new_topic`), the log is marked as having read
-    nothing of it; this is done before the log's lease is taken.
+    Raises `SourceError` if a log began with another kind of source or with another topic, and `TopicError` if a log's
+    topic was created again. If the user named the new topic (`Kafka.new_topic`), the log is marked as having read
+    nothing of the new topic. The log is marked before its lease is taken.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, sources: Mapping[str, Source]) -> None:
@@ -83,11 +84,11 @@ class SourceIdentities:
                 self._recognize(log, topic, now)
 
     def properties(self, log: str) -> dict[str, str]:
-        """Return the property by which a log's commit says which topic it read; none where that has no id."""
+        """Return the property by which a log's commit records its topic; empty if the topic has no id."""
         return {TOPIC: f"{self._topics[log].topic} {self._ids[log]}"} if log in self._ids else {}
 
     def check(self, log: str) -> None:
-        """Check that a log's topic is still the same. Raises `TopicError` where it is not."""
+        """Check that a log's topic is still the same. Raises `TopicError` if the topic was created again."""
         if log in self._ids and (now := self._asked(self._topics[log])) not in (None, self._ids[log]):
             raise TopicError(log, self._topics[log].topic, self._ids[log], str(now))
 
@@ -105,17 +106,23 @@ class SourceIdentities:
                 return
 
     def _asked(self, topic: Kafka) -> str | None:
-        """Ask for a topic's id; None where the broker says none, does not answer, or has no such topic."""
+        """Ask the broker for a topic's id.
+
+        Return None if the broker has no topic ids, if it does not answer, or if there is no such topic.
+        """
         try:
             id = str(described(self.spark, topic).topicId().toString())
         except Py4JJavaError:
-            # Reading the topic says why.
+            # The reason is reported when the topic is read.
             return None
         return None if id == _NO_ID else id
 
 
 def _check_source(log: str, source: Source, offset: str) -> None:
-    """Check that a log that was read up to `offset` goes on with its source. Raises `SourceError` where it does not."""
+    """Check that a log that was read up to `offset` continues with the same source.
+
+    Raises `SourceError` if the source is a different one.
+    """
     if offset == NOT_READ:
         return
     read = json.loads(offset)
@@ -128,7 +135,7 @@ def _check_source(log: str, source: Source, offset: str) -> None:
 
 
 def described(spark: SparkSession, topic: Kafka) -> Any:
-    """Return Kafka's description of a topic, an object of Java's. Raises `Py4JJavaError` where it is not to be had."""
+    """Return Kafka's description of a topic, as a Java object. Raises `Py4JJavaError` if the request fails."""
     jvm: Any = spark._jvm
     with _admin(jvm, topic) as admin:
         names = jvm.java.util.Collections.singletonList(topic.topic)
@@ -152,7 +159,7 @@ def _admin(jvm: Any, topic: Kafka) -> Iterator[Any]:
 
 
 class LogSourceError(SourceError):
-    """A source that could not be read, of a known log."""
+    """The source of a particular log could not be read."""
 
     def __init__(self, log: str, source: Source, error: Exception) -> None:
         said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
@@ -161,7 +168,7 @@ class LogSourceError(SourceError):
 
 
 def unreachable(spark: SparkSession, source: Source) -> str | None:
-    """Say why a source cannot be reached now; None where it can."""
+    """Return why a source cannot be reached at present, or None if it can be reached."""
     jvm: Any = spark._jvm
     try:
         if isinstance(source, Files):

@@ -1,8 +1,8 @@
 """A stream from the log: it folds the epochs that another process lands, with the recorded clocks.
 
-It takes the leases of its definitions' ledgers, and not the log's. So definitions are added beside a running stream,
-and taken away again, without a restart (MillWheel, 4.1). It folds as the landing stream would, except that time alone
-makes no epoch here: each epoch comes from the log.
+The stream takes the leases of its definitions' ledgers, but not the lease of the log. So definitions can be added next
+to a running stream, and removed again, without a restart (MillWheel, 4.1). The stream folds in the same way as the
+landing stream, except that it never builds an epoch because time passes: every epoch comes from the log.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tailrace.model.definition.definition import Definition
 from tailrace.stream.epoch_report import EpochReport, Watch
 
 _POLL = 0.2
-"""Seconds between two looks at the log for another epoch."""
+"""The number of seconds between two checks of the log for another epoch."""
 
 
 class Tailing:
-    """The folds of definitions whose logs another process lands."""
+    """The folds of definitions whose logs are landed by another process."""
 
     def __init__(
         self,
@@ -44,9 +44,10 @@ class Tailing:
         self.folds = FoldGroup(spark, lake, definitions, follow_every=follow_every)
 
     def run(self, *, once: bool = False, stop: Callable[[], object] = lambda: False) -> None:
-        """Fold the epochs that the log has and gets, until `stop` holds; `once` ends where the log ends.
+        """Fold all epochs of the log, present and future, until `stop` returns true; `once` stops at the log's end.
 
-        `stop` is asked between two epochs. Raises `FencedError` once other processes fold all of the definitions.
+        `stop` is called between two epochs. Raises `FencedError` once other processes have taken over all of the
+        definitions.
         """
         while not stop():
             last = last_epoch(self.lake, self.logs)
@@ -54,7 +55,7 @@ class Tailing:
             if behind:
                 self._catch_up(last, stop)
             else:
-                # Another process may have taken folds over while no epoch came.
+                # Another process may have taken over folds while no epoch arrived.
                 self.folds.look()
             if not self.folds:
                 names = ", ".join(log.name for log in self.logs)
@@ -73,5 +74,5 @@ class Tailing:
                 return
 
     def close(self) -> None:
-        """Bring the answers up with the ledgers, and close the folds."""
+        """Bring the answers up to date with the ledgers, and close the folds."""
         self.folds.close()

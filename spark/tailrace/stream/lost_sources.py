@@ -1,7 +1,8 @@
-"""The sources that a stream of several logs goes on without, until they can be read again (`Settings.source_failure`).
+"""The sources that a stream of several logs does without until they can be read again (`Settings.source_failure`).
 
-The log of a lost source gets its epochs without records, so its readers' watermark waits until the log counts as idle.
-Its commits say how far the source was read: once that can be reached again it is read on, and nothing is lost.
+The log of a lost source gets epochs without records, so the watermark of its readers waits until the log counts as
+idle. The log's commits record how far the source was read. Once the source can be reached again, reading continues from
+there, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from tailrace.stream.log_sources import LogSourceError, unreachable
 
 
 class LostSources:
-    """The lost sources of a stream, by the logs' names, each with the reason.
+    """The lost sources of a stream, each with the reason, by the name of the log.
 
-    `Lake.tell` hears of each loss and return. Reading again is tried every `RETRY` seconds.
+    `Lake.tell` is called for each source that is lost or returns. Every `RETRY` seconds, the stream tries to read the
+    lost sources again.
     """
 
     def __init__(self, cutter: Cutter) -> None:
@@ -28,7 +30,10 @@ class LostSources:
         self._cutter, self._lake, self._tried = cutter, cutter.lake, 0.0
 
     def lose(self, failure: BaseException) -> bool:
-        """Set aside the sources that made a query fail, where the settings say so; tell whether others are left."""
+        """If the settings allow it, set aside the sources that made a query fail.
+
+        Return True if the stream can continue with other sources.
+        """
         active = {name: self._cutter.sources[name] for name in self._cutter.active}
         if self._lake.settings.source_failure != "go_on" or len(active) < 2:
             return False
@@ -42,14 +47,14 @@ class LostSources:
         return True
 
     def returned(self) -> list[str]:
-        """Name the logs whose sources can be read again; none before it is time to try."""
+        """Return the logs whose sources can be read again; the result is empty until the next attempt is due."""
         if not self.reasons or time.perf_counter() - self._tried < RETRY:
             return []
         self._tried = time.perf_counter()
         return [log for log in self.reasons if self._cutter.unreachable(log) is None]
 
     def take_back(self, logs: Sequence[str]) -> None:
-        """Have the sources of these logs read again."""
+        """Resume reading the sources of these logs."""
         for log in logs:
             del self.reasons[log]
         self._read_others()
@@ -62,11 +67,11 @@ class LostSources:
 
 
 RETRY = 30.0
-"""Seconds between two tries to read a lost source again."""
+"""The number of seconds between two attempts to read a lost source again."""
 
 
 def _failed(spark: SparkSession, sources: Mapping[str, Source], error: BaseException) -> dict[str, str]:
-    """Find the logs whose source made a stream fail, each with the reason; none where that cannot be said."""
+    """Return the logs whose sources made a stream fail, each with the reason; empty if that cannot be determined."""
     if isinstance(error, LogSourceError):
         return {error.log: str(error)}
     found = {log: unreachable(spark, source) for log, source in sources.items()}

@@ -1,1 +1,1 @@
-"""Handle the special cases of files in landing folders: unreadable files, skipped files, and changes."""
+"""Handle special cases of files in landing folders: unreadable, skipped, changed and moved files."""

@@ -1,8 +1,8 @@
-"""Find the files of a landing folder that a stream misses or reads twice: changed, moved and hidden files (X6).
+"""Find files of a landing folder that a stream misses or reads twice: changed, moved and hidden files (X6).
 
-A stream knows a file by its name and reads it once. So it never reads lines that are appended later, and it counts a
-file that is moved within the folder again. Spark's checkpoint has the time of each file when it was first listed; the
-folder's own listing has the current time.
+A stream identifies a file by its name, and reads it once. So the stream never reads lines that are appended later, and
+it reads a file again if the file is moved within the folder. Spark's checkpoint has the modification time of each file
+when it was first listed; a listing of the folder has the current time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Listing:
 
 @dataclass(frozen=True)
 class FolderChanges:
-    """The files that were changed since they were read, and the files that were moved, as `(before, now)`."""
+    """The files that were changed after they were read, and the files that were moved, as pairs `(before, now)`."""
 
     changed: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
 
 
 def can_list(folder: str) -> bool:
-    """Tell whether a folder can be listed without Spark: on this machine, or in S3."""
+    """Return True if a folder can be listed without Spark, because it is on this machine or in S3."""
     return re.match(f"{_HERE}|{_S3}", folder) is not None
 
 
@@ -56,7 +56,7 @@ def list_files(folder: str) -> Listing:
 
 
 def _here(folder: str) -> Iterator[tuple[str, bool, int]]:
-    """List a local folder without links: each file's name, whether it is hidden, and its modification time."""
+    """List a local folder, leaving out links: each file's name, whether it is hidden, and its modification time."""
     left = [(os.path.abspath(file_system(folder)[1]), False)]
     while left:
         place, below = left.pop()
@@ -80,7 +80,7 @@ def _in_s3(folder: str) -> Iterator[tuple[str, bool, int]]:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether Spark skips a file or a folder of this name.
+    """Return True if Spark skips a file or folder with this name.
 
     >>> [is_hidden(name) for name in ("a.json", "_a.json", "_day=1", ".a", "a._COPYING_", "a\\udcff.json", "_metadata")]
     [False, True, False, True, True, True, False]
@@ -95,10 +95,12 @@ def is_hidden(name: str) -> bool:
 
 
 def find_changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderChanges:
-    """Compare the files that were read, in the order of reading, with the files in the folder; both have their times.
+    """Compare the files that were read, in the order of reading, with the files in the folder.
 
-    A time of 0 is unknown. A file counts as moved if it is gone and exactly one new file has the same time; it must
-    also have the same base name, or a time that is not a whole second.
+    Both mappings have the modification times of the files.
+
+    A time of 0 means unknown. A file counts as moved if it is gone and exactly one new file has the same modification
+    time. In addition, the two files must have the same base name, or the time must not be a whole second.
 
     >>> find_changes({"/a": 1001, "/b": 1002, "/c": 0}, {"/a": 1001, "/b": 1500, "/c": 7, "/d": 1002})
     FolderChanges(changed=('/b',), moved=())
@@ -127,7 +129,7 @@ def find_changes(read: Mapping[str, int], there: Mapping[str, int]) -> FolderCha
 
 
 def plain_name(path: str) -> str:
-    """Turn Spark's name of a file, without percent-encoding, into the name that a listing has.
+    """Convert Spark's name of a file, without percent-encoding, to the name in a listing.
 
     >>> plain_name("file:/drop/a b.json"), plain_name("s3a://bucket/a")
     ('/drop/a b.json', 's3a://bucket/a')
@@ -136,9 +138,10 @@ def plain_name(path: str) -> str:
 
 
 def without_links(folder: str, files: Sequence[str]) -> list[str]:
-    """Leave out the files that are reached through a symbolic link below the folder, so that each file is read once.
+    """Leave out files that are reached through a symbolic link below the folder, so that each file is read only once.
 
-    The folder itself may be a link."""
+    The folder itself may be a link.
+    """
     if not re.match(_HERE, folder):
         return list(files)
     root = os.path.abspath(file_system(folder)[1])

@@ -1,6 +1,6 @@
-"""Find the unreadable files of an epoch, so that each is rejected as a whole and all other files are read (X7).
+"""Find the unreadable files of an epoch, so that each of them is rejected as a whole and all other files are read (X7).
 
-Nothing is examined before reading fails and Spark names a file. Then the file is read alone. If its bytes can be read,
+Nothing is examined until reading fails and Spark names a file. Then that file is read alone. If its bytes can be read,
 but Spark twice finds no records in them, the file is at fault and is rejected. If its bytes cannot be read, the store
 or the network is at fault, and the epoch fails.
 """
@@ -25,21 +25,21 @@ from tailrace.model.logs.log import Log
 
 _AT_ONCE = 4
 _LONGEST = 300
-"""The maximum length of a reason."""
+"""The maximum number of characters of a reason."""
 
 
 @dataclass(frozen=True)
 class ReadFailure:
-    """A file that Spark could not read, by the name in Spark's error, and the reason."""
+    """A file that Spark could not read, named as in Spark's error, and the reason."""
 
     file: str
     reason: str
     environment: bool = False
-    """Whether the reason is the network's or the store's, not the file's."""
+    """Whether the network or the store caused the failure, and not the file."""
 
 
 def read_failure(error: BaseException) -> ReadFailure | None:
-    """Find the file that, according to an error of Spark's, could not be read; None for any other error."""
+    """Return the file that could not be read according to an error from Spark, or None for any other error."""
     causes = list(_causes(error))
     for place, thrown in enumerate(causes):
         if named := _NAMED.search(str(thrown.toString())):
@@ -56,10 +56,10 @@ def read_failure(error: BaseException) -> ReadFailure | None:
 def unreadable_files(
     spark: SparkSession, source: Files, log: Log, files: Sequence[str], error: BaseException, *, all_of_them: bool
 ) -> dict[str, str]:
-    """Find the unreadable files of an epoch, each with the reason; empty if the error is not about a file.
+    """Return the unreadable files of an epoch, each with the reason; empty if the error is not about a file.
 
-    Only the file that the error names is examined, or `all_of_them`. Raises `SourceError` if the bytes of a file cannot
-    be read.
+    If `all_of_them` is True, all files are examined; otherwise, only the file that the error names. Raises
+    `SourceError` if the bytes of a file cannot be read.
     """
     failure = read_failure(error)
     if failure is None:
@@ -71,7 +71,7 @@ def unreadable_files(
 
 
 def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | None:
-    """Say why a file is unreadable when read alone; None if it is readable, or not at fault."""
+    """Read a file alone and return why it is unreadable, or None if it is readable or not at fault."""
     if gone := raw_fault(file):
         return gone
     try:
@@ -80,18 +80,18 @@ def _reason(spark: SparkSession, source: Files, log: Log, file: str) -> str | No
         failure = read_failure(error)
         if failure is None or failure.environment:
             return None
-        # Meanwhile the file may be gone, or the store may fail.
+        # In the meantime the file may have been removed, or the store may have failed.
         return raw_fault(file) or f"the file cannot be read as {source.format}: {failure.reason}"
     return None
 
 
 def _computed(frame: DataFrame) -> None:
-    """Compute every row and column of a frame, and discard them."""
+    """Compute every row and column of a frame, and discard the result."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def _causes(error: BaseException) -> Iterator[Any]:
-    """List the Java exceptions of an error, each before its cause."""
+    """Yield the Java exceptions behind an error, each before its cause."""
     seen: BaseException | None = error
     while seen is not None:
         thrown = seen.java_exception if isinstance(seen, Py4JJavaError) else getattr(seen, "_origin", None)
@@ -102,7 +102,7 @@ def _causes(error: BaseException) -> Iterator[Any]:
 
 
 def _shortened(name: str) -> str:
-    """Write a local file's name with one slash after its scheme instead of three."""
+    """Return a local file's name with one slash after its scheme instead of three."""
     return re.sub(r"^file:/+", "file:/", name)
 
 
@@ -114,4 +114,4 @@ _ENVIRONMENT = re.compile(
     r"^java\.net\.|^javax\.net\.|^java\.nio\.file\.|^java\.io\.InterruptedIO|aws|amazon|AccessDenied|AccessControl|"
     r"OutOfMemory|ClosedByInterrupt"
 )
-"""Matches the classes of errors that the network, a store or the machine causes."""
+"""Matches the names of exception classes whose cause is the network, a store or the machine."""

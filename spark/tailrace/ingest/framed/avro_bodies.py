@@ -1,11 +1,11 @@
-"""Read the bodies of Avro records that one schema wrote, all of them in one call of fastavro.
+"""Read the bodies of Avro records that share one schema, all of them in a single call of fastavro.
 
 The bodies are joined into one Avro array, with a random mark after each body, and fastavro reads the array. So no
-Python code runs for each record. If all marks come back at their places, each body was read exactly to its end. If not,
-or if reading fails, the bodies are halved until the faulty one is found.
+Python code runs for each record. If every mark is at the expected position in the result, each body was read exactly to
+its end. If not, or if the reading fails, the bodies are split in halves until the faulty body is found.
 
-Values are read as Avro stores them, and Arrow turns them into columns: until then an instant, a day or a decimal is a
-number or bytes.
+Values are read in the form in which Avro stores them, and Arrow converts them to columns. Until then, an instant, a
+date or a decimal is a number or bytes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tailrace.ingest.framed.schema_registry import RegisteredSchema
 from tailrace.model.logs.log import Log
 
 _MARK = os.urandom(16)
-"""The mark after each body: random bytes, which no message can contain by intent."""
+"""The mark after each body: random bytes, which nobody can put into a message on purpose."""
 
 
 class AvroSchema:
-    """A schema of Avro, and the reader of the records that it wrote. `fields` has the types of the record's fields."""
+    """An Avro schema, and the reader of its records. `fields` has the types of the fields of a record."""
 
     def __init__(self, schema: RegisteredSchema) -> None:
-        """Raises `UnreadableSchemaError` where no record of the schema can be read."""
+        """Raises `UnreadableSchemaError` if no record of the schema can be read."""
         names = dict[str, Any]()
         stored = dict[str, Any]()
         try:
@@ -64,11 +64,14 @@ class AvroSchema:
             raise UnreadableSchemaError(f"the schema cannot be parsed: {type(error).__name__} {error}") from None
 
     def kinds(self) -> dict[str, Kind | str]:
-        """Return the kind of each field; a text for people if no column can hold its values."""
+        """Return the kind of each field, or a description for people if no column can hold the field's values."""
         return {name: _kind(_resolved(type, self._names), self._names) for name, type in self.fields.items()}
 
     def inner(self, name: str) -> dict[str, Kind | str]:
-        """Return the kinds of the fields of a field that is a record, or null."""
+        """Return the kinds of the inner fields of a record field.
+
+        The field must be a record, or a union of a record and null.
+        """
         found = _resolved(self.fields.get(name), self._names)
         some = [_resolved(one, self._names) for one in found] if isinstance(found, list) else [found]
         records = [one for one in some if isinstance(one, dict) and one.get("type") == "record"]
@@ -77,7 +80,10 @@ class AvroSchema:
         return {f["name"]: _kind(_resolved(f["type"], self._names), self._names) for f in records[0]["fields"]}
 
     def read(self, bodies: pa.Array, raw: pa.StructType) -> tuple[pa.StructArray, Misfits]:
-        """Read fields of bodies as Avro stores them; a body that is not a record is a misfit, and null."""
+        """Read fields of bodies in the form in which Avro stores them.
+
+        A body that is not a record is a misfit, and null in the result.
+        """
         parts, misfits = [pa.array([], raw)], Misfits()
 
         def misfit(place: int, body: bytes, error: Exception) -> pa.Array:
@@ -101,7 +107,7 @@ class AvroSchema:
         return read.field("body")
 
     def _reason(self, body: bytes, raw: pa.StructType) -> str:
-        """Say why a body is not a record."""
+        """Return why a body is not a record."""
         stream = io.BytesIO(body)
         try:
             row: Any = fastavro.schemaless_reader(stream, self._record, None)
@@ -116,16 +122,16 @@ class AvroSchema:
 
 
 class AvroBodies:
-    """Reads the records that a schema wrote into a log's columns."""
+    """A reader for the records of one schema, which reads them into a log's columns."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
-        """Raises `UnreadableSchemaError` where no record of the schema can be read."""
+        """Raises `UnreadableSchemaError` if no record of the schema can be read."""
         self._schema = AvroSchema(schema)
         self._columns = SchemaColumns.of(log, self._schema.kinds())
         self._raw = pa.struct(list(self._columns.raw.items()))
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Read bodies into the log's columns; a body that is not a record is a misfit, and its columns are null."""
+        """Read bodies into the log's columns. A body that is not a record is a misfit, and its columns are null."""
         values, misfits = self._schema.read(bodies, self._raw)
         flat = dict(zip((field.name for field in self._raw), values.flatten(), strict=True))
         made, unlike = self._columns.columns(flat, len(bodies))
@@ -137,14 +143,14 @@ _NO_RECORD = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowErr
 
 
 def _number(number: int) -> bytes:
-    """Encode a number as Avro does."""
+    """Return a number in Avro's encoding."""
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, {"type": "long"}, number)
     return stream.getvalue()
 
 
 def _stored(schema: Any) -> Any:
-    """Remove the logical types from a schema, so that values are read as they are stored."""
+    """Return a schema without its logical types, so that values are read in the form in which they are stored."""
     if isinstance(schema, dict):
         return {
             name: _stored(value) if name in ("type", "items", "values", "fields") else value
@@ -155,7 +161,7 @@ def _stored(schema: Any) -> Any:
 
 
 def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
-    """Replace a name by the schema that it refers to; return any other schema unchanged."""
+    """Return the schema that a name refers to; return any other schema unchanged."""
     while True:
         if isinstance(schema, str) and schema in names:
             schema = names[schema]
@@ -177,8 +183,8 @@ def _parts(schema: Any) -> Iterator[Any]:
 def _refuse_endless(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...], done: set[str]) -> None:
     """Refuse a schema for which a few bytes may encode an endless record.
 
-    A schema that contains itself lets the bytes decide the depth of the stack, and fastavro uses the process's stack.
-    An array whose items have no bytes lets the bytes decide the number of items.
+    If a schema contains itself, the bytes decide the depth of the stack, and fastavro uses the stack of the process. If
+    the items of an array have no bytes, the bytes decide the number of items.
     """
     schema = _resolved(schema, names)
     if isinstance(schema, dict) and schema.get("type") in ("record", "error"):
@@ -195,17 +201,17 @@ def _refuse_endless(schema: Any, names: Mapping[str, Any], inside: tuple[str, ..
 
 
 def _empty(schema: Any, names: Mapping[str, Any]) -> bool:
-    """Tell whether the values of a schema have no bytes."""
+    """Return True if values of the schema are encoded in zero bytes."""
     schema = _resolved(schema, names)
     kind = schema.get("type") if isinstance(schema, dict) else schema
     if kind in ("record", "error"):
-        # A schema that contains itself is refused elsewhere.
+        # `_refuse_endless` refuses a schema that contains itself.
         return all(_resolved(part, names) != schema and _empty(part, names) for part in _parts(schema))
     return kind == "null" or (kind == "fixed" and schema["size"] == 0)
 
 
 def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
-    """Return the kind of a field; a text for people if no column can hold its values."""
+    """Return the kind of a field, or a description for people if no column can hold the field's values."""
     if isinstance(schema, list):
         some = [one for one in (_resolved(one, names) for one in schema) if one not in ("null", {"type": "null"})]
         if len(some) > 1:
@@ -224,7 +230,7 @@ def _kind(schema: Any, names: Mapping[str, Any]) -> Kind | str:
         return kinds.UUID if schema["size"] == 16 else f"fixed({schema['size']})"
     if logical in _LOGICAL:
         stored, found = _LOGICAL[logical]
-        # By Avro's rules, a logical type on the wrong stored type is ignored.
+        # According to Avro's rules, a logical type on the wrong stored type is ignored.
         return found if type == stored else _STORED.get(str(type), str(type))
     return _STORED.get(str(type), str(type))
 
@@ -240,7 +246,7 @@ _OF_DEBEZIUM: dict[Any, Kind] = {
     "io.debezium.time.Time": kinds.TIME_MILLIS,
     "io.debezium.time.MicroTime": kinds.TIME_MICROS,
 }
-"""The kinds of Debezium's named types. An instant without a zone is in UTC."""
+"""The kinds of the types that Debezium names. An instant without a time zone is in UTC."""
 
 _STORED = {
     "null": kinds.NULL, "boolean": kinds.BOOLEAN, "int": kinds.INT, "long": kinds.LONG, "float": kinds.FLOAT,

@@ -1,9 +1,10 @@
 """Read Debezium's change records as rows of a table: added rows and retracted rows.
 
 A message has the row before and after the change, the operation (`op`), and the time. In JSON the change is the message
-itself, or is under `payload` beside a schema that is ignored; in Avro the schema is in the registry. An update becomes
-two rows at one place in the topic. A message is rejected as a whole if one of its rows does not fit, or if it needs the
-row before the change and lacks it, because that row could not be retracted.
+itself, or it is under `payload` next to a schema that is ignored. In Avro the schema is in the registry. An update
+becomes two rows with the same position in the topic. A message is rejected as a whole if one of its rows does not fit.
+A message is also rejected if its operation needs the row before the change and that row is missing, because the row
+could then not be retracted.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ SIDES = ("before", "after")
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """The rows of messages before and after their changes: their columns, and masks of the messages that have them.
+    """The rows of messages before and after their changes.
 
-    `misfits` has the rejected messages.
+    `columns` has the columns of each side, and `there` has masks of the messages that have a row on that side.
+
+    `misfits` has the rejected messages, each with the reason.
     """
 
     columns: Mapping[str, Mapping[str, pa.Array]]
@@ -47,20 +50,20 @@ class ChangedRows:
 
 
 class ChangeReader(Protocol):
-    """Reads the messages of one format."""
+    """A reader of messages in one format."""
 
     def read(self, bodies: pa.Array) -> ChangedRows:
-        """Read messages."""
+        """Read messages; return the rows before and after their changes."""
 
 
 class JsonChanges:
-    """Reads messages in JSON."""
+    """A reader of messages in JSON."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         table = {name: type for name, type in log.columns.items() if name != log.event_time}
         self._kinds = {name: _json_kind(type, log) for name, type in table.items()}
-        # A column may have former names, which count if its own name is missing.
+        # A column may also have former names. The former names are used if the column's current name is missing.
         raw = {name: kind.raw for column, kind in self._kinds.items() for name in log.names_of(column)}
         row = pa.struct(list(raw.items()))
         change = _change(row)
@@ -90,10 +93,10 @@ class JsonChanges:
         return _changed(self.log, change, rows, columns, misfits)
 
     def _lost(self, column: str, side: str, values: pa.Array, bodies: pa.Array, misfits: Misfits) -> Misfits:
-        """Find the numbers that have no double of their own, for which Arrow reads the nearest double.
+        """Find numbers that no double represents exactly, for which Arrow reads the nearest double.
 
-        A number without a double has many digits, or an exponent of three digits. Only messages with such a number are
-        parsed again, because the number may belong to another column, or to the other side of the change.
+        Such a number has many digits, or an exponent of three digits. Only messages that contain such a number are
+        parsed again, because the number may belong to another column or to the other side of the change.
         """
         size = pc.abs(values)
         tiny = pc.and_(pc.equal(size, 0), _matching(bodies, r"[0-9.][eE]-0*[1-9][0-9]{2}|\.0{200}"))
@@ -107,7 +110,7 @@ class JsonChanges:
         }
 
     def _is_double(self, column: str, side: str, body: bytes) -> bool:
-        """Tell whether a message's number for a column has a double without losing digits."""
+        """Return True if a double can represent a message's number for a column without losing digits."""
         change = json.loads(body, parse_float=Decimal)
         row = (change.get("payload") or change)[side]
         given = next(row[name] for name in self.log.names_of(column) if row.get(name) is not None)
@@ -122,11 +125,11 @@ class JsonChanges:
     def _together(self, bodies: pa.Array) -> pa.Array:
         """Read messages in one call: each message becomes a line with the message and its number.
 
-        Raises `ArrowInvalid` if a message is not exactly one object. A message may close its line's object and open
-        others. Then there are more objects than messages, because each line has at least one.
+        Raises `ArrowInvalid` if a message is not exactly one object. A message may close the object of its line and
+        open further objects. Then there are more objects than messages, because each line has at least one object.
         """
-        # Line ends are allowed between the parts of a message, so they become tabs. Inside a text neither is allowed,
-        # so a text with a line end is still refused.
+        # Line ends are allowed between the parts of a message, so they are replaced by tabs. Inside a string, line ends
+        # and tabs are both forbidden, so a string with a line end is still refused.
         texts = pc.replace_substring(bodies.cast(pa.string()), "\n", "\t")
         numbers = pa.array(range(len(bodies)), pa.int64())
         ends = pc.binary_join_element_wise(', "number": ', numbers.cast(pa.string()), "}", "")
@@ -143,10 +146,10 @@ class JsonChanges:
 
 
 class AvroChanges:
-    """Reads messages that a schema of Avro wrote."""
+    """A reader of messages that were written with an Avro schema."""
 
     def __init__(self, log: Log, schema: RegisteredSchema) -> None:
-        """Raises `UnreadableSchemaError` if the schema is not of change records, or not of the log's table."""
+        """Raises `UnreadableSchemaError` if the schema is not for change records, or does not match the log."""
         self.log, self._schema = log, AvroSchema(schema)
         for name in ("op", "source"):
             if name not in self._schema.fields:
@@ -168,7 +171,7 @@ def _matching(bodies: pa.Array, pattern: str) -> pa.Array:
 
 
 def _beyond(bodies: pa.Array) -> Misfits:
-    """Find the messages beyond the limits of JSON, which Arrow does not check; only suspicious messages are parsed."""
+    """Find the messages beyond the limits of JSON, which Arrow does not check. Only suspicious messages are parsed."""
     brackets = pc.add(pc.count_substring(bodies, "["), pc.count_substring(bodies, "{"))
     long = pc.greater(pc.binary_length(bodies), DIGITS)
     suspect = pc.or_(pc.greater(brackets, DEPTH), pc.and_(long, _matching(bodies, f"[0-9]{{{DIGITS}}}")))
@@ -180,7 +183,7 @@ def _beyond(bodies: pa.Array) -> Misfits:
 
 
 def _change(row: pa.StructType) -> pa.StructType:
-    """Return the type of a change record."""
+    """Return the Arrow type of a change record."""
     source = pa.struct([("ts_ms", pa.int64()), ("ts_us", pa.int64())])
     fields = {"op": pa.string(), "before": row, "after": row, "source": source, "ts_ms": pa.int64()}
     return pa.struct(list(fields.items()))
@@ -193,7 +196,7 @@ def _changed(
     log: Log, change: Mapping[str, pa.Array], rows: Mapping[str, Mapping[str, pa.Array]], columns: SchemaColumns,
     misfits: Misfits,
 ) -> ChangedRows:  # fmt: skip
-    """Judge change records, and turn their rows into the log's columns."""
+    """Check change records, and convert their rows to the log's columns."""
     count, at = len(change["op"]), _times(change)
     there = {side: change[side].is_valid().to_numpy(zero_copy_only=False) for side in SIDES}
     ops = change["op"].to_numpy(zero_copy_only=False)
@@ -205,7 +208,7 @@ def _changed(
             for place in np.flatnonzero((ops == op) & ~there[side]):
                 reason = f"the change {op!r} does not say what the row was before: {_FULL}"
                 wrong.setdefault(int(place), reason if side == "before" else f"the change {op!r} has no row after it")
-        # A row that the operation does not use is ignored, such as the key before a row was created.
+        # A row that the operation does not use is ignored, for example the key before a row was created.
         for side in set(SIDES) - set(needs):
             there[side] &= ops != op
     made = {}
@@ -217,7 +220,7 @@ def _changed(
 
 
 def _times(change: Mapping[str, pa.Array]) -> pa.Array:
-    """Find the times at which the database made the changes, or else at which Debezium read them."""
+    """Return the times at which the database made the changes or, if unknown, the times at which Debezium read them."""
     micros, millis = _of(change["source"], "ts_us"), _of(change["source"], "ts_ms")
     first = pc.coalesce(micros, pc.multiply(millis, 1000), pc.multiply(change["ts_ms"], 1000))
     return first.cast(pa.timestamp("us", "UTC"))
@@ -230,7 +233,7 @@ def _no_change(op: object) -> str:
 
 
 def _of(struct: pa.StructArray, name: str) -> pa.Array:
-    """Read a field of structs; null if the struct is null."""
+    """Return a field of structs; the field is null if the struct is null."""
     return pc.struct_field(struct, name)
 
 
@@ -247,7 +250,7 @@ def _json_kind(type: str, log: Log) -> Kind:
 
 
 def _said(error: Exception) -> str:
-    """Shorten an error of Arrow's to the part about the message."""
+    """Shorten an error message from Arrow to the part about the message."""
     return str(error).removeprefix("JSON parse error: ").split(" in row ", 1)[0].replace("/message/", "")[:200]
 
 
@@ -255,6 +258,6 @@ _JSON = {
     "string": kinds.STRING, "boolean": kinds.BOOLEAN, "int": kinds.INT, "bigint": kinds.LONG, "double": kinds.DOUBLE,
 }  # fmt: skip
 _NEEDS: Mapping[str, tuple[str, ...]] = {"c": ("after",), "r": ("after",), "u": SIDES, "d": ("before",)}
-"""The rows that a change must have, by operation: create, read, update and delete."""
+"""The rows that a change must have, by operation: create ("c"), read ("r"), update ("u") and delete ("d")."""
 
 _FULL = "set REPLICA IDENTITY FULL for the table (in MySQL binlog_row_image=FULL), and build the log anew"

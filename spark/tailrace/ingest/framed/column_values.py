@@ -1,7 +1,7 @@
-"""Turn the values of a schema's fields into values of a log's columns without any loss.
+"""Convert the values of a schema's fields to values of a log's columns without any loss.
 
-A field's *kind* is its type in Avro or Protobuf together with its meaning. If a column can hold some values of a kind
-but not others, each value is checked: a `long` becomes a `double` only if no digit is lost.
+A field's *kind* is its type in Avro or Protobuf together with its meaning. If a column can hold only some values of a
+kind, each value is checked: a `long` becomes a `double` only if no digit is lost.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from tailrace.ingest.plain_json import CLOCK, ZONE
 from tailrace.model.base.types import decimal_parts
 
 Misfits: TypeAlias = dict[int, str]
-"""The reasons why records do not fit, by the records' places in a batch."""
+"""The reasons why records do not fit, by the records' positions in a batch."""
 
 T = TypeVar("T")
 
 TOGETHER, LARGEST = 20_000, 1 << 20
-"""The maximum number of records, and of their bytes, that are Python objects at once (but at least one record).
+"""The maximum number of records, and of their bytes, that are held as Python objects at once (but at least one record).
 
-The bytes are few, because each byte may become an item of a list, which takes a hundred times the memory.
+The limit of bytes is low, because each byte may become an item of a list, which takes a hundred times as much memory.
 """
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The kind of a field's values: a name for people, the Arrow type of the raw values, and a decimal's digits.
+    """The kind of a field's values: a readable name, the Arrow type of the raw values, and the digits of a decimal.
 
-    `spells` says that a text may be a decimal's, in a format that has no decimals.
+    `spells` is true if a text may represent a decimal, in a format that has no decimals.
     """
 
     name: str
@@ -74,22 +74,22 @@ DATE_TEXT = Kind("text of a date", pa.string())
 INSTANTS: Mapping[str, Kind] = {
     "seconds": SECONDS, "milliseconds": MILLIS, "microseconds": MICROS, "nanoseconds": NANOS,
 }  # fmt: skip
-"""The kinds of a log's whole numbers, by the unit that the log declares for instants (`instants=`)."""
+"""The kinds of whole numbers that are instants, by the unit that the log declares (`instants=`)."""
 
 
 def as_instants(kind: Kind, unit: str | None) -> Kind:
-    """Return the kind of a column of instants: whole numbers are instants in the log's unit."""
+    """Return the kind for a column of instants. Whole numbers become instants in the unit that the log declares."""
     whole = kind in (INT, LONG, UNSIGNED_INT, UNSIGNED_LONG)
     return INSTANTS[unit] if whole and unit is not None else kind
 
 
 def decimal_kind(precision: int, scale: int) -> Kind:
-    """Make the kind of decimals whose digits are bytes, as in Avro."""
+    """Return the kind of decimals whose digits are stored as bytes, as in Avro."""
     return Kind("decimal", pa.binary(), (precision, scale))
 
 
 def can_hold(kind: Kind, declared: str) -> bool:
-    """Tell whether a column of a declared type can hold values of a field's kind."""
+    """Return True if a column of the declared type can hold values of a field's kind."""
     if kind == NULL or kind.name in _HELD_BY.get(declared, ()):
         return True
     parts = decimal_parts(declared)
@@ -110,20 +110,20 @@ _HELD_BY = {
     "date": ("date", "text of a date"),
     "timestamp": ("timestamp-seconds", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "text of an instant"),
 }
-"""The kinds that a column of each type can hold. An instant without a unit or a zone is not among them."""
+"""The kinds that a column of each type can hold. Instants without a unit or a time zone are not included."""
 
 _DIGITS = {"int": 10, "long": 19, "uint32": 10, "uint64": 20}
-"""The maximum digits of whole numbers."""
+"""The maximum number of digits of each whole-number kind."""
 
 
 def without_head(values: pa.Array, start: int) -> pa.Array:
     """Cut off the first `start` bytes of each value."""
-    # Without an explicit end, Arrow 26 computes a wrong one and fails for short values.
+    # Without an explicit end, Arrow 26 computes a wrong end and fails for short values.
     return pc.binary_slice(values, start, 2**31 - 1)
 
 
 def in_batches(values: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Yield values in batches that are small enough to become Python objects, each with its first value's number."""
+    """Yield values in batches small enough to become Python objects, each with the number of its first value."""
     ends = np.cumsum(pc.binary_length(values).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(values):
@@ -138,10 +138,11 @@ def read_in_halves(
     values: pa.Array, start: int, read: Callable[[pa.Array], T], errors: tuple[type[Exception], ...],
     misfit: Callable[[int, Any, Exception], T],
 ) -> list[T]:  # fmt: skip
-    """Read values in one call; if one of them cannot be read, read them in halves until it is found.
+    """Read values in one call; if a value cannot be read, split the values in halves until that value is found.
 
-    `read` raises one of `errors` for an unreadable value. For a single unreadable value, `misfit` makes the result from
-    its number (the first value is number `start`), the value and the error.
+    `read` raises one of `errors` if a value is unreadable. For each unreadable value, `misfit` is called with the
+    value's number (the first value has the number `start`), the value and the error; `misfit` returns the result for
+    that value.
     """
     try:
         return [read(values)]
@@ -157,7 +158,7 @@ def read_in_halves(
 
 
 def as_declared(values: pa.Array, kind: Kind, declared: str, type: pa.DataType, name: str) -> tuple[pa.Array, Misfits]:
-    """Turn a field's raw values into a column of `type`, and return the misfits, which are null."""
+    """Convert a field's raw values to a column of `type`; return the column and the misfits, which become null."""
     if kind == NULL:
         return pa.nulls(len(values), type), {}
     misfits = Misfits()
@@ -191,7 +192,7 @@ def _micros(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _from_nanos(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    # Cut to microseconds towards the past, as everywhere; Arrow's division would cut towards zero.
+    # Round down to microseconds, as everywhere else; Arrow's division would round towards zero.
     whole = values.fill_null(0).to_numpy(zero_copy_only=False) // 1000
     return pa.array(whole, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False)).cast(type)
 
@@ -215,7 +216,7 @@ def _uuids(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _decimals(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
-    """Turn whole numbers, in big-endian two's complement, into decimals of 128 bits."""
+    """Convert whole numbers, as bytes in big-endian two's complement, to decimals of 128 bits."""
     assert kind.parts is not None
     precision, scale = kind.parts
     filled = values.fill_null(b"\0")
@@ -259,7 +260,7 @@ def _dates_of_text(values: pa.Array, kind: Kind, type: pa.DataType) -> pa.Array:
 
 
 def _require(values: pa.Array, pattern: str) -> None:
-    """Raise `ValueError` if a text does not match a pattern."""
+    """Raise `ValueError` if a text does not match the pattern."""
     if not pc.all(pc.match_substring_regex(values, pattern), min_count=0).as_py():
         raise ValueError(pattern)
 

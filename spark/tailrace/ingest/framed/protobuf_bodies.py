@@ -1,9 +1,10 @@
-"""Read the bodies of Protobuf messages that one schema wrote, by Google's own library.
+"""Read the bodies of Protobuf messages that share one schema, with Google's library.
 
-A body begins with the place of its message type in the schema's file, as Confluent's serializers write it: the number
-of indexes, then the indexes, as zigzag varints; a single zero means the first type. The process that asks the registry
-compiles the schema once with `protoc`, so the registry need only have its text. Fields are read by calls that loop over
-all messages in C. If a body is not a message, the bodies are halved until it is found.
+A body begins with the path of its message type in the schema's file, as Confluent's serializers write it: the number of
+indexes and then the indexes, as zigzag varints; a single zero means the first type. The process that sends requests to
+the registry compiles each schema once with `protoc`, so the registry only needs to have the text of the schema. Fields
+are read with calls that loop over all messages in C. If a body is not a message, the bodies are split in halves until
+that body is found.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ from tailrace.model.logs.log import Log
 from tailrace.toolchain.process_folder import process_folder
 
 SHAPES = 16
-"""The maximum number of different type prefixes in a batch that are read in bulk; the rest is read one by one."""
+"""The maximum number of different type prefixes in a batch that are read in bulk. Bodies with other prefixes are read
+one by one.
+"""
 
 
 def compile_schema(schema: RegisteredSchema) -> bytes:
-    """Compile a schema into the set of its files' descriptors, its own file last.
+    """Compile a schema and return the set of its files' descriptors; the schema's own file comes last.
 
     Raises `UnreadableSchemaError` with the output of `protoc`.
     """
@@ -62,7 +65,7 @@ def compile_schema(schema: RegisteredSchema) -> bytes:
 
 
 def message_fields(descriptors: bytes) -> list[list[str]]:
-    """List the names of the fields of each type in a compiled schema's own file, nested types included."""
+    """Return the field names of each message type, including nested types, in a compiled schema's own file."""
     types = list(descriptor_pb2.FileDescriptorSet.FromString(descriptors).file[-1].message_type)
     for type in types:
         types += type.nested_type
@@ -70,7 +73,7 @@ def message_fields(descriptors: bytes) -> list[list[str]]:
 
 
 class ProtobufBodies:
-    """Reads the messages of a compiled schema, of any of its types, into a log's columns."""
+    """A reader for the messages of a compiled schema, of any of its types, which reads them into a log's columns."""
 
     def __init__(self, log: Log, descriptors: bytes) -> None:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
@@ -81,7 +84,7 @@ class ProtobufBodies:
         self._types = dict[tuple[int, ...], _MessageType | str]()
 
     def read(self, bodies: pa.Array) -> tuple[dict[str, pa.Array], Misfits]:
-        """Read bodies into the log's columns; a body that is not a message is a misfit, and its columns are null."""
+        """Read bodies into the log's columns. A body that is not a message is a misfit, and its columns are null."""
         parts, misfits = list[tuple[pa.Array, dict[str, pa.Array]]](), Misfits()
         nowhere = SchemaColumns(self._log, {}, {})
         for path, places, rest in self._by_type(bodies, misfits):
@@ -94,7 +97,8 @@ class ProtobufBodies:
             parts.append((places, columns))
         if len(parts) == 1 and len(parts[0][0]) == len(bodies):
             return parts[0][1], misfits
-        # Restore the order of the bodies. A body without a type is in no part, so its columns are null.
+        # Restore the order of the bodies. A body without a message type is in none of the parts, so its columns are
+        # null.
         places = pa.concat_arrays([pa.array([], pa.int64()), *(places for places, _ in parts)])
         order = pc.index_in(pa.array(range(len(bodies)), pa.int64()), value_set=places)
         made, _ = nowhere.columns({}, 0)
@@ -103,7 +107,7 @@ class ProtobufBodies:
         return made, misfits
 
     def _by_type(self, bodies: pa.Array, misfits: Misfits) -> Iterable[tuple[tuple[int, ...], pa.Array, pa.Array]]:
-        """Divide the bodies by type; yield the indexes, the bodies' places, and the bodies without the indexes."""
+        """Divide the bodies by message type; yield the indexes, the positions, and the bodies without the indexes."""
         places = pa.array(range(len(bodies)), pa.int64())
         for _ in range(SHAPES):
             if not len(bodies):
@@ -133,7 +137,7 @@ class ProtobufBodies:
         return self._types[path]
 
     def _name(self, path: tuple[int, ...]) -> str:
-        """Find the full name of the message type at a path of indexes."""
+        """Return the full name of the message type at a path of indexes."""
         names, there = [self._file.package] if self._file.package else [], self._file.message_type
         for index in path:
             if not 0 <= index < len(there):
@@ -144,7 +148,7 @@ class ProtobufBodies:
 
 
 class _MessageType:
-    """Reads the messages of one type."""
+    """A reader of the messages of one type."""
 
     def __init__(self, log: Log, pool: DescriptorPool, name: str) -> None:
         descriptor = pool.FindMessageTypeByName(name)
@@ -173,7 +177,7 @@ class _MessageType:
         return made, {**unlike, **misfits}
 
     def _values(self, bodies: pa.Array) -> dict[str, pa.Array]:
-        """Read the fields of bodies. Raises one of `_NO_MESSAGE` if a body is not a message."""
+        """Read the fields of the bodies. Raises one of the errors in `_NO_MESSAGE` if a body is not a message."""
         messages = list(map(self._class.FromString, bodies.to_pylist()))
         return {name: field.values(messages) for name, field in self._fields.items()}
 
@@ -190,7 +194,7 @@ class _Field:
     kind: Kind
 
     def values(self, messages: list[Any]) -> pa.Array:
-        """Read the raw values; null if a message lacks the field and the schema has no default for it."""
+        """Read the raw values; a value is null if its message lacks the field and the schema has no default."""
         name = self.field.name
         wrapped = self.field.message_type
         if wrapped is not None and wrapped.full_name == _TIMESTAMP:
@@ -198,7 +202,7 @@ class _Field:
             nanos = pa.array(list(map(attrgetter(f"{name}.nanos"), messages)), pa.int64())
             if not pc.all(pc.and_(pc.greater_equal(nanos, 0), pc.less(nanos, 10**9)), min_count=0).as_py():
                 raise ValueError(f"the nanoseconds of {name} are not below a second")
-            # Cut to microseconds. Nanoseconds count forward from their second, before 1970 as well.
+            # Truncate to microseconds. Nanoseconds count forward from their second, also before 1970.
             found = pc.add_checked(pc.multiply_checked(seconds, 10**6), pc.divide(nanos, 1000))
         else:
             read = list(map(attrgetter(name if wrapped is None else f"{name}.value"), messages))
@@ -217,7 +221,7 @@ class _Field:
         return {number: value.name for number, value in self.field.enum_type.values_by_number.items()}
 
     def _named(self, numbers: list[int]) -> list[str]:
-        """Return the names of an enum's values. Raises `ValueError` for a number that the schema does not name."""
+        """Return the names of enum values. Raises `ValueError` for a number that has no name in the schema."""
         try:
             return list(map(self._names.__getitem__, numbers))
         except KeyError as error:
@@ -225,7 +229,7 @@ class _Field:
 
 
 def _kind(field: FieldDescriptor) -> Kind | str:
-    """Return the kind of a field; a text for people if no column can hold its values."""
+    """Return the kind of a field, or a description for people if no column can hold the field's values."""
     if field.is_repeated:
         return "a list or a map"
     if field.message_type is None:
@@ -243,7 +247,9 @@ def _kind(field: FieldDescriptor) -> Kind | str:
 
 
 def _path(body: bytes) -> tuple[bytes, tuple[int, ...] | None]:
-    """Read the indexes of a message type at the start of a body; return their bytes and the indexes, None if invalid.
+    """Read the indexes of a message type at the start of a body; return their bytes and the indexes.
+
+    The indexes are None if they are invalid.
 
     >>> _path(bytes([0, 8, 1])), _path(bytes([4, 2, 0, 8])), _path(bytes([128]))
     ((b'\\x00', (0,)), (b'\\x04\\x02\\x00', (1, 0)), (b'', None))
@@ -261,7 +267,7 @@ def _path(body: bytes) -> tuple[bytes, tuple[int, ...] | None]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int | None, int]:
-    """Read a zigzag varint at a place; return the number, None if invalid, and the place after it."""
+    """Read a zigzag varint at a position; return the number (None if invalid) and the position after it."""
     number = 0
     for place, byte in enumerate(body[at : at + 5]):
         number |= (byte & 127) << 7 * place
@@ -271,7 +277,7 @@ def _varint(body: bytes, at: int) -> tuple[int | None, int]:
 
 
 _DEEPEST = 100
-"""The maximum nesting of message types."""
+"""The maximum nesting depth of message types."""
 
 _NO_INDEXES = "the bytes do not begin with the place of a message type"
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -288,6 +294,6 @@ _KINDS: Mapping[int, Kind] = {
     FieldDescriptor.TYPE_STRING: kinds.TEXT,
     FieldDescriptor.TYPE_BYTES: kinds.BYTES,
     FieldDescriptor.TYPE_ENUM: kinds.STRING,
-    # A group, which today's schemas no longer have.
+    # A group: an obsolete kind of field, which current schemas do not have.
     FieldDescriptor.TYPE_GROUP: kinds.NULL,
 }  # fmt: skip

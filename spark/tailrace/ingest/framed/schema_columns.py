@@ -1,7 +1,7 @@
-"""Match the fields of a registered schema with a log's columns, by the column's name or one of its former names.
+"""Match the fields of a registered schema with a log's columns, by each column's name or one of its former names.
 
-A column that the schema lacks is null, as it is if a line of JSON lacks it. All mismatches are found together, before
-any record is read.
+A column that the schema lacks is null, like a column that a line of JSON lacks. All mismatches are found together,
+before any record is read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tailrace.model.logs.log import Log
 
 
 class UnreadableSchemaError(Exception):
-    """A schema has no readable records; the message says why."""
+    """No records of a schema can be read; the message states the reason."""
 
 
 @dataclass(frozen=True)
 class SchemaColumns:
-    """The field from which each column of a log is read, and the field's kind."""
+    """For each column of a log: the field from which it is read, and the kind of that field."""
 
     log: Log
     fields: Mapping[str, str]
@@ -30,9 +30,11 @@ class SchemaColumns:
 
     @classmethod
     def of(cls, log: Log, there: Mapping[str, Kind | str]) -> SchemaColumns:
-        """Match the fields that are `there`, each with its kind, or with a text if no column can hold its values.
+        """Match the fields `there`, each with its kind or a description, with the log's columns.
 
-        In a log of a table's changes, the event time is not read from a field. Raises `UnreadableSchemaError` with all
+        A field has a description instead of a kind if no column can hold its values.
+
+        In a log of changes, the event time is not read from a field. Raises `UnreadableSchemaError` with all
         mismatches.
         """
         fields, kinds, wrong = dict[str, str](), dict[str, Kind](), list[str]()
@@ -62,11 +64,11 @@ class SchemaColumns:
 
     @property
     def raw(self) -> dict[str, pa.DataType]:
-        """The Arrow types of the fields' raw values, by the fields' names."""
+        """The Arrow types of the fields' raw values, by the names of the fields."""
         return {self.fields[column]: kind.raw for column, kind in self.kinds.items()}
 
     def columns(self, values: Mapping[str, pa.Array], rows: int) -> tuple[dict[str, pa.Array], Misfits]:
-        """Turn the raw values of fields (by name) into columns, and return the misfits."""
+        """Convert the raw values of fields (by field name) to the log's columns; return the columns and the misfits."""
         schema, made, misfits = schema_of(self.log), dict[str, pa.Array](), Misfits()
         for column, type in self.log.columns.items():
             to = schema.field(column).type

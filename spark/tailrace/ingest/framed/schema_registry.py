@@ -1,7 +1,7 @@
-"""Ask a schema registry for the schemas of messages, by Confluent's interface, which other registries offer as well.
+"""Request the schemas of messages from a schema registry with Confluent's interface, which other registries also offer.
 
-A schema never changes under its id, so each is requested once and kept. If the registry does not know an id, the record
-is rejected. If the registry does not answer, the epoch fails without loss, and is read again later.
+The schema of an id never changes, so each schema is requested once and kept. If the registry does not know an id, the
+record is rejected. If the registry does not answer, the epoch fails without loss, and is read again later.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ KEPT = 1000
 """The maximum number of schemas that are kept."""
 
 CONNECT, ANSWER = 5, 20
-"""The maximum seconds for a connection, and for the answer to a request."""
+"""The maximum number of seconds to wait for a connection, and for the answer to a request."""
 
 ATTEMPTS = 4
-"""The number of attempts before a registry counts as not answering."""
+"""The number of attempts after which a registry counts as not answering."""
 
 _UNKNOWN_SCHEMA = 40403
 _AGAIN = (429, 500, 502, 503, 504)
 
 
 class RegistryError(SourceError):
-    """The schema registry fails: `found` says how, and `mend` names the remedy."""
+    """The schema registry fails: `found` describes the failure, and `mend` the remedy."""
 
     def __init__(self, found: str, mend: str) -> None:
         self.found, self.mend = found, mend
@@ -41,14 +41,15 @@ class RegistryError(SourceError):
 
 
 class _AwayError(Exception):
-    """An attempt at the registry got no answer."""
+    """A request to the registry got no answer."""
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
     """A schema from the registry: its kind (`AVRO`, `PROTOBUF`, `JSON`) and its text.
 
-    `references` has the names and texts of the schemas to which it refers, each after its own references.
+    `references` has the names and texts of the schemas that the schema refers to. Each schema in `references` comes
+    after the schemas that it refers to.
     """
 
     id: int
@@ -67,13 +68,13 @@ class SchemaRegistry:
         self.uri = settings.schema_registry_uri.rstrip("/")
         self._session = Session()
         self._session.headers["Accept"] = "application/vnd.schemaregistry.v1+json, application/json"
-        # Always set, even without a credential: otherwise `requests` would use the user's `.netrc`.
+        # `auth` is always set, even without a credential; otherwise, `requests` would use the user's `.netrc`.
         self._session.auth = _auth(settings)
         self._by = "TAILRACE_SCHEMA_REGISTRY_" + ("TOKEN" if settings.schema_registry_token else "CREDENTIAL")
         self._kept = LRUCache[int, RegisteredSchema](KEPT)
 
     def schemas(self, ids: Iterable[int]) -> dict[int, RegisteredSchema]:
-        """Return the schemas of ids, without the ids that the registry does not know.
+        """Return the schemas with these ids, leaving out ids that the registry does not know.
 
         Raises `RegistryError` if the registry does not answer, refuses the request, or is not a registry.
         """
@@ -85,7 +86,10 @@ class SchemaRegistry:
         return found
 
     def subjects(self) -> list[str]:
-        """List the subjects, to check that the registry answers and allows reading. Raises the same as `schemas`."""
+        """Return the registry's subjects, to check that the registry answers and allows reading.
+
+        Raises the same errors as `schemas`.
+        """
         answer = self._get("subjects")
         if not isinstance(answer, list):
             raise self._none(f"answers {str(answer)[:100]!r} when asked for its subjects")
@@ -99,7 +103,7 @@ class SchemaRegistry:
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             raise self._none(f"answers {str(answer)[:100]!r} when asked for schema {id}")
         references = dict(self._referred(answer, {}))
-        # Without a kind the schema is Avro's, once the only kind that registries had.
+        # If the answer has no kind, the schema is an Avro schema, because registries first had only Avro schemas.
         return RegisteredSchema(id, answer.get("schemaType") or "AVRO", answer["schema"], tuple(references.items()))
 
     def _referred(self, answer: Any, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -115,7 +119,7 @@ class SchemaRegistry:
             yield name, referred["schema"]
 
     def _get(self, path: str) -> Any:
-        """Return the answer to a request; None if the registry does not know the schema."""
+        """Return the registry's answer to a request, or None if the registry does not know the schema."""
         try:
             for attempt in stamina.retry_context(
                 on=_AwayError, attempts=ATTEMPTS, timeout=60.0, wait_initial=0.1, wait_max=2.0, wait_jitter=0.1

@@ -1,4 +1,4 @@
-"""Choose the reader of a topic whose messages are changes, or have their schemas in a registry."""
+"""Choose the reader of a topic whose messages are changes or have their schemas in a registry."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def framed_reader(log: Log, source: Source, settings: Settings) -> FramedMessages | None:
-    """Return the reader of a topic of changes or of messages with registered schemas; None for other sources.
+    """Return the reader of a topic with changes, or with messages whose schemas are registered; None for other sources.
 
-    Raises `SourceError` if the settings name no registry, a package is missing, or a log of changes reads no topic.
+    Raises `SourceError` if the settings name no registry, if a package is missing, or if the source of a log of changes
+    is not a topic.
     """
     if not isinstance(source, Kafka):
         if log.signed:
@@ -24,7 +25,7 @@ def framed_reader(log: Log, source: Source, settings: Settings) -> FramedMessage
     if log.messages == "json" and not log.signed:
         return None
     try:
-        # Imported here because the packages are needed for such topics only.
+        # Imported here because only such topics need the packages.
         from tailrace.ingest.framed.framed_messages import FramedMessages
         from tailrace.ingest.framed.schema_registry import SchemaRegistry
     except ImportError as error:

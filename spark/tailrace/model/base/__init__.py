@@ -1,1 +1,1 @@
-"""The basics that every part of a definition is written with: instants, types, values, names, terms and conditions."""
+"""The basics that all parts of a definition use: instants, types, values, names, expressions and conditions."""

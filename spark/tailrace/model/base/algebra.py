@@ -1,8 +1,8 @@
-"""The few operations in which triggers, combiners and transitions are written, once for every execution.
+"""The few operations that triggers, combiners and transitions use, so that they are written once for all executions.
 
-A rule such as "fires when at least n records are fresh" is written as `o.at_least(fresh, n)`. `Scalars` computes it
-at once, on Python values; the native execution has an algebra of its own that writes Spark SQL instead. So the
-executions cannot disagree about a rule: there is one text of it.
+A rule such as "fire if at least n records are fresh" is written as `o.at_least(fresh, n)`. With `Scalars`, the call
+`o.at_least(fresh, n)` computes the result at once from Python values. The native execution has another algebra, whose
+operations write Spark SQL. Each rule has a single definition, so the executions cannot disagree about a rule.
 """
 
 from __future__ import annotations
@@ -22,166 +22,193 @@ Term: TypeAlias = Any
 
 
 class Algebra(Protocol):
-    """The operations on terms that every execution must provide. Truth values are never null; numbers may be."""
+    """The operations on terms that every execution must provide. Boolean terms are never null; numbers may be null."""
 
     def literal(self, value: bool | int | str | Decimal | None, type: str) -> Term:
-        """Make a constant of a column type."""
+        """Return a constant of a column type."""
 
     def add(self, a: Term, b: Term, type: str) -> Term:
-        """Add a and b exactly, as `type`; raises `AnswerError` (or the execution's own) where the sum does not fit."""
+        """Add a and b exactly, as `type`.
+
+        Raises `AnswerError`, or the execution's equivalent error, if the sum does not fit.
+        """
 
     def subtract(self, a: Term, b: Term, type: str) -> Term:
         """Subtract b from a exactly, as `type`."""
 
     def multiply(self, a: Term, b: Term, type: str) -> Term:
-        """Multiply a by b exactly, as `type`; both are whole numbers of at most 38 digits."""
+        """Multiply a by b exactly, as `type`; both factors are whole numbers of at most 38 digits."""
 
     def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
-        """Compute `a + b`, `a - b` or `a * b` exactly, as `type`; null of null, and where a bigint cannot hold it.
+        """Compute `a + b`, `a - b` or `a * b` exactly, as `type`.
 
-        A decimal `type` has room for every result.
+        The result is null if an operand is null, or if `type` is bigint and the result does not fit. A decimal `type`
+        must have room for every result.
         """
 
     def floored(self, a: Term, by: int) -> Term:
-        """Divide a whole number by one above zero, rounded down; null of null."""
+        """Divide a whole number by a positive whole number and round down; null for null."""
 
     def converted(self, a: Term, type: str) -> Term:
-        """Convert an exact number to a decimal type that has room for its digits; null of null."""
+        """Convert an exact number to a decimal type that has room for its digits; null for null."""
 
     def size(self, a: Term) -> Term:
-        """Count the bytes of a string in UTF-8; the string is not null."""
+        """Return the number of bytes of a string in UTF-8; the string may not be null."""
 
     def at_least(self, a: Term, b: Term) -> Term:
-        """Tell whether a >= b; neither is null."""
+        """Return True if a >= b; neither a nor b may be null."""
 
     def equal(self, a: Term, b: Term) -> Term:
-        """Tell whether a = b; neither is null."""
+        """Return True if a = b; neither a nor b may be null."""
 
     def every(self, *terms: Term) -> Term:
-        """Tell whether all terms are true; true where there are none."""
+        """Return True if all terms are true; without terms, the result is true."""
 
     def some(self, *terms: Term) -> Term:
-        """Tell whether any term is true; false where there are none."""
+        """Return True if at least one term is true; without terms, the result is false."""
 
     def no(self, term: Term) -> Term:
-        """Tell whether a term is false."""
+        """Return True if a term is false."""
 
     def choose(self, condition: Term, then: Term, otherwise: Term) -> Term:
-        """Choose `then` where the condition is true, else `otherwise`."""
+        """Return `then` if the condition is true, otherwise `otherwise`."""
 
     def missing(self, term: Term) -> Term:
-        """Tell whether a term is null."""
+        """Return True if a term is null."""
 
     def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
-        """Tell whether a term is not null and meets what `holds` makes of it; false of null."""
+        """Return True if a term is not null and `holds` returns true for it; the result is false for null."""
 
     def least(self, a: Term, b: Term) -> Term:
-        """Return the smaller of two terms; null only if both are null."""
+        """Return the smaller of two terms. A null term is ignored; the result is null only if both terms are null."""
 
     def greatest(self, a: Term, b: Term) -> Term:
-        """Return the larger of two terms; null only if both are null."""
+        """Return the larger of two terms. A null term is ignored; the result is null only if both terms are null."""
 
     def ratio(self, a: Term, b: Term) -> Term:
-        """Divide a by b, as a double; callers see to it that b is not zero."""
+        """Divide a by b, as a double; the caller must ensure that b is not zero."""
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
-        """Count the whole periods between `offset` and `at`, rounded down."""
+        """Return the number of whole periods from `offset` to `at`, rounded down."""
 
     def micros(self, a: Term) -> Term:
-        """Convert an instant of a timestamp column to microseconds since 1970; null of null."""
+        """Convert an instant of a timestamp column to microseconds since 1970; null for null."""
 
     def wide(self, a: Term) -> Term:
-        """Convert a value of an int column to a bigint; null of null."""
+        """Convert a value of an int column to a bigint; null for null."""
 
     def real(self, a: Term, type: str) -> Term:
-        """Convert a number of `type`, a bigint or a decimal, to the double that is closest."""
+        """Convert a number of `type` (a bigint or a decimal) to the closest double."""
 
     def remainder(self, a: Term, unit: int, type: str) -> Term:
-        """Divide a decimal of `type` by ten to the power `unit` of its last digits; return the remainder, signed as a.
+        """Return the last `unit` digits of a decimal of `type`, with the sign of the decimal.
 
-        It is the number's last `unit` digits.
+        The result is the remainder after division by `unit_power(unit, type)`.
         """
 
     def quotient(self, a: Term, unit: int, type: str) -> Term:
-        """Divide a decimal of `type` as `remainder` does, and return the whole number that its other digits are."""
+        """Return the digits of a decimal of `type` above the last `unit` digits (`remainder`), as a whole number."""
 
     def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        """Put a number of `type` together of sums of the last `unit` digits and of the others; null if it is none."""
+        """Combine a sum of upper digits and a sum of last `unit` digits into a number of `type`.
+
+        The result is null if the number does not fit `type`.
+        """
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
-        """Return the one form of such sums: none and the number if it is of `type`, else its digits above and below."""
+        """Normalize the two sums that `joined` takes.
+
+        If the number fits `type`, the result is zero and the number. Otherwise, the result is the number's upper digits
+        and its last `unit` digits.
+        """
 
     def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        """Convert such a number, which may have more digits than its type, to the double that is closest."""
+        """Convert the two sums that `joined` takes to the closest double.
+
+        The number may have more digits than `type` allows.
+        """
 
     def narrow(self, a: Term) -> Term:
-        """Convert a whole number of 38 digits to a bigint; null where it is none."""
+        """Convert a whole number of at most 38 digits to a bigint; null if a bigint cannot hold the number."""
 
     def beyond(self, a: Term) -> Term:
-        """Return a whole number of 38 digits that is no bigint; null of one that is."""
+        """Return a whole number of at most 38 digits if a bigint cannot hold it, otherwise null."""
 
     def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
-        """Compute n times the squares less the square of the total as the double that is closest.
+        """Return n times the sum of the squares, minus the square of the total, as the closest double.
 
-        All are whole numbers; `squares` are the last `unit` digits of the total of the squares, `high` the others.
+        All arguments are whole numbers. `squares` has the last `unit` digits of the sum of the squares, and `high` has
+        the other digits.
         """
 
     def text(self, *terms: Term) -> Term:
-        """Write texts and whole numbers of 38 digits side by side; null where one is null."""
+        """Concatenate texts and whole numbers of at most 38 digits; null if at least one term is null."""
 
     def listed(self, *terms: Term) -> Term:
-        """Write the texts that are not null side by side, with a semicolon between two; null where there are none."""
+        """Join the texts that are not null, with a semicolon between them; null if all texts are null."""
 
     def stamped(self, at: Term, a: Term) -> Term:
-        """Pair a value with an instant in microseconds, by which it is ordered first; null of a null value."""
+        """Pair a value with an instant in microseconds; null for a null value.
+
+        Stamped values are ordered by instant first, then by value.
+        """
 
     def unstamped(self, a: Term) -> Term:
-        """Return the value of a stamped value; null of null."""
+        """Return the value of a pair that `stamped` made; null for null."""
 
     def no_values(self, type: str) -> Term:
-        """Make the empty list of a list type."""
+        """Return the empty list of a list type."""
 
     def alone(self, a: Term, type: str) -> Term:
-        """Put a value into a list of this type; the empty list of null."""
+        """Return a list of this type with a single value, or the empty list for null."""
 
     def gathered(self, a: Term, b: Term, type: str) -> Term:
-        """Merge two lists of this type in order, with every occurrence of each value."""
+        """Merge two lists of this type into one sorted list; a value appears as often as in both lists together."""
 
     def united(self, a: Term, b: Term) -> Term:
-        """Merge two lists in order, with each value once."""
+        """Merge two lists into one sorted list in which each value appears once."""
 
     def largest(self, a: Term, b: Term, most: int) -> Term:
-        """Keep the largest values of two lists, at most `most` of them, the largest first."""
+        """Return the largest values of two lists together, at most `most` values, in descending order."""
 
     def field(self, a: Term, name: str) -> Term:
-        """Return a named field of a struct; null of null."""
+        """Return a named field of a struct; null for null."""
 
     def highest(self, a: Term, by: str) -> Term:
-        """Keep the values with the highest value of field `by`, in order; values without that field are left out."""
+        """Return the values of a list that have the highest value of field `by`, in order.
+
+        Values with null in this field are dropped.
+        """
 
     def once(self, a: Term, type: str) -> Term:
-        """Make a list of counted values: rows of this type with a `value` and its count `n`, here 1; empty of null."""
+        """Return a list of counted values with one row: the value, and 1 as its count.
+
+        For null, the result is the empty list. `type` is the type of a row with the columns `value` and `n`.
+        """
 
     def counted(self, a: Term, b: Term, type: str) -> Term:
-        """Add up two lists of counted values of this type, in order; values whose count is 0 are left out."""
+        """Merge two lists of counted values of this type in order, and add up the counts.
+
+        Values whose count is 0 are dropped.
+        """
 
     def opposite(self, a: Term) -> Term:
-        """Negate each count of a list of counted values."""
+        """Negate every count of a list of counted values."""
 
     def distinct(self, a: Term) -> Term:
-        """List the values of a list of counted values whose count is above 0, each once, in order."""
+        """Return the values of a list of counted values whose count is above 0, each value once, in order."""
 
     def spread(self, a: Term) -> Term:
-        """List the values of a list of counted values, each as often as its count says, in order."""
+        """Return the values of a list of counted values, each value repeated as often as its count, in order."""
 
     def end(self, a: Term, *, last: bool) -> Term:
-        """Find the smallest or the largest (`last`) counted value whose count is above 0; null where there is none."""
+        """Return the smallest (with `last`, the largest) value whose count is above 0; null if no count is above 0."""
 
     def length(self, a: Term) -> Term:
-        """Count the values of a list."""
+        """Return the number of values in a list."""
 
     def ranked(self, a: Term, share: float) -> Term:
-        """Find the smallest value of a list that this share of its values does not exceed; null of the empty list."""
+        """Return the quantile of a list at `share`, by the nearest-rank method; null for the empty list."""
 
 
 _EXACT = Context(prec=80)
@@ -201,7 +228,7 @@ def _fit(value: Any, type: str) -> Any:
 
 
 class Scalars:
-    """The algebra on Python values, with which the reference execution computes.
+    """The algebra on Python values, which the reference execution uses.
 
     >>> o = Scalars()
     >>> o.every() and not o.some()
@@ -381,7 +408,7 @@ class Scalars:
 
 
 def sort_key(value: Any) -> tuple[bool, bool, Any]:
-    """Make the sort key of a value: null first, NaN after all numbers, a struct field by field."""
+    """Return the sort key of a value: null is first, NaN is after all numbers, and structs sort field by field."""
     if isinstance(value, dict):
         return (True, False, tuple(sort_key(one) for one in value.values()))
     odd = value != value
@@ -389,7 +416,10 @@ def sort_key(value: Any) -> tuple[bool, bool, Any]:
 
 
 def _inside(value: Any, type: str) -> bool:
-    """Tell whether a number has no more digits than a decimal type. `abs` would round it to 28 of them."""
+    """Return True if a number has no more digits than a decimal type allows.
+
+    The comparison does not use `abs`, which would round the number to 28 digits.
+    """
     end = unit_power((decimal_parts(type) or (0, 0))[0], type)
     return bool(end.copy_negate() < value < end)
 
@@ -399,7 +429,10 @@ def _whole(a: Any, b: Any) -> bool:
 
 
 def _before(a: Any, b: Any) -> bool:
-    """Tell whether a sorts before or with b: NaN after numbers, as in Spark SQL; stamped values by instant first."""
+    """Return True if a sorts before b or equal to b.
+
+    NaN sorts after all numbers, as in Spark SQL. Values with an instant (`stamped`) sort by instant first.
+    """
     if isinstance(a, dict):
         return bool(a["at"] < b["at"]) or (a["at"] == b["at"] and _before(a["value"], b["value"]))
     return b != b or (a == a and bool(a <= b))

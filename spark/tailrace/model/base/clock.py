@@ -1,4 +1,4 @@
-"""The clock of an epoch: an input of the step, recorded with the epoch (rules T2 and T3)."""
+"""The clock of an epoch: an input of the step, which is recorded with the epoch (rules T2 and T3)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, days, duration, tex
 
 @dataclass(frozen=True)
 class Clock:
-    """An epoch's number, the watermark that it ends with, and its processing time; the last two in microseconds.
+    """An epoch's number, its watermark at the end, and its processing time; both times are in microseconds.
 
-    `signals` are the names of the signals from outside that came with the epoch.
+    `signals` has the names of the external signals that arrived with the epoch.
     """
 
     epoch: int
@@ -21,9 +21,10 @@ class Clock:
     signals: tuple[str, ...] = ()
 
     def after(self, before: Clock | None) -> Clock:
-        """Return this clock, checked to follow `before`.
+        """Return this clock after checking that it may follow `before`.
 
-        Raises `ClockError` where a time went back or the epoch's number did not grow (rule T3).
+        Raises `ClockError` if the watermark or the processing time goes back, or if the epoch's number does not
+        increase (rule T3).
         """
         if before is not None:
             for name in ("epoch", "watermark", "processing_time"):
@@ -35,7 +36,9 @@ class Clock:
 
 
 def behind(watermark: int, now: int | None) -> int | None:
-    """Return by how many microseconds a watermark is behind the clock; None without a clock, and at an end of time.
+    """Return by how many microseconds a watermark is behind the current time `now`.
+
+    Returns None if `now` is None, or if the watermark is at the beginning or the end of time.
 
     >>> behind(2, 7), behind(7, 2), behind(END_OF_TIME, 7)
     (5, -5, None)
@@ -44,13 +47,18 @@ def behind(watermark: int, now: int | None) -> int | None:
 
 
 AHEAD = duration(days(1))
-"""The maximum lead of a watermark over the clock without a warning: some logs are about events yet to happen."""
+"""The maximum time by which a watermark may be ahead of the clock without a warning.
+
+The maximum is not zero, because some logs contain future events.
+"""
 
 
 def ahead(watermark: int, now: int | None) -> int:
-    """Return by how many microseconds a watermark is ahead of the clock; 0 up to a day, and at an end of time.
+    """Return by how many microseconds a watermark is ahead of the current time `now`.
 
-    One record of a far year, within its log's bounds, carries the watermark there, and all later records are late.
+    Returns 0 if the watermark is less than a day ahead, or at the beginning or the end of time. If a single record has
+    an event time far in the future, within the bounds of its log, the watermark advances to this event time. All
+    records that arrive afterwards are then too late.
 
     >>> ahead(3 * AHEAD, AHEAD) // AHEAD, ahead(AHEAD, AHEAD), ahead(END_OF_TIME, AHEAD)
     (2, 0, 0)

@@ -1,7 +1,8 @@
-"""Conditions on a record's columns, as data; a punctuation trigger waits for one.
+"""Conditions on a record's columns, as data; a punctuation trigger, for example, waits for a condition.
 
-A condition is a term of the algebra, so it means the same in every execution. It is true or false, never unknown: a
-comparison with a missing value does not hold, and its opposite does, so `~Match(c, "==", v)` is not `!=`.
+A condition is a term of the algebra, so it has the same meaning in every execution. A condition is true or false, never
+unknown: a comparison with a missing value is false, and the negation of this comparison is true. So `~Match(c, "==",
+v)` does not mean `!=`.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ _OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class Condition:
-    """The base of every condition. Conditions are put together with `&`, `|` and `~`."""
+    """The base class of conditions. Conditions are combined with `&`, `|` and `~`."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the condition looks at."""
+        """The columns that the condition reads."""
         raise NotImplementedError
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Tell whether a record with these column values meets the condition; `types` are the columns' types."""
+        """Return True if a record with these column values and column types meets the condition."""
         raise NotImplementedError
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the condition over columns of these types."""
+        """Find the faults of the condition for columns of these types."""
         raise NotImplementedError
 
     def __and__(self, other: Condition) -> Condition:
@@ -47,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Match(Condition):
-    """A column's value compared with a constant.
+    """A condition that compares the value of a column with a constant.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> end = Match("kind", "==", "end")
@@ -109,7 +110,7 @@ class Missing(Condition):
 
 @dataclass(frozen=True)
 class _Pair(Condition):
-    """The base of `Both` and `Either`: two conditions."""
+    """The base class of `Both` and `Either`, which have two conditions."""
 
     one: Condition
     other: Condition
@@ -141,7 +142,10 @@ class Either(_Pair):
 
 @dataclass(frozen=True)
 class Not(Condition):
-    """The opposite of a condition. A record with a missing value meets it, for it does not meet the condition."""
+    """The negation of a condition.
+
+    A record with a missing value does not meet a comparison, so the record meets the negation of the comparison.
+    """
 
     one: Condition
 
@@ -157,7 +161,7 @@ class Not(Condition):
 
 
 def condition_faults(path: str, condition: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of a condition; a value that is no `Condition` is a fault by itself."""
+    """Find the faults of a condition; a value that is not a `Condition` is itself a fault."""
     if isinstance(condition, Condition):
         return condition.faults(path, types)
     return [Fault(path, condition, "a condition", 'write for example Match("kind", "==", "end")')]

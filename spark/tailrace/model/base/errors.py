@@ -1,6 +1,6 @@
-"""The errors that Tailrace raises: one base class, always mixed with the built-in that fits.
+"""The errors that Tailrace raises: each derives from `TailraceError` and from the built-in exception that fits.
 
-A message names the value found, the value expected, and the setting or flag that mends it.
+A message names the invalid value, the expected value, and the setting or flag that solves the problem.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 
 class TailraceError(Exception):
-    """The base of every error that Tailrace raises on purpose."""
+    """The base class of every error that Tailrace raises on purpose."""
 
 
 @dataclass(frozen=True)
 class Fault:
     """A mistake in a definition or a setting.
 
-    `path` names the place (`when.early.count`), `value` is the value there, `expected` describes valid values, and
-    `remedy` says what to write instead.
+    `path` names the location (for example `when.early.count`), and `value` is the value found there. `expected`
+    describes valid values, and `remedy` says what to write instead.
     """
 
     path: str
@@ -32,12 +32,12 @@ class Fault:
 
 
 def unknown_column(path: str, column: object, columns: Iterable[str]) -> Fault:
-    """Make the fault of a column that the log does not have; `columns` are the log's columns."""
+    """Return the fault for a column that the log does not have; `columns` are the log's columns."""
     return Fault(path, column, f"one of the log's columns ({', '.join(columns)})", "declare it in the log's columns")
 
 
 class DefinitionError(TailraceError, ValueError):
-    """A definition that makes no sense. It names every fault at once, in `faults`.
+    """An invalid definition; `faults` has all faults of the definition.
 
     >>> print(DefinitionError("hourly", [Fault("where.size", 0, "more than zero", "write Fixed(hours(1))")]))
     definition 'hourly' has 1 fault:
@@ -53,21 +53,22 @@ class DefinitionError(TailraceError, ValueError):
 
 
 class ClockError(TailraceError, ValueError):
-    """A clock that went back: watermarks and processing times never do (rule T3)."""
+    """The error for a clock that goes back: watermarks and processing times may never go back (rule T3)."""
 
 
 class AnswerError(TailraceError, ArithmeticError):
-    """An exact result that does not fit its type, refused rather than rounded or wrapped."""
+    """The error for an exact result that does not fit its type; the result is neither rounded nor wrapped."""
 
 
 class RecordError(TailraceError, ValueError):
-    """A record that a definition cannot take: it is rejected with this reason, and the others go on."""
+    """The error for a record that a definition cannot process: only this record is rejected, with this reason."""
 
 
 def failure(error: Exception) -> str:
-    """Write the reason for rejecting a record that makes custom code fail: our own errors by their words alone.
+    """Return the reason for rejecting a record for which custom code raised this error.
 
-    The reason is a text that a table can hold, whatever the code raises.
+    For a Tailrace error, the reason is the error's message; for other errors, the reason is the error's type and
+    message. A table can store the reason of any error, because the text is valid UTF-8 and has a maximum length.
     """
     try:
         words = str(error)
@@ -78,7 +79,10 @@ def failure(error: Exception) -> str:
 
 
 def line_of(error: Exception) -> str:
-    """Write an error in one line: an error of ours by the first paragraph of its words, another after its kind.
+    """Return a one-line text of an error.
+
+    For a Tailrace error, the text is the first paragraph of its message. For other errors, the text is the error's type
+    and the first line of its message.
 
     >>> line_of(ValueError("odd\\nand more")), line_of(KeyError()), line_of(RecordError("so\\nit is\\n\\nmore"))
     ('ValueError: odd', 'KeyError', 'so it is')
@@ -87,14 +91,14 @@ def line_of(error: Exception) -> str:
     if isinstance(error, TailraceError):
         return " ".join(words.split("\n\n", 1)[0].split()) or kind
     if (raised := _RAISED.search(words)) is not None:
-        # An executor's Python failed: the error that it raised stands under its trace.
+        # The Python code of an executor failed: the message has a traceback, followed by the original error.
         return raised[1]
     first = next(iter(words.splitlines()), "")
     return f"{kind}: {first}" if first else kind
 
 
 _RAISED = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)", re.MULTILINE)
-"""The trace of a Python error, with the line that names the error."""
+"""A regular expression for a Python traceback; its group is the line that names the error."""
 
 _MOST = 500
-"""The length to which an error's text is cut, in characters."""
+"""The maximum length of an error's text, in characters; a longer text is cut."""

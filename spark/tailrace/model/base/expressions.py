@@ -1,11 +1,13 @@
-"""Expressions over one record's columns, as data: terms of the algebra, which mean the same in every execution.
+"""Expressions over the columns of one record, as data: terms of the algebra with the same meaning in every execution.
 
-A column of instants counts as its microseconds since 1970, and a duration as its microseconds, so that the difference
-of two instants can be counted in minutes. The result of computing with a missing value is missing.
+In an expression, an instant counts as the microseconds since 1970, and a duration counts as its length in microseconds.
+So the difference of two instants can be divided by a duration, for example to count minutes. The result of a
+computation with a missing value is missing.
 
-A result that does not fit its type is null, too, and a fault of the record: `Expression.missing` tells the two apart,
-so that an execution needs no error to find it. Only a bigint may not hold a result, for a decimal type has the digits
-of every result; `Expression.unfit` names the places where that can happen at all.
+A result that does not fit its type is also null, but it counts as a fault of the record. `Expression.missing`
+distinguishes this null from an ordinary null, so an execution can detect the fault without raising an error. Only
+results of type bigint may not fit, because a decimal result type has enough digits for every result. `Expression.unfit`
+lists the parts of an expression whose result may not fit.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.base.types import MAX_PRECISION, decimal_parts, is_exact_number
 
 _BIGINT_DIGITS = 20
-"""The digits of a bigint in a decimal, as `Arithmetic` counts them."""
+"""The number of decimal digits that `Arithmetic` reserves for a bigint operand."""
 
 _BIGINT = (-(2**63), 2**63 - 1)
-"""The least and the greatest whole number that a bigint holds."""
+"""The smallest and the largest whole number that a bigint can hold."""
 
 _BOUNDS = {"int": (-(2**31), 2**31 - 1), "bigint": _BIGINT, "timestamp": (BEGINNING, END_OF_TIME)}
-"""The least and the greatest value of a column of each type that counts as a whole number."""
+"""The smallest and the largest value of a column, for each type that expressions treat as a whole number."""
 
 Bounds = tuple[int, int]
 
@@ -38,26 +40,28 @@ Constant = str | int | bool | Decimal | timedelta
 
 
 class Expression:
-    """The base of every expression. Numbers are computed with `+`, `-`, `*` and `//`, exactly or not at all."""
+    """The base class of expressions; the operators `+`, `-`, `*` and `//` compute exact results."""
 
     def type(self, types: Mapping[str, str]) -> str:
-        """Return the expression's column type over columns of these types."""
+        """Return the column type of the expression for columns of these types."""
         raise NotImplementedError
 
     def term(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Compute the expression's value for a record with these column values; null where it does not fit its type."""
+        """Return the value for a record with these column values; null if the value does not fit its type."""
         raise NotImplementedError
 
     def missing(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Tell whether the value is missing because a column that it is computed from is null."""
+        """Return True if the value is missing because a column that the expression uses is null."""
         raise NotImplementedError
 
     def bounds(self, types: Mapping[str, str]) -> Bounds:
-        """Return the least and the greatest value of an expression that is a bigint."""
+        """Return the smallest and the largest possible value of an expression of type bigint."""
         return _BIGINT
 
     def unfit(self, types: Mapping[str, str]) -> tuple[str, ...]:
-        """List the outermost parts, as text, whose value may not fit its type; none where the types prove that all do.
+        """Return the outermost parts of the expression, as text, whose value may not fit its type.
+
+        The result is empty if the column types guarantee that all values fit.
 
         >>> (Col("n") * Col("n") + 1).unfit({"n": "int"}), (Col("n") * Col("n") + 1).unfit({"n": "bigint"})
         ((), ('(n * n) + 1',))
@@ -65,7 +69,7 @@ class Expression:
         return ()
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the expression over columns of these types."""
+        """Find the faults of the expression for columns of these types."""
         raise NotImplementedError
 
     def __add__(self, other: Expression | Constant) -> Expression:
@@ -87,7 +91,7 @@ class Expression:
         return Arithmetic(_expression(other), "*", self)
 
     def __neg__(self) -> Expression:
-        """Return the number with the other sign.
+        """Return the negated number.
 
         >>> str(-Col("n")), str(2 * Col("n")), str(1 - Col("n"))
         ('0 - n', '2 * n', '1 - n')
@@ -100,7 +104,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Col(Expression):
-    """A column's value.
+    """The value of a column.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.base.time import minutes
@@ -177,7 +181,7 @@ class Value(Expression):
 
 @dataclass(frozen=True)
 class Arithmetic(Expression):
-    """Two exact numbers added, subtracted or multiplied; missing if either is.
+    """The sum, difference or product of two exact numbers; missing if at least one of the numbers is missing.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> cost = Col("clicks") * Decimal("0.05")
@@ -203,7 +207,8 @@ class Arithmetic(Expression):
         left, right = ((one.term(o, record, types), one.type(types)) for one in (self.left, self.right))
         if type == "bigint":
             return o.calculated(left[0], self.operator, right[0], type)
-        # An engine has to see how many digits each number has, to make room for the result.
+        # Convert both numbers to decimals, because an engine derives the digits of the result from the digits of the
+        # operands.
         own = [(term, f"decimal({_BIGINT_DIGITS},0)" if of == "bigint" else of) for term, of in (left, right)]
         return o.calculated(o.converted(*own[0]), self.operator, o.converted(*own[1]), type)
 
@@ -220,7 +225,7 @@ class Arithmetic(Expression):
         return self.left.unfit(types) + self.right.unfit(types)
 
     def _range(self, types: Mapping[str, str]) -> Bounds:
-        """Return the least and the greatest result, whether a bigint holds it or not."""
+        """Return the smallest and the largest possible result, even if a bigint cannot hold these numbers."""
         compute = {"+": add, "-": sub, "*": mul}[self.operator]
         ends = [compute(a, b) for a in self.left.bounds(types) for b in self.right.bounds(types)]
         return min(ends), max(ends)
@@ -249,7 +254,10 @@ class Arithmetic(Expression):
 
 @dataclass(frozen=True)
 class Whole(Expression):
-    """A whole number or instant divided by a whole number or duration, rounded down; missing if the dividend is."""
+    """A whole number or instant, divided by a whole number or duration and rounded down.
+
+    The result is missing if the dividend is missing.
+    """
 
     of: Expression
     by: int | timedelta
@@ -293,10 +301,11 @@ class Whole(Expression):
 
 @dataclass(frozen=True)
 class If(Expression):
-    """A choice of two values of one type, by a condition on the record. Of two exact numbers it has the digits of both.
+    """A choice between two values of one type, depending on a condition on the record.
 
-    Without `otherwise` the value is missing where the condition does not hold: counts and sums of the value then leave
-    the record out.
+    If the two values are exact numbers of different types, the result type has the digits of both types. Without
+    `otherwise`, the value is missing if the record does not meet the condition; counts and sums of the value then
+    ignore the record.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.base.conditions import Match
@@ -365,7 +374,7 @@ class If(Expression):
 
 
 def _common(first: str, second: str) -> str:
-    """Return the type that has the digits of two types of exact numbers; of other types, the first."""
+    """Return a type with enough digits for two types of exact numbers; for other types, return the first type."""
     if first == second or not (is_exact_number(first) and is_exact_number(second)):
         return first
     (p, s), (q, r) = (decimal_parts(type) or (_BIGINT_DIGITS, 0) for type in (first, second))
@@ -373,7 +382,7 @@ def _common(first: str, second: str) -> str:
 
 
 def _inner(part: Expression) -> str:
-    """Write a part of an expression as text, in brackets where it has an operator."""
+    """Return a part of an expression as text, in parentheses if the part has an operator."""
     return f"({part})" if isinstance(part, Arithmetic | Whole) else str(part)
 
 
@@ -382,7 +391,7 @@ def _expression(value: Expression | Constant) -> Expression:
 
 
 def expression_faults(path: str, value: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of an expression; a value that is no `Expression` is a fault by itself."""
+    """Find the faults of an expression; a value that is not an `Expression` is itself a fault."""
     if isinstance(value, Expression):
         return value.faults(path, types)
     return [Fault(path, value, "an expression", 'write for example Col("price") * 2')]

@@ -1,4 +1,4 @@
-"""The names that a definition may give its parts, and the names that the tables use themselves."""
+"""The names that a definition may use for its parts, and the names that are reserved for Tailrace's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESERVED = frozenset({
     "event_time", "behind", "reason", "unanswered", "source_partition", "source_offset", "when",
 })
 # fmt: on
-"""Column names that the tables of a pipeline use themselves."""
+"""Reserved column names: the tables of a pipeline have columns with these names."""
 
 # fmt: off
 RESERVED_KEYS = RESERVED | {
@@ -26,17 +26,17 @@ RESERVED_KEYS = RESERVED | {
     "watermark_after", "watermark_before", "wrong",
 }
 # fmt: on
-"""Names that no key column may have: an epoch's own columns stand beside the key's."""
+"""Column names that are reserved in keys, because queries of an epoch have columns with these names."""
 
 
 def name_faults(path: str, name: object) -> Iterable[Fault]:
-    """Find the faults of the name of a log, a column, a pipeline or a result."""
+    """Find the faults of the name of a log, column, definition or result."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "a name of up to 63 lower-case letters, digits and _"
         yield Fault(path, name, expected, "rename it, for example hourly_rides")
 
 
 def reserved(path: str, name: object) -> Fault:
-    """Make the fault of a name that the tables use themselves."""
+    """Return the fault for a name that is reserved because Tailrace's tables use this name."""
     other = "my_" + str(name).replace("__", "_")
     return Fault(path, name, "a name that the tables do not use themselves", f"rename it, for example {other}")

@@ -1,4 +1,4 @@
-"""A field of a definition that holds several values, and takes a single one by itself: `key="user"`."""
+"""A field of a definition that holds several values and also accepts a single value, as in `key="user"`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class Several(Generic[T]):
-    """A field of a frozen dataclass that holds a tuple, empty where nothing is given.
+    """A field of a frozen dataclass that always holds a tuple, by default an empty tuple.
 
-    It is a descriptor, so that type checkers know both types: a definition may be given one value or several, and has a
-    tuple.
+    `Several` is a descriptor, so that type checkers know both types: a caller may pass one value or several values, and
+    the attribute is a tuple.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Several(Generic[T]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type) -> tuple[T, ...]:
-        # Dataclasses read a field's default from the class.
+        # Dataclasses read the default of a field from the class.
         return () if instance is None else instance.__dict__[self._name]
 
     def __set__(self, instance: Any, value: T | Iterable[T]) -> None:

@@ -1,4 +1,4 @@
-"""Instants and durations: UTC, in microseconds, as plain integers inside the model (rule T1)."""
+"""Instants and durations: inside the model, they are integers in microseconds, and instants are UTC (rule T1)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 BEGINNING = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
-"""Before every event: where a watermark starts, and the start of the global window."""
+"""The instant before every event: the initial watermark, and the start of the global window."""
 
 END_OF_TIME = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - EPOCH) // _MICROSECOND
-"""After every event: where the watermark of an input that has ended stands, and the global window's end."""
+"""The instant after every event: the watermark of an input that has ended, and the end of the global window."""
 
 _DAY = 86_400_000_000
 FIRST_DAY, LAST_DAY = BEGINNING // _DAY, END_OF_TIME // _DAY
-"""The first day of the year 1 and the last of the year 9999, in days since 1970."""
+"""The first day of the year 1 and the last day of the year 9999, in days since 1970."""
 
 BEYOND = "lies outside the years 1 to 9999"
 """The reason for rejecting an instant or a date that no table can hold."""
 
 
 def seconds(count: float) -> timedelta:
-    """Make a duration of `count` seconds."""
+    """Return a duration of `count` seconds."""
     return timedelta(seconds=count)
 
 
 def minutes(count: float) -> timedelta:
-    """Make a duration of `count` minutes.
+    """Return a duration of `count` minutes.
 
     >>> minutes(60) == hours(1)
     True
@@ -39,17 +39,17 @@ def minutes(count: float) -> timedelta:
 
 
 def hours(count: float) -> timedelta:
-    """Make a duration of `count` hours."""
+    """Return a duration of `count` hours."""
     return timedelta(hours=count)
 
 
 def days(count: float) -> timedelta:
-    """Make a duration of `count` days of 24 hours."""
+    """Return a duration of `count` days of 24 hours."""
     return timedelta(days=count)
 
 
 def waits(value: object) -> bool:
-    """Tell whether a value is a duration of zero or more."""
+    """Return True if a value is a duration of zero or more."""
     return isinstance(value, timedelta) and value >= timedelta(0)
 
 
@@ -63,9 +63,9 @@ def duration(length: timedelta) -> int:
 
 
 def instant(moment: datetime | int) -> int:
-    """Convert an instant to microseconds since 1970; an integer is taken to be microseconds already.
+    """Convert an instant to microseconds since 1970; an integer is returned unchanged.
 
-    Raises `ValueError` for a `datetime` with no zone: an instant without a zone is a guess.
+    Raises `ValueError` for a `datetime` without a time zone, because its instant would be a guess.
 
     >>> instant(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
     1000000
@@ -75,12 +75,12 @@ def instant(moment: datetime | int) -> int:
     if moment.tzinfo is None:
         raise ValueError(f"{moment.isoformat()} has no time zone: write it with one, for example +00:00")
     since = moment - EPOCH
-    # Dividing by `_MICROSECOND` gives the same and takes twice as long.
+    # Dividing by `_MICROSECOND` returns the same result but takes twice as long.
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment(micros: int) -> datetime:
-    """Convert microseconds since 1970 to a UTC `datetime`. The inverse of `instant`.
+    """Convert microseconds since 1970 to a `datetime` in UTC; the inverse of `instant`.
 
     >>> instant(moment(1_357_000_000_123_456))
     1357000000123456
@@ -89,7 +89,7 @@ def moment(micros: int) -> datetime:
 
 
 def text(micros: int) -> str:
-    """Write an instant for people to read; the two ends of time by their names.
+    """Return an instant as text for people to read; the beginning and the end of time are shown as words.
 
     >>> text(0), text(END_OF_TIME), text(BEGINNING)
     ('1970-01-01T00:00:00Z', 'end of time', 'beginning')
@@ -102,12 +102,12 @@ def text(micros: int) -> str:
 
 
 def duration_faults(path: str, value: object, example: str) -> Iterable[Fault]:
-    """Find the fault of a duration that has to be more than zero; `example` shows a right one."""
+    """Find the fault of a value that must be a duration of more than zero; `example` shows a valid value."""
     if not isinstance(value, timedelta) or value <= timedelta(0):
         yield Fault(path, value, "a duration of more than zero", f"write for example {example}")
 
 
 def offset_faults(path: str, value: object) -> Iterable[Fault]:
-    """Find the fault of the offset of something aligned to 1970."""
+    """Find the fault of an offset from 1970 that is not a duration."""
     if not isinstance(value, timedelta):
         yield Fault(path, value, "a duration", "write for example offset=minutes(5), or leave it out")

@@ -1,4 +1,4 @@
-"""The column types that a definition may name, by their Spark SQL names."""
+"""The column types that a definition may use, identified by their Spark SQL names."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 MAX_PRECISION = 38
 
 WHOLE = f"decimal({MAX_PRECISION},0)"
-"""The type that holds the sum of any number of 64-bit whole numbers."""
+"""The type that can hold the sum of any number of 64-bit whole numbers."""
 
 ROOM = 10
-"""The digits that a total has more than its values: room for ten billion of the largest value."""
+"""The number of digits that a total has in addition to the digits of its values, enough for ten billion values."""
 
 
 @lru_cache(maxsize=256)
 def decimal_parts(name: str) -> tuple[int, int] | None:
-    """Find the precision and scale of a decimal type; None for any other type.
+    """Return the precision and scale of a decimal type, or None for any other type.
 
     >>> decimal_parts("decimal(10,2)"), decimal_parts("bigint")
     ((10, 2), None)
@@ -32,7 +32,7 @@ def decimal_parts(name: str) -> tuple[int, int] | None:
 
 
 def is_type(name: object) -> bool:
-    """Tell whether `name` is a column type: one of `SIMPLE`, or `decimal(precision,scale)`.
+    """Return True if `name` is a column type: a type of `SIMPLE`, or `decimal(precision,scale)`.
 
     >>> is_type("decimal(10,2)"), is_type("decimal(40,2)"), is_type("number")
     (True, False, False)
@@ -45,7 +45,7 @@ def is_type(name: object) -> bool:
 
 @lru_cache(maxsize=256)
 def element_type(name: str) -> str | None:
-    """Find the type of the elements of a list of this type; None for any type that is no list's.
+    """Return the element type of a list type, or None for any other type.
 
     >>> element_type("array<struct<n:bigint>>"), element_type("struct<n:bigint>")
     ('struct<n:bigint>', None)
@@ -54,7 +54,7 @@ def element_type(name: str) -> str | None:
 
 
 def struct_fields(name: str) -> dict[str, str] | None:
-    """Find the fields of a struct's type, with their types; None for any other type.
+    """Return the fields of a struct type with their types, or None for any other type.
 
     >>> struct_fields("struct<at:timestamp,price:decimal(8,2)>")
     {'at': 'timestamp', 'price': 'decimal(8,2)'}
@@ -83,12 +83,12 @@ def struct_type(fields: Mapping[str, str]) -> str:
 
 
 def is_exact_number(name: str) -> bool:
-    """Tell whether adding values of this type gives the same total in any order: integers and decimals do."""
+    """Return True if a total of values of this type does not depend on their order: for integers and decimals."""
     return name in INTEGERS or decimal_parts(name) is not None
 
 
 def sum_type(name: str) -> str:
-    """Find the type that holds a total of values of type `name`: 64 bits, or ten more digits of a decimal.
+    """Return the type for a total of values of type `name`: a bigint, or a decimal with ten more digits.
 
     >>> sum_type("int"), sum_type("decimal(10,2)"), sum_type("decimal(36,2)")
     ('bigint', 'decimal(20,2)', 'decimal(38,2)')
@@ -100,7 +100,7 @@ def sum_type(name: str) -> str:
 
 
 def may_outgrow(name: str) -> bool:
-    """Tell whether a total of a few values of type `name` may leave its type, `sum_type(name)`.
+    """Return True if a total of a few values of type `name` may not fit the total's type, `sum_type(name)`.
 
     >>> may_outgrow("bigint"), may_outgrow("int"), may_outgrow("decimal(27,2)"), may_outgrow("decimal(28,2)")
     (True, False, False, True)
@@ -110,7 +110,7 @@ def may_outgrow(name: str) -> bool:
 
 
 def unit_power(unit: int, type: str) -> Decimal:
-    """Return ten to the power `unit`, counted in units of the last digit of a decimal type.
+    """Return ten to the power `unit`, times the smallest positive number of a decimal type.
 
     >>> unit_power(3, "decimal(10,2)"), unit_power(1, "decimal(10,2)")
     (Decimal('1E+1'), Decimal('0.1'))
@@ -119,7 +119,7 @@ def unit_power(unit: int, type: str) -> Decimal:
 
 
 def exact(share: float) -> Decimal:
-    """Return a share just as a definition says it, and not as the double that is next to it.
+    """Return a share as the decimal number that a definition contains, not as the exact value of the nearest double.
 
     >>> exact(0.28) * 25, 0.28 * 25
     (Decimal('7.00'), 7.000000000000001)

@@ -1,4 +1,4 @@
-"""Conversion of Python values to a column's type: exactly, or not at all."""
+"""Conversion of Python values to column types; a value that cannot be converted exactly raises an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tailrace.model.base.types import decimal_parts
 
 
 def of_value(value: Any, type: str) -> Any:
-    """Convert a value to a column type. Raises `ValueError` or `TypeError` where it is no value of that type.
+    """Convert a value to a column type.
+
+    Raises `ValueError`, `TypeError` or `ArithmeticError` if the value does not fit.
 
     >>> of_value(3, "decimal(4,2)"), of_value(True, "boolean")
     (Decimal('3.00'), True)
@@ -32,7 +34,9 @@ def of_value(value: Any, type: str) -> Any:
 
 @cache
 def fitter(type: str) -> Callable[[Any], Any]:
-    """Make the function that converts a value, or null, to a column's type: `of_value` with the type looked at once.
+    """Return a function that converts a value, or null, to a column type.
+
+    The function does the same as `of_value`, but the type is evaluated only once.
 
     >>> fitter("string")("a"), fitter("string")(None), fitter("int")(3)
     ('a', None, 3)
@@ -41,7 +45,10 @@ def fitter(type: str) -> Callable[[Any], Any]:
 
 
 def _text(given: Any) -> Any:
-    """Return a text, or null. Raises `ValueError` for any other value, and for half a character, which has no bytes."""
+    """Return a text or null unchanged.
+
+    Raises `ValueError` for any other value, and for a text with an unpaired surrogate, which cannot be encoded.
+    """
     if given is None:
         return None
     if not isinstance(given, str):
@@ -56,7 +63,7 @@ def _other(type: str, given: Any) -> Any:
 
 
 def fitted_number(value: Any, type: str) -> Any:
-    """Convert a number to a column type, exactly. Raises `ValueError` where it does not fit."""
+    """Convert a number to a column type exactly. Raises `ValueError` if the number does not fit."""
     if isinstance(value, bool):
         return value
     if type == "double":
@@ -67,7 +74,7 @@ def fitted_number(value: Any, type: str) -> Any:
     precision, scale = decimal_parts(type) or (None, 0)
     if not exact.is_finite() or exact.adjusted() > _DIGITS.prec // 2:
         raise ValueError
-    # In another decimal context, as the usual one rounds to 28 digits.
+    # Use a separate decimal context, because the default context rounds to 28 digits.
     made = exact.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
     if exact != made:
         raise ValueError
@@ -77,9 +84,10 @@ def fitted_number(value: Any, type: str) -> Any:
 
 
 def _double(value: Any) -> float:
-    """Convert a number to the nearest double. Raises `ValueError` where no double is near.
+    """Convert a number to the nearest double. Raises `ValueError` if no double is close enough.
 
-    No double is near a whole number that no double equals, a number too large, and one so small that it becomes zero.
+    No double is close enough to a whole number that no double represents exactly, to a number that is too large, or to
+    a number that is so small that it becomes zero.
     """
     try:
         made = float(value)
@@ -92,13 +100,13 @@ def _double(value: Any) -> float:
 _DIGITS = Context(prec=160)
 
 _WHOLE = {"int": range(-(2**31), 2**31), "bigint": range(-(2**63), 2**63)}
-"""The whole numbers of each type."""
+"""The range of whole numbers of each integer type."""
 
 
 def in_utc(at: datetime) -> datetime:
-    """Convert an instant to UTC; an instant with no zone is taken to be in UTC already.
+    """Convert an instant to UTC; an instant without a time zone is assumed to be in UTC already.
 
-    Raises `ValueError` for one that lies outside the years 1 to 9999 in UTC.
+    Raises `ValueError` for an instant that lies outside the years 1 to 9999 in UTC.
     """
     try:
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
@@ -107,5 +115,5 @@ def in_utc(at: datetime) -> datetime:
 
 
 def no_value() -> Any:
-    """Raise `ValueError`: the given value is none of the type."""
+    """Raise `ValueError`, because the given value is not a value of the type."""
     raise ValueError

@@ -1,4 +1,4 @@
-"""Merging of accumulators in an order that copies a growing accumulator a few times, and not once for each record."""
+"""Merging of many accumulators in an order that copies a growing accumulator only a few times, not once per record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ Accumulator = TypeVar("Accumulator")
 def total(
     accumulators: Sequence[Accumulator], merged: Callable[[Accumulator, Accumulator], Accumulator]
 ) -> Accumulator:
-    """Merge all accumulators at once, at least one, with the same result as `Merging`, which is given one at a time.
+    """Merge all accumulators in one call; there must be at least one accumulator.
+
+    The result is the same as the result of `Merging`, which takes one accumulator at a time.
 
     >>> held = Merging()
     >>> for one in "abcdefghijk":
@@ -26,7 +28,9 @@ def total(
 
 
 class Merging(Generic[Accumulator]):
-    """Accumulators that are added one at a time and merged in pairs of equal size; merging is associative.
+    """A collection of accumulators that are added one at a time and merged in pairs of equal size.
+
+    The function `merged` must be associative.
 
     >>> all_of = Merging()
     >>> for one in range(1000):
@@ -41,7 +45,7 @@ class Merging(Generic[Accumulator]):
         self._held: list[tuple[int, Accumulator]] = []
 
     def add(self, accumulator: Accumulator, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> None:
-        """Add an accumulator."""
+        """Add an accumulator, and merge accumulators of equal size."""
         size = 1
         while self._held and self._held[-1][0] == size:
             accumulator = merged(self._held.pop()[1], accumulator)
@@ -49,7 +53,7 @@ class Merging(Generic[Accumulator]):
         self._held.append((size, accumulator))
 
     def total(self, merged: Callable[[Accumulator, Accumulator], Accumulator]) -> Accumulator:
-        """Merge all accumulators, in their order; there is at least one."""
+        """Merge all accumulators in the order in which they were added; there must be at least one accumulator."""
         *others, (_, total) = self._held
         for _, one in reversed(others):
             total = merged(one, total)

@@ -1,11 +1,13 @@
-"""Combiners, which compute the results of a window: accumulators merge in any order (Dataflow Model, 2.2 and 3.3).
+"""Combiners, which compute the results of a window; accumulators merge in any order (Dataflow Model, 2.2 and 3.3).
 
-A combiner declares the named parts of its accumulator, each with the way in which it merges (`Merge`: by adding, by
-the smaller, by the larger and so on), the value that a record adds to each part, and the result of the parts. These are
-data and terms of the algebra, so one text serves every execution.
+A combiner declares the named parts of its accumulator. For each part, the combiner declares how two values merge
+(`Merge`: by addition, by the minimum, by the maximum and so on) and which value a record adds. The combiner also
+declares how to compute the result from the parts. These declarations are data and terms of the algebra, so the same
+definition is used in every execution.
 
-The parts add up exactly or not at all: a sum of doubles depends on the order of addition, which would break the law
-that stream, backfill and replay give the same rows, so a column to be added up is an integer or a decimal.
+A total is never rounded: it is exact, or its result is null with a reason. A sum of doubles would depend on the order
+of addition, so stream, backfill and replay could return different rows. Therefore a column to be summed must be an
+integer or a decimal.
 """
 
 from __future__ import annotations
@@ -21,32 +23,33 @@ from tailrace.model.base.types import MAX_PRECISION, WHOLE, is_exact_number, may
 
 
 class Merge(Enum):
-    """The ways in which a part of one accumulator is merged with the same part of another."""
+    """The ways to merge a part of one accumulator with the same part of another accumulator."""
 
     ADD = "add"
     LEAST = "least"
     GREATEST = "greatest"
     GATHER = "gather"
-    """All values of both, in order."""
+    """All values of both parts, in order."""
     UNITE = "unite"
-    """Each value of both once, in order."""
+    """All different values of both parts, each value once, in order."""
     TOP = "top"
-    """The largest values of both, the largest first."""
+    """The largest values of both parts, in descending order."""
     HIGHEST = "highest"
-    """The values of both that have the highest value of one of their fields, in order."""
+    """The values of both parts that have the highest value of one of their fields, in order."""
     COUNT = "count"
-    """The values of both, each with its count, in order; values whose count is 0 are left out."""
+    """All different values of both parts with their total counts, in order, without values whose count is 0."""
     OWN = "own"
-    """By a combiner's own function."""
+    """The custom combiner's `merge` method merges the parts."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an accumulator: its name, its column type, and how it merges.
+    """A part of an accumulator: its name, its column type, and the way in which it merges.
 
-    `Merge.TOP` keeps `most` values; `Merge.HIGHEST` compares field `by`. A part that is `kept` as another type has a
-    column of that type in tables, and a second column, of the part's type, for values that do not fit (`columns`). A
-    part with a `unit` holds the last `unit` digits of numbers; part `<name>_high` holds the digits above.
+    `Merge.TOP` keeps `most` values; `Merge.HIGHEST` compares the field `by`. If `kept` is another type, the part has
+    two columns in tables: a column of type `kept`, and a column of the part's type for values that do not fit
+    (`columns`). A part with a `unit` holds the sum of the last `unit` digits of numbers; the part `<name>_high` holds
+    the sum of the other digits.
     """
 
     name: str
@@ -58,29 +61,29 @@ class Part:
     unit: int = 0
 
     def columns(self, name: str) -> dict[str, str]:
-        """Return the columns that the part has in tables where it is called `name`, with their types."""
+        """Return the names and types of the columns that the part has in tables in which the part is called `name`."""
         return {name: self.kept, f"{name}_over": self.type} if self.kept else {name: self.type}
 
     @property
     def is_list(self) -> bool:
-        """Whether the part is a list of values, and not one value."""
+        """Whether the part is a list of values instead of a single value."""
         return self.merge in (Merge.GATHER, Merge.UNITE, Merge.TOP, Merge.HIGHEST, Merge.COUNT)
 
     @property
     def has_zero(self) -> bool:
-        """Whether the part of an accumulator of no records is a value, and not null."""
+        """Whether this part of an empty accumulator is a value instead of null."""
         return self.merge is Merge.ADD or self.is_list
 
     def zero(self, o: Algebra) -> Term:
-        """Return the part of an accumulator of no records."""
+        """Return this part of an empty accumulator, which contains no records."""
         if self.is_list:
             return o.no_values(self.type)
         return o.literal(0 if self.merge is Merge.ADD else None, self.type)
 
     def merged(self, o: Algebra, a: Term, b: Term) -> Term:
-        """Merge this part of two accumulators. Associative and commutative, with `zero` for its unit.
+        """Merge this part of two accumulators; the operation is associative and commutative, and `zero` is its unit.
 
-        The part of a custom combiner calls the combiner instead (`tailrace.model.combiners.own`).
+        For a custom combiner, the part calls the combiner's `merge` instead (`tailrace.model.combiners.own`).
         """
         if self.merge is Merge.ADD:
             return o.add(a, b, self.type)
@@ -98,56 +101,66 @@ class Part:
 
 
 class Combiner:
-    """The base of combiners: what each of them declares."""
+    """The base class of combiners, with the declarations that every combiner has."""
 
-    # Type checkers see read-only properties, so that a combiner may have them as fields or attributes, or compute them.
+    # For type checkers, these are read-only properties, so that a combiner may define them as fields, attributes or
+    # properties.
     if TYPE_CHECKING:
 
         @property
         def column(self) -> str | None:
-            """The log's column that the combiner reads, if any."""
+            """The log's column that the combiner reads; None if the combiner reads no column."""
             raise NotImplementedError
 
         @property
         def uncombines(self) -> bool:
-            """Whether a retracted accumulator can be taken out of a merged one."""
+            """Whether a retracted accumulator can be removed from a merged accumulator."""
             raise NotImplementedError
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """List the accumulator's parts over a column of this type."""
+        """Return the parts of the accumulator for a column of this type."""
         raise NotImplementedError
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        """Return what one record adds to each part; `value` is the column's, which may be null, and `type` its type."""
+        """Return the values that one record adds to the parts.
+
+        `value` is the record's value in the combiner's column, which may be null; `type` is the type of this column.
+        """
         raise NotImplementedError
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Compute the result that an accumulator stands for."""
+        """Compute the result of an accumulator from its parts."""
         raise NotImplementedError
 
     def result_type(self, type: str | None) -> str:
-        """Return the result's column type."""
+        """Return the column type of the result."""
         raise NotImplementedError
 
     def leaves(self, type: str | None) -> bool:
-        """Tell whether a result over a column of this type may leave its own type, and is null then."""
+        """Return True if a result for a column of this type may not fit the result type; such a result is null."""
         return False
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Say why an accumulator has no result, as a text; null where it has one, or where it is of no values."""
+        """Return the reason, as text, why an accumulator has no result.
+
+        The reason is null if the accumulator has a result or contains no values.
+        """
         return o.literal(None, "string")
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        """Find the faults of the combiner over a column of this type."""
+        """Find the faults of the combiner for a column of this type."""
         return ()
 
 
 UNIT = 28
-"""The digits that a total of large decimals adds up apart: a billion numbers of so many digits have room."""
+"""The number of trailing digits that a total of large decimals adds up in a separate part.
+
+The sum of a billion numbers with this many digits fits a decimal.
+"""
 
 
 def total_parts(name: str, type: str) -> tuple[Part, ...]:
-    """Return the parts of an exact total of values of this type, which no number of them overflows.
+    """Return the parts of an exact total of values of this type; the parts do not overflow for any number of values.
 
     >>> [part.name for type in ("int", "bigint", "decimal(30,2)") for part in total_parts("total", type)]
     ['total', 'total', 'total', 'total_high']
@@ -160,12 +173,12 @@ def total_parts(name: str, type: str) -> tuple[Part, ...]:
 
 
 def split_parts(name: str, type: str) -> tuple[Part, Part]:
-    """Return the two parts of a total of this type: one for the last digits of numbers, one for the digits above."""
+    """Return the two parts of a total of this type: one for the last digits of numbers, one for the other digits."""
     return Part(name, type, Merge.ADD, unit=UNIT), Part(f"{name}_high", WHOLE, Merge.ADD)
 
 
 def lifted_total(o: Algebra, number: Term, type: str) -> tuple[Term, ...]:
-    """Return the values that a number, which is not null, adds to the parts of `total_parts`."""
+    """Return the values that a number adds to the parts of `total_parts`; the number may not be null."""
     if type == "bigint" or not may_outgrow(type):
         return (number,)
     return (o.remainder(number, UNIT, sum_type(type)), o.quotient(number, UNIT, sum_type(type)))
@@ -177,7 +190,7 @@ def _has(o: Algebra, value: Term, then: Term, otherwise: Term) -> Term:
 
 @dataclass(frozen=True)
 class Count(Combiner):
-    """The number of records, or of records with a value in `column`.
+    """The number of records, or the number of records with a value in `column`.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> Count().lift(Scalars(), None, None), Count("delay").lift(Scalars(), None, "int")
@@ -203,16 +216,17 @@ class Count(Combiner):
 
 @dataclass(frozen=True)
 class _Total(Combiner):
-    """The base of `Sum` and `Mean`: an exact total and the number of values in it.
+    """The base class of `Sum` and `Mean`: an exact total of values, and their number.
 
-    The total never overflows: it has 38 digits for 64-bit numbers, and two parts for decimals of nearly 38 digits.
+    The total never overflows: it has 38 digits for 64-bit numbers, and it has two parts for decimals of nearly 38
+    digits.
     """
 
     column: str
     uncombines: ClassVar[bool] = True
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        # A table that is there takes a new column of the accumulator as the last one.
+        # An existing table gets a new column of the accumulator as its last column, so the upper digits go last.
         total, *high = total_parts("total", type or "bigint")
         return (total, Part("n", "bigint", Merge.ADD), *high)
 
@@ -234,7 +248,7 @@ class _Total(Combiner):
 
 @dataclass(frozen=True)
 class Sum(_Total):
-    """The total of a column's values; null when there are none.
+    """The total of a column's values; null if there are no values.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> Sum("price").result(Scalars(), {"total": 0, "n": 0}, "bigint") is None
@@ -262,7 +276,7 @@ class Sum(_Total):
         return o.choose(o.missing(self._total(o, parts, type)), why, o.literal(None, "string"))
 
     def _total(self, o: Algebra, parts: Mapping[str, Term], type: str) -> Term:
-        """Return the total; null where it leaves its type."""
+        """Return the total, or null if it does not fit its type."""
         if not may_outgrow(type):
             return parts["total"]
         if type == "bigint":
@@ -272,7 +286,9 @@ class Sum(_Total):
 
 @dataclass(frozen=True)
 class Mean(_Total):
-    """The mean of a column's values as a double, divided once from the exact total; null when there are none.
+    """The mean of a column's values as a double; null if there are no values.
+
+    The only rounding is the division of the exact total by the number of values.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> Mean("delay").result(Scalars(), {"total": 7, "n": 2}, "int")
@@ -282,7 +298,7 @@ class Mean(_Total):
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         zero = o.literal(0, "bigint")
         none = o.equal(parts["n"], zero)
-        # The divisor is kept off zero because an SQL engine may compute both branches.
+        # The divisor is never zero, because an SQL engine may compute both branches.
         divisor = o.choose(none, o.literal(1, "bigint"), parts["n"])
         return o.choose(none, o.literal(None, "null"), o.ratio(self._real(o, parts, type or "bigint"), divisor))
 
@@ -298,7 +314,7 @@ class Mean(_Total):
 
 @dataclass(frozen=True)
 class Extreme(Combiner):
-    """The base of combiners that keep one extreme of a column's values: `Min`, `Max` and `AnyValue`."""
+    """The base class of combiners that keep the smallest or the largest value: `Min`, `Max` and `AnyValue`."""
 
     column: str
     uncombines: ClassVar[bool] = False
@@ -319,23 +335,29 @@ class Extreme(Combiner):
 
 @dataclass(frozen=True)
 class Min(Extreme):
-    """The smallest of a column's values; null when there are none. It cannot uncombine."""
+    """The smallest of a column's values; null if there are no values.
+
+    The accumulator of `Min` cannot remove a retracted value (`uncombines`).
+    """
 
     _merge: ClassVar[Merge] = Merge.LEAST
 
 
 @dataclass(frozen=True)
 class Max(Extreme):
-    """The largest of a column's values; null when there are none. It cannot uncombine."""
+    """The largest of a column's values; null if there are no values.
+
+    The accumulator of `Max` cannot remove a retracted value (`uncombines`).
+    """
 
     _merge: ClassVar[Merge] = Merge.GREATEST
 
 
 @dataclass(frozen=True)
 class AnyValue(Extreme):
-    """Any one of a column's values, the same one in every execution: the smallest. Null when there are none.
+    """The smallest of a column's values, for columns in which any value will do; null if there are no values.
 
-    For a column that has one value in each window, such as a name that goes with the key.
+    Use `AnyValue` for a column that has only one value in each window, such as a name that belongs to the key.
     """
 
     _merge: ClassVar[Merge] = Merge.LEAST
@@ -343,7 +365,7 @@ class AnyValue(Extreme):
 
 @dataclass(frozen=True)
 class _Truth(Combiner):
-    """The base of `AllTrue` and `AnyTrue`: the number of values, and of true values."""
+    """The base class of `AllTrue` and `AnyTrue`: the number of values, and the number of true values."""
 
     column: str
     uncombines: ClassVar[bool] = True
@@ -374,7 +396,7 @@ class _Truth(Combiner):
 
 @dataclass(frozen=True)
 class AllTrue(_Truth):
-    """Whether all of a column's values are true; null when there are none.
+    """Whether all of a column's values are true; null if there are no values.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> AllTrue("paid").result(Scalars(), {"true": 2, "n": 3}, "boolean")
@@ -387,7 +409,7 @@ class AllTrue(_Truth):
 
 @dataclass(frozen=True)
 class AnyTrue(_Truth):
-    """Whether any of a column's values is true; null when there are none.
+    """Whether at least one of a column's values is true; null if there are no values.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> AnyTrue("paid").result(Scalars(), {"true": 2, "n": 3}, "boolean")

@@ -1,4 +1,4 @@
-"""Combiners that go by event time: the first and the last value of a window."""
+"""Combiners that depend on event time: the first and the last value of a window."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tailrace.model.combiners.basic import Combiner, Merge, Part
 
 
 class ByTime:
-    """The base of combiners whose `lift` takes a value with the event time of its record (`Algebra.stamped`)."""
+    """The base class of combiners whose `lift` takes a value with its record's event time (`Algebra.stamped`)."""
 
 
 @dataclass(frozen=True)
 class _End(ByTime, Combiner):
-    """The base of `First` and `Last`."""
+    """The base class of `First` and `Last`."""
 
     column: str
     uncombines: ClassVar[bool] = False
@@ -37,7 +37,9 @@ class _End(ByTime, Combiner):
 
 @dataclass(frozen=True)
 class First(_End):
-    """A column's value in the record that happened first, of those with a value; of several at one time the smallest.
+    """The value of a column in the record with the earliest event time, among records with a value in this column.
+
+    If several records have the earliest event time, the smallest of their values is used.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> o, first = Scalars(), First("page")
@@ -51,11 +53,18 @@ class First(_End):
 
 @dataclass(frozen=True)
 class Last(_End):
-    """A column's value in the record that happened last, of those with a value; of several at one time the largest."""
+    """The value of a column in the record with the latest event time, among records with a value in this column.
+
+    If several records have the latest event time, the largest of their values is used.
+    """
 
     _merge: ClassVar[Merge] = Merge.GREATEST
 
 
 def seen(o: Algebra, combiner: Combiner, value: Term, at: Term) -> Term:
-    """Return the value for a combiner's `lift`: stamped with event time `at`, in microseconds, if it is `ByTime`."""
+    """Return the argument for a combiner's `lift`.
+
+    For a `ByTime` combiner, the argument is the value stamped with event time `at`, in microseconds. For other
+    combiners, the argument is the value itself.
+    """
     return o.stamped(at, value) if isinstance(getattr(combiner, "combiner", combiner), ByTime) else value

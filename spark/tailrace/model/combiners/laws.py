@@ -1,4 +1,4 @@
-"""Check in a test that a custom combiner obeys the laws on which its answers rest."""
+"""A check for tests that a custom combiner obeys the laws that its answers depend on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tailrace.model.combiners.own import OwnCombiner
 
 
 class LawError(TailraceError, AssertionError):
-    """A law that a combiner breaks, with the values that show it."""
+    """The error for a combiner that breaks a law; the message has the values for which the law is broken."""
 
 
 def obeys(combiner: OwnCombiner, values: Sequence[Any]) -> None:
-    """Check a combiner's laws on these values.
+    """Check the laws of a combiner with these values.
 
-    Raises `LawError` where adding and merging the values in another order or grouping gives another result, where
-    `zero` is not the unit of `merge`, or where `uncombine` does not undo `merge`.
+    Raises `LawError` if the result depends on the order or grouping in which values are added and merged, if `zero` is
+    not the unit of `merge`, or if `uncombine` does not undo `merge`.
 
     >>> from tailrace.model.combiners.sketches import ApproxDistinct
     >>> obeys(ApproxDistinct("user"), ["a", "b", "a"])

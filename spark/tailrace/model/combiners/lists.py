@@ -1,4 +1,4 @@
-"""Combiners that keep values and not only totals of them: all, the largest, the distinct ones, or a quantile."""
+"""Combiners that keep values instead of totals: all values, the largest values, the distinct values, or a quantile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.model.combiners.basic import Combiner, Merge, Part
 
 
 class Gathering(Combiner):
-    """The base of these combiners: an accumulator that is a list of a column's values."""
+    """The base class of the combiners in this module, whose accumulator is a list of a column's values."""
 
     column: str
     uncombines: ClassVar[bool] = False
@@ -39,9 +39,9 @@ class Gathering(Combiner):
 
 @dataclass(frozen=True)
 class Collect(Gathering):
-    """All of a column's values, in order; the accumulator grows with them.
+    """All of a column's values, in order; the accumulator grows with the number of values.
 
-    A packed column (`Pack`) is ordered by the columns in it, the first one first.
+    The values of a packed column (`Pack`) are ordered by its fields, starting with the first field.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = Collect("price").parts("bigint")
@@ -54,7 +54,7 @@ class Collect(Gathering):
 
 @dataclass(frozen=True)
 class TopK(Gathering):
-    """The `count` largest of a column's values, the largest first.
+    """The `count` largest of a column's values, in descending order.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = TopK("price", 2).parts("bigint")
@@ -77,10 +77,11 @@ class TopK(Gathering):
 
 @dataclass(frozen=True)
 class Highest(Gathering):
-    """All of a packed column's values that have the highest value of one of its fields, in order.
+    """All values of a packed column that have the highest value of field `by`, in order.
 
-    Values that tie in that field are all kept; a value without that field is left out. The accumulator holds no more
-    than the result, where `Collect` beside `Max` and a condition after `Unpack` hold every value.
+    If several values have the highest value of field `by`, all of these values are kept. A value with null in field
+    `by` is dropped. The accumulator is not larger than the result. In contrast, the combination of `Collect`, `Max` and
+    a condition after `Unpack` keeps every value.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> bids = [{"price": price, "bidder": bidder} for price, bidder in ((5, "a"), (7, "b"), (7, "c"))]
@@ -111,7 +112,7 @@ class Highest(Gathering):
 
 @dataclass(frozen=True)
 class Distinct(Gathering):
-    """The exact number of different values of a column; the accumulator holds each of them once.
+    """The exact number of different values of a column; the accumulator holds each different value once.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> (part,) = Distinct("user").parts("string")
@@ -131,9 +132,10 @@ class Distinct(Gathering):
 
 @dataclass(frozen=True)
 class Quantile(Gathering):
-    """The smallest of a column's values that a share of them does not exceed: exact, and one of the values.
+    """The exact quantile of a column's values at `share`, by the nearest-rank method; null if there are no values.
 
-    Null when there are none. The accumulator grows with the values.
+    The quantile is the smallest value v such that at least the share `share` of the values are at most v. The
+    accumulator grows with the number of values.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> [Quantile("delay", share).result(Scalars(), {"state": [1, 5, 9]}, "bigint") for share in (0.5, 1)]

@@ -1,8 +1,8 @@
-"""Custom windows and combiners, in plain Python, for users whom the built-in kinds do not serve.
+"""Custom windowings and combiners in plain Python, for users who need more than the built-in kinds.
 
-They run in the reference execution and, on Spark, in the `python` execution; never natively, for plain Python cannot
-be compiled to SQL. Custom triggers need nothing from here: a `Trigger` is written in the algebra, and runs
-everywhere.
+Custom windowings and combiners run in the reference execution and, on Spark, in the `python` execution. Plain Python
+never runs natively, because it cannot be compiled to SQL. Custom triggers need nothing from this module: a `Trigger` is
+written in the algebra and runs everywhere.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tailrace.model.windows.windows import Windowing
 
 
 class OwnWindows(Windowing):
-    """The base of custom windowings: write `assign`, and `merges`, `reach` and `gathered` where windows merge.
+    """The base class of custom windowings: implement `assign` and, if windows merge, `merges`, `reach` and `gathered`.
 
-    Make it a frozen dataclass, so that its options are part of the definition's meaning.
+    The subclass must be a frozen dataclass, so that its options are part of the definition's meaning.
     """
 
     def faults(self, path: str) -> Iterable[Fault]:
@@ -34,7 +34,7 @@ class OwnWindows(Windowing):
 
 @dataclass(frozen=True)
 class OwnPart(Part):
-    """The single part of the accumulator of a custom combiner."""
+    """The only part of a custom combiner's accumulator."""
 
     combiner: Any = None
 
@@ -46,20 +46,20 @@ class OwnPart(Part):
 
 
 _COUNTS = "array<struct<value:bigint,n:bigint>>"
-"""Numbers with their counts: the only state type that is neither a column type nor a list of one."""
+"""The type of numbers with counts: the only state type that is not a column type or a list of a column type."""
 
 
 FAILED = "_failed"
-"""The suffix of the name of the part that says why the part of a custom combiner has no value any more."""
+"""The suffix for the name of the part that says why a custom combiner's part has no value."""
 
 Guarded: TypeAlias = "tuple[Any, str | None]"
-"""An accumulator of a custom combiner: its state, or null and why there is none."""
+"""The accumulator of a custom combiner: its state and None, or None and the reason why there is no state."""
 
 
 def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
-    """Merge two accumulators by the combiner's own code; an accumulator that failed has failed for good.
+    """Merge two accumulators with the combiner's own code; if one accumulator has failed, the result has failed, too.
 
-    The reason does not depend on the order, even where the order decides which merge fails first.
+    The reason does not depend on the order of the merges, even if the order decides which merge fails first.
     """
     whys = [why for _, why in (a, b) if why is not None]
     if whys:
@@ -72,7 +72,7 @@ def guarded(part: Part, a: Guarded, b: Guarded) -> Guarded:
 
 
 def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequence[Term]) -> tuple[Term, ...]:
-    """Merge two accumulators part by part; parts of custom code merge with the parts that say why they failed."""
+    """Merge two accumulators part by part; a custom combiner's part is merged with the part for its failure."""
     merged: list[Term] = []
     for place, part in enumerate(parts):
         if len(merged) > place:
@@ -85,7 +85,7 @@ def merged_parts(o: Algebra, parts: Sequence[Part], a: Sequence[Term], b: Sequen
 
 
 _NONE: Any = None
-"""The algebra that custom code gets: none."""
+"""The algebra that is passed to custom code: None, because custom code needs no algebra."""
 
 
 def _of_state(state: Any, type: str) -> Guarded:
@@ -96,11 +96,14 @@ def _of_state(state: Any, type: str) -> Guarded:
 
 
 _NO_VALUE = (ValueError, TypeError, ArithmeticError)
-"""The errors of converting a value to another type."""
+"""The errors that a conversion of a value to another type may raise."""
 
 
 def _of_type(value: Any, type: str) -> Any:
-    """Convert a value, or null, to a state's or a result's type. Raises one of `_NO_VALUE` where it is none of it."""
+    """Convert a value, or null, to the type of a state or a result.
+
+    Raises an error of `_NO_VALUE` if the value does not fit.
+    """
     if value is None or struct_fields(element := element_type(type) or type) is not None:
         return value
     return [fitter(element)(one) for one in value] if element != type else fitter(type)(value)
@@ -117,18 +120,17 @@ def _said(error: Exception) -> str:
 
 
 class OwnCombiner(Combiner):
-    """The base of custom combiners: write `zero`, `add`, `merge` and `output`, and say the types.
+    """The base class of custom combiners: implement `zero`, `add`, `merge` and `output`, and declare the types.
 
-    Where the code raises, or returns a value of another type, the window's result is null from then on, and
-    `unanswered` says why (rule X7); other windows and results go on.
+    If a method raises an error or returns a value of another type, the window's result is null from then on, and
+    `unanswered` contains the reason (rule X7). Other windows and results are not affected.
 
-    `state` is the type of the accumulator: a column type, or `array<...>` of one. `gives` is the result's type. Where
-    they depend on the column's type, write `state_type` and `result_type`. A record without a value in `column` is not
-    added. Make it a frozen dataclass.
+    `state` is the type of the accumulator: a column type, or `array<...>` of a column type. `gives` is the type of the
+    result. If these types depend on the type of the column, override `state_type` and `result_type`. A record without a
+    value in `column` is not added. The subclass must be a frozen dataclass.
 
-    Laws: `merge` is associative and commutative with `zero` for its unit, and adding a value equals merging the
-    accumulator of that value alone. They hold for the outputs of accumulators (`tailrace.model.combiners.laws` checks
-    them).
+    Laws: `merge` is associative and commutative, `zero` is its unit, and adding a value equals merging the accumulator
+    of that value alone. The laws apply to the outputs of accumulators; `tailrace.model.combiners.laws` checks them.
     """
 
     column: str | None
@@ -137,14 +139,17 @@ class OwnCombiner(Combiner):
     uncombines: ClassVar[bool] = False
 
     fails: ClassVar[bool] = True
-    """Whether a method may raise or return a value of another type; a window's result is then null, with why."""
+    """Whether a method may raise an error or return a value of another type.
+
+    If a method raises an error, the result of the window is null, with a reason.
+    """
 
     def zero(self) -> Any:
-        """Return the accumulator of no records."""
+        """Return the empty accumulator, which contains no records."""
         raise NotImplementedError
 
     def add(self, state: Any, value: Any) -> Any:
-        """Return the accumulator with one more value; must not change `state` itself."""
+        """Return the accumulator with one more value, without changing `state` in place."""
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
@@ -152,35 +157,39 @@ class OwnCombiner(Combiner):
         raise NotImplementedError
 
     def output(self, state: Any) -> Any:
-        """Compute the result that the accumulator stands for."""
+        """Compute the result of an accumulator."""
         raise NotImplementedError
 
     def uncombine(self, a: Any, b: Any) -> Any:
-        """Take the values of `b`, all of which are in `a`, out of `a`; set `uncombines` if you write this method.
+        """Remove the values of accumulator `b` from accumulator `a`, which must contain all values of `b`.
 
-        Where a later stage takes records back, a combiner without it is computed from all the values, which are kept.
+        Set `uncombines` to True if you implement `uncombine`. Without `uncombine`, a later stage keeps all values, and
+        recomputes the result from the remaining values when a record is retracted.
         """
         raise NotImplementedError
 
     def state_type(self, type: str | None) -> str:
-        """Return the accumulator's type over a column of this type."""
+        """Return the type of the accumulator for a column of this type."""
         return self.state
 
     def check(self, path: str, type: str | None) -> Iterable[Fault]:
-        """Find the combiner's own faults over a column of this type, beside the faults of any combiner."""
+        """Find the faults of this kind of combiner for a column of this type; subclasses may override the method."""
         return ()
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
-        """Return the accumulator's part and, where it may fail, the part that says why."""
+        """Return the part for the state and, if the code may fail, the part for the reason of a failure."""
         return self.own_parts("state", type)
 
     def own_parts(self, name: str, type: str | None) -> tuple[Part, ...]:
-        """Return the parts of an accumulator that has this name."""
+        """Return the parts of an accumulator with this name."""
         state = OwnPart(name, self.state_type(type), Merge.OWN, combiner=self)
         return (state, Part(f"{name}{FAILED}", "string", Merge.LEAST)) if self.fails else (state,)
 
     def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        """Return the accumulator of one record. Raises `RecordError` where that fails: it is the record's own fault."""
+        """Return the accumulator of one record.
+
+        Raises `RecordError` if the code fails, because the record is then at fault.
+        """
         try:
             added = self.zero() if value is None and self.column is not None else self.add(self.zero(), value)
         except Exception as error:
@@ -188,21 +197,24 @@ class OwnCombiner(Combiner):
         return _of_state(added, self.state_type(type)) if self.fails else (added,)
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Compute the result of an accumulator; null where it has failed, or fails now."""
+        """Compute the result of an accumulator, or null if the accumulator has failed or `output` fails."""
         return self.answered(parts, ("state",), self.output, type)[0]
 
     def leaves(self, type: str | None) -> bool:
-        """Tell whether the combiner's code may fail."""
+        """Return True if the combiner's code may fail."""
         return self.fails
 
     def why_null(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
-        """Say why an accumulator has no result."""
+        """Return the reason why an accumulator has no result, or null if the accumulator has a result."""
         return self.answered(parts, ("state",), self.output, type)[1]
 
     def answered(
         self, parts: Mapping[str, Term], names: Sequence[str], output: Callable[..., Any], type: str | None
     ) -> Guarded:
-        """Compute a result from the parts of these names, or say why there is none."""
+        """Compute a result from the parts with these names.
+
+        Returns the result and None, or None and the reason for a failure.
+        """
         if not self.fails:
             return output(*(parts[name] for name in names)), None
         if whys := [why for name in names if (why := parts[f"{name}{FAILED}"]) is not None]:
@@ -217,7 +229,7 @@ class OwnCombiner(Combiner):
             return None, f"{made!r:.80} is out of {self.result_type(type)}"
 
     def result_type(self, type: str | None) -> str:
-        """Return the result's type."""
+        """Return the type of the result."""
         return self.gives
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:

@@ -1,8 +1,8 @@
-"""Combiners over records that may be taken back, as a later stage needs them over an earlier one's panes.
+"""Combiners for records that may be retracted, such as the panes of an earlier stage that a later stage reads.
 
-A combiner whose parts add up takes a record back by adding its opposite. A custom combiner that can uncombine keeps
-one accumulator of added records and one of records taken back. Any other combiner is recomputed from the values, which
-are kept with their counts. So no answer is ever wrong because a record was taken back.
+A combiner whose parts are added up removes a record by adding its negation. A custom combiner that can uncombine keeps
+one accumulator of added records and one accumulator of retracted records. Any other combiner is recomputed from the
+values, which are kept with their counts. So a retraction never makes an answer wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tailrace.model.combiners.own import Guarded, OwnCombiner, OwnPart, merged_p
 
 
 def taking_back(combiner: Combiner, type: str | None) -> Combiner:
-    """Return a combiner that gives the same results and can take records back; `type` is its column's.
+    """Return a combiner that has the same results and can also remove retracted records.
+
+    `type` is the type of the combiner's column.
 
     >>> from tailrace.model.combiners.basic import Max, Sum
     >>> taking_back(Sum("price"), "bigint"), taking_back(Max("price"), "bigint")
@@ -37,9 +39,12 @@ def taking_back(combiner: Combiner, type: str | None) -> Combiner:
 
 
 def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: str | None) -> tuple[Term, ...]:
-    """Return the values that taking back a record adds to each part; `terms` are the values that the record added."""
+    """Return the values that the retraction of a record adds to the parts.
+
+    `terms` are the values that the record added.
+    """
     if isinstance(combiner, BothSides):
-        # The two accumulators change places: of added records, and of records taken back.
+        # Swap the accumulator of added records and the accumulator of retracted records.
         half = len(terms) // 2
         return (*terms[half:], *terms[:half])
     if isinstance(combiner, ByCounts):
@@ -52,7 +57,7 @@ def taken_back(o: Algebra, combiner: Combiner, terms: tuple[Term, ...], type: st
 
 @dataclass(frozen=True)
 class _Wrapped(Combiner):
-    """The base of combiners that stand for another one (`combiner`) and take its column, result type and faults."""
+    """The base class of wrappers, which have the column, result type and faults of another combiner (`combiner`)."""
 
     combiner: Any
     uncombines: ClassVar[bool] = True
@@ -72,12 +77,14 @@ class _Wrapped(Combiner):
 
 
 BY_VALUE = (Extreme, Gathering, ByTime)
-"""The kinds of combiners whose single part is one or several of the records' values: counted values give that part."""
+"""The kinds of combiners with a single part that consists of values and can be computed from counted values."""
 
 
 @dataclass(frozen=True)
 class ByCounts(_Wrapped):
-    """A built-in combiner that is computed from the records' values, each with the number of records that have it.
+    """A wrapper that computes a built-in combiner from counted values.
+
+    A counted value is a value with the number of records that have this value.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> from tailrace.model.combiners.basic import Max
@@ -114,7 +121,7 @@ class ByCounts(_Wrapped):
 
 
 def _kept_type(combiner: Combiner, type: str | None) -> str:
-    """Return the type of the list of counted values that is kept for a combiner over a column of this type."""
+    """Return the type of the list of counted values that is kept for a combiner with a column of this type."""
     value = type or "boolean"
     return (
         f"array<struct<value:{f'struct<at:bigint,value:{value}>' if isinstance(combiner, ByTime) else value},n:bigint>>"
@@ -123,7 +130,7 @@ def _kept_type(combiner: Combiner, type: str | None) -> str:
 
 @dataclass(frozen=True)
 class Kept(_Wrapped):
-    """Any other combiner, which is recomputed from the kept values, record by record."""
+    """A wrapper for any other combiner, which is recomputed from all kept values, one value after another."""
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (OwnPart("kept", _kept_type(self.combiner, type), Merge.OWN, combiner=self),)
@@ -133,7 +140,7 @@ class Kept(_Wrapped):
         return []
 
     def merge(self, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Add up the counts of the values of both; values whose count is 0 are left out."""
+        """Add up the counts of two lists of counted values; values whose count is 0 are dropped."""
         counted: list[dict[str, Any]] = Scalars().counted(a, b, "")
         return counted
 
@@ -148,7 +155,7 @@ class Kept(_Wrapped):
         return self.combiner.why_null(o, self._computed(o, parts, type), type)
 
     def _computed(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> dict[str, Term]:
-        """Compute the accumulator of the combiner from the kept values."""
+        """Compute the accumulator of the wrapped combiner from the kept values."""
         own = self.combiner.parts(type)
 
         def merged(a: tuple[Term, ...], b: tuple[Term, ...]) -> tuple[Term, ...]:
@@ -160,7 +167,8 @@ class Kept(_Wrapped):
             try:
                 lifted = self.combiner.lift(o, row["value"], type)
             except RecordError as error:
-                # The record is in its place long since: the result is what cannot be had of it.
+                # The record was accepted in an earlier epoch and cannot be rejected any more, so the result fails
+                # instead.
                 lifted = (None, f"{error}")
             for _ in range(row["n"]):
                 held.add(lifted, merged)
@@ -170,9 +178,11 @@ class Kept(_Wrapped):
 
 @dataclass(frozen=True)
 class BothSides(_Wrapped):
-    """A custom combiner that can uncombine: one accumulator of all that came, one of all that was taken back.
+    """A wrapper for a custom combiner that can uncombine.
 
-    Law: `uncombine(merge(a, b), b)` stands for what `a` stands for (`tailrace.model.combiners.laws` checks it).
+    The wrapper keeps one accumulator of all added records and one accumulator of all retracted records.
+
+    Law: `uncombine(merge(a, b), b)` has the same output as `a` (`tailrace.model.combiners.laws` checks this law).
     """
 
     def parts(self, type: str | None) -> tuple[Part, ...]:

@@ -1,7 +1,8 @@
-"""Combiners that answer approximately and keep little: the number of different values, and quantiles.
+"""Combiners with an approximate result and a small accumulator: the number of different values, and quantiles.
 
-Both give the same in any order and any grouping of the values, as the law of stream and batch asks: with sketches whose
-compaction is random or depends on the order (KLL), the stream's and the backfill's results would differ.
+The result of these combiners does not depend on the order and grouping of the values, because stream and batch must
+agree. With a sketch whose compaction is random or depends on the order (KLL), the results of the stream and of the
+backfill would differ.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ _HASHES = 2**63
 
 @dataclass(frozen=True)
 class ApproxDistinct(OwnCombiner):
-    """The approximate number of different values of a column: the `size` smallest of their hashes are kept.
+    """The approximate number of different values of a column, computed from the `size` smallest hashes of the values.
 
-    Exact below `size` different values; above, off by about 1 / sqrt(size): 3 % in two of three cases. The method is
-    the k smallest of evenly spread hashes (Bar-Yossef and others, 2002).
+    The result is exact below `size` different values. For more values, the standard error is about 1 / sqrt(size): with
+    the default size, the result is off by at most 3 % in two of three cases. The method is the k smallest of evenly
+    distributed hashes (Bar-Yossef and others, 2002).
 
     >>> many = ApproxDistinct("user", size=256)
     >>> state = many.zero()
@@ -71,10 +73,10 @@ def _hash(value: Any) -> int:
 
 @dataclass(frozen=True)
 class ApproxQuantile(OwnCombiner):
-    """About the smallest of a column's values that a share of them does not exceed, off by at most the share `error`.
+    """The approximate quantile of a column's values at `share`, with a maximum relative error of `error`.
 
-    Values are counted in buckets whose bounds grow by a factor (Masson, Rim and Lee, 2019: DDSketch); so values can be
-    taken out again. Null when there are none.
+    Values are counted in buckets whose bounds grow by a constant factor (Masson, Rim and Lee, 2019: DDSketch), so
+    values can also be removed. The result is null if there are no values.
 
     >>> median = ApproxQuantile("delay", 0.5)
     >>> state = median.zero()
@@ -97,7 +99,7 @@ class ApproxQuantile(OwnCombiner):
         return []
 
     def add(self, state: list[dict[str, int]], value: Any) -> list[dict[str, int]]:
-        # NaN and the infinities have no bucket: they are left out, as missing values are.
+        # NaN and the infinities have no bucket: they are ignored, like missing values.
         return self.merge(state, [{"value": self._bucket(float(value)), "n": 1}]) if isfinite(value) else state
 
     def merge(self, a: list[dict[str, int]], b: list[dict[str, int]]) -> list[dict[str, int]]:
@@ -119,7 +121,7 @@ class ApproxQuantile(OwnCombiner):
         return (1 + self.error) / (1 - self.error)
 
     def _bucket(self, value: float) -> int:
-        """Return the number of a value's bucket: buckets are in the order of the values; zero has a bucket alone."""
+        """Return the number of a value's bucket. Buckets have the same order as the values; zero has its own bucket."""
         if value == 0:
             return 0
         place = ceil(log(abs(value)) / log(self._growth)) + _SHIFT
@@ -145,7 +147,7 @@ class ApproxQuantile(OwnCombiner):
 
 
 _SHIFT = 1 << 24
-"""More than any bucket's power, so that every bucket's number is positive before the sign is put on."""
+"""A number that is added to each bucket's exponent, so that the sum is positive before the sign is applied."""
 
 
 def _added(a: list[dict[str, int]], b: list[dict[str, int]], sign: int) -> list[dict[str, int]]:

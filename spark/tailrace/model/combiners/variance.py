@@ -1,7 +1,7 @@
-"""The variance of a column's values, from totals that are exact in any order.
+"""The variance of a column's values, computed from totals that are exact in any order.
 
-Values are counted in units of the column's last decimal, so that their total and the total of their squares are whole
-numbers: the one rounding is the division at the end, which makes the result the same in every execution.
+Each value is counted in units of the column's last decimal digit, so the total and the total of the squares are whole
+numbers. The only rounding is in the final division, so the result is the same in every execution.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tailrace.model.base.types import MAX_PRECISION, ROOM, WHOLE, decimal_parts,
 from tailrace.model.combiners.basic import UNIT, Combiner, Merge, Part, split_parts
 
 _DIGITS = 18
-"""The maximum number of digits of a decimal column: with more, the squares would not fit."""
+"""The maximum number of digits of a decimal column; the squares of longer numbers would not fit."""
 
 
 @dataclass(frozen=True)
 class Variance(Combiner):
-    """The variance of a column's values as a double; of a sample, or of a whole population (`population=True`).
+    """The variance of a column's values as a double: of a sample, or of a whole population (`population=True`).
 
-    Null with no value, and for a sample also with one.
+    The result is null if there are no values; for a sample, it is also null if there is only one value.
 
-    Law: moving every value by the same number changes nothing.
+    Law: adding the same number to every value does not change the variance.
 
     >>> from tailrace.model.base.algebra import Scalars
     >>> values = {"total": 9, "squares": 41, "n": 2}
@@ -59,8 +59,8 @@ class Variance(Combiner):
         n, total = parts["n"], parts["total"]
         one = o.literal(1, "bigint")
         enough = o.at_least(n, one if self.population else o.literal(2, "bigint"))
-        # The divisor is kept off zero because an SQL engine may compute both branches.
-        # The product is of two doubles that are whole numbers, but for more records than there are.
+        # The divisor is never zero, because an SQL engine may compute both branches. The product of two bigint counts
+        # always fits the 38 digits of `WHOLE`.
         others = n if self.population else o.subtract(n, one, "bigint")
         divisor = o.choose(enough, o.multiply(o.multiply(n, o.literal(1, "decimal(1,0)"), WHOLE), others, WHOLE), one)
         high = parts["squares_high"] if _large(type) else o.literal(0, WHOLE)
@@ -85,7 +85,7 @@ class Variance(Combiner):
 
 
 def _large(type: str | None) -> bool:
-    """Tell whether the squares of fewer than billions of values of a column of this type may leave 38 digits."""
+    """Return True if the squares of a few billion values of this column type may need more than 38 digits in total."""
     parts = decimal_parts(type or "bigint")
     return type != "int" if parts is None else 2 * parts[0] + ROOM >= MAX_PRECISION
 

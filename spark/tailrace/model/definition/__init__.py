@@ -1,1 +1,1 @@
-"""Definitions, as users declare them: logs, pipelines, computations and maps, with their checks and their meaning."""
+"""Definitions as users declare them: pipelines, computations, maps and joins, with their checks and their meaning."""

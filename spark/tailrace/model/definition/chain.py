@@ -1,4 +1,4 @@
-"""Chains of definitions that read one another, from the log that a source fills to the last one."""
+"""Chains of definitions: each definition reads the previous definition, and the first reads a source's log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 def chain(definition: Definition) -> tuple[Definition, ...]:
-    """List the definitions that a definition reads, directly or not, and itself, each after the ones that it reads.
+    """Return all definitions that a definition reads, directly or indirectly, followed by the definition itself.
+
+    Every definition comes after the definitions that it reads.
 
     >>> from tailrace.model.samples.visits import example
     >>> [one.name for one in chain(example())]
@@ -20,9 +22,10 @@ def chain(definition: Definition) -> tuple[Definition, ...]:
 
 
 def keeping_answers(definitions: Iterable[Definition]) -> frozenset[str]:
-    """Name the pipelines whose current answers are kept in a table where these definitions are deployed.
+    """Return the names of the pipelines whose current answers are kept in a table if these definitions are deployed.
 
-    They are the last stages, for readers read those, and the earlier stages that ask for a table (`answers=True`).
+    These pipelines are the last stages, which readers query, and the earlier stages that ask for a table
+    (`answers=True`).
     """
     return frozenset(
         stage.name

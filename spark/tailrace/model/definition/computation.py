@@ -1,9 +1,9 @@
-"""MillWheel's computations: custom code for each key, with state and timers that last (MillWheel, 4 and 5).
+"""MillWheel's computations: custom code for each key, with persistent state and timers (MillWheel, 4 and 5).
 
-A computation is a class with `process_record` and `process_timer`. Both may touch only the `Context`: the key's state,
-its timers, and what goes out. `computation_step.step` says what an epoch of a computation means. A computation with
-`process_feedback` has a loop: the records that it feeds back are input of its next epoch, and part of the cut between
-the two epochs (asynchronous snapshots of graphs with cycles).
+A computation is a class with the methods `process_record` and `process_timer`. Both methods may use only the `Context`:
+the key's state, its timers, and the output. `computation_step.step` defines the result of an epoch of a computation. A
+computation with `process_feedback` has a loop: the records that the computation feeds back are input of its next epoch.
+The records in the loop are part of the cut between the two epochs (asynchronous snapshots of graphs with cycles).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from tailrace.model.logs.log import PANE_TIME, Log
 OWN = frozenset(
     {"state", "timers", "waiting", "taken", "timers_set", "timers_fired", "timers_dropped", "feedback", "returned"}
 )
-"""Column names that the ledger of a computation uses, besides the columns of every ledger."""
+"""Column names that the ledger of a computation uses, in addition to the columns of every ledger."""
 
 
 class NotKeptError(TailraceError, ValueError):
-    """An attempt to read productions again that their computation does not keep."""
+    """An attempt to read productions again although their computation does not keep them."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a key's state: its type, a column type or `array<...>` of one, and its value until code sets one."""
+    """A field of a key's state: its type (a column type, or `array<...>` of a column type) and its default value."""
 
     type: str
     default: Any = None
@@ -51,32 +51,33 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Computation(Definition):
-    """The base of computations: write `process_record`, and `process_timer` where timers are set.
+    """The base class of computations: implement `process_record`, and `process_timer` if you set timers.
 
-    `state` declares the fields of a key's state and `produces` the columns of what goes out, besides the key and
-    `event_time`. Make the class a frozen dataclass where it has options, which are part of what the computation means.
-    Its code is not part of that: give the computation another name as you change the code. The code must give the same
-    output for the same input, whenever it is called, for an epoch that is folded again calls it again.
+    `state` declares the fields of a key's state. `produces` declares the output columns other than the key and
+    `event_time`. If the class has options, make it a frozen dataclass: its options are part of the computation's
+    identity. The code of the class is not part of the identity, so give the computation another name when you change
+    the code. The code must return the same output for the same input on every call, because the same epoch may be
+    folded again.
 
-    `key` names the columns whose values are the key, none for one key. A record whose event time is behind the
-    watermark by more than `allowed_lateness` is too late. With `ordered`, records wait in the state until the watermark
-    has passed them, and come in the order of their event times, timers in between: the output is then the same however
-    the input arrives and is cut into epochs. Without `ordered`, records come at once, those of an epoch in the order of
-    their event times.
+    `key` names the key columns; if `key` is empty, all records have the same key. A record is too late if its event
+    time is behind the watermark by more than `allowed_lateness`. With `ordered`, records wait in the state until the
+    watermark has passed them. The waiting records are then processed in the order of their event times, together with
+    the timers. So with `ordered`, the output depends on neither the order of arrival nor the cut into epochs. Without
+    `ordered`, records are processed in the epoch in which they arrive, in the order of their event times.
 
-    `feedback` declares the columns of the records that go round the loop of a computation with `process_feedback`,
-    besides the key that they go to and `event_time`. Records that are fed back in an epoch are in flight until the next
-    epoch, in which they come before that epoch's records. They are in the ledger, in the commit of the state that they
-    come from, so every epoch is a consistent cut with the records in flight. Records fed back are never late, and
-    readers of the productions wait for them.
+    `feedback` declares the columns of the records that a computation with `process_feedback` sends through its loop,
+    other than the target key and `event_time`. Records that are fed back in an epoch are in flight until the next
+    epoch, which processes them before its own records. The ledger contains the records in flight, in the same commit as
+    the state that the records come from, so every epoch is a consistent cut. Records that are fed back are never late,
+    and the watermark of the productions' readers waits for these records.
 
-    `productions` says whether productions are kept in the ledger: "strong" ones are, with the state that they come from
-    and in the same commit; "weak" ones go only to the definitions that read them, and are computed again where one of
-    these definitions has to catch up (MillWheel, 6.1.2 and 6.1.3).
+    `productions` says whether the ledger keeps the productions. With "strong", the ledger keeps the productions in the
+    same commit as the state that the productions come from. With "weak", productions go only to the definitions that
+    read them, and are computed again if a reading definition has to catch up (MillWheel, 6.1.2 and 6.1.3).
 
-    With `once`, productions are claimed before they count, in a registry that computations elsewhere may share; a
-    production that another computation has claimed is in the ledger as `claimed`, and goes no further
-    (`model.definition.once`).
+    With `once`, the computation claims each production before the production counts, in a registry that other
+    computations may share. If another computation has already claimed a production, the ledger records the production
+    as `claimed`, and no reader receives it (`model.definition.once`).
     """
 
     kind_name, recomputable, state_name = "computation", False, "keys"
@@ -90,7 +91,7 @@ class Computation(Definition):
     once: Once | None = None
 
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
-    """The records that are rejected since no epoch could be folded with them: a stream's last resort (rule X7)."""
+    """The records that are rejected because no epoch could be folded with them: a stream's last resort (rule X7)."""
 
     state: ClassVar[Mapping[str, Field | str]] = {}
     produces: ClassVar[Mapping[str, str]] = {}
@@ -102,24 +103,26 @@ class Computation(Definition):
             raise DefinitionError(str(self.name), faults)
 
     def process_record(self, context: Context, record: Mapping[str, Any]) -> None:
-        """Take a record of the key: its declared columns by name.
+        """Process a record of the key; `record` maps the log's declared columns to their values.
 
-        A record for which it raises is rejected with the reason, and the key is then as it was before the record:
-        `RecordError` has just the words that it is given.
+        If the method raises an error, the record is rejected with the reason, and the key's state and timers stay
+        unchanged. For a `RecordError`, the reason is exactly the error's message.
         """
         raise NotImplementedError
 
     def process_timer(self, context: Context, timer: Timer) -> None:
-        """Take a timer of the key that is due.
+        """Process a due timer of the key.
 
-        A timer for which it raises is rejected as a record is: it is gone, and the key is as it was before.
+        If the method raises an error, the timer is rejected like a record: the timer is removed, and the rest of the
+        key's state stays unchanged.
         """
         raise NotImplementedError
 
     def process_feedback(self, context: Context, record: Mapping[str, Any]) -> None:
-        """Take a record fed back to the key in the epoch before: the key, the columns of `feedback`, `event_time`.
+        """Process a record that the previous epoch fed back to the key.
 
-        A record for which it raises is rejected, as one of `process_record` is.
+        `record` has the key, the columns of `feedback`, and `event_time`. If the method raises an error, the record is
+        rejected as in `process_record`.
         """
         raise NotImplementedError
 
@@ -136,17 +139,17 @@ class Computation(Definition):
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The value of each field until code sets one."""
+        """The default value of each field of the state."""
         return {name: one.default for name, one in self.fields.items()}
 
     @cached_property
     def lists(self) -> tuple[str, ...]:
-        """The fields that are lists, which code may change in place."""
+        """The names of the fields that are lists; code may change these lists in place."""
         return tuple([name for name, one in self.fields.items() if element_type(one.type)])
 
     @property
     def produced(self) -> Productions[Computation]:
-        """The computation's productions as the log of another definition."""
+        """The computation's productions, as a log that other definitions can read."""
         columns = {name: self.log.columns[name] for name in self.key} | dict(type(self).produces)
         return Productions(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
 
@@ -158,7 +161,8 @@ class Computation(Definition):
     def reached(self, watermark: int) -> int:
         """Return the earliest event time that is not too late at this watermark, in microseconds.
 
-        A record produces nothing earlier.
+        A production may have an earlier event time only if a timer of its key holds an earlier event time, or if a
+        record that was fed back has an earlier event time.
         """
         if watermark >= END_OF_TIME:
             return END_OF_TIME
@@ -166,12 +170,12 @@ class Computation(Definition):
 
     @cached_property
     def going_out(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """The columns that are produced, each with the function that converts a value to the column's type."""
+        """The columns of productions, each with a function that converts a value to the column's type."""
         return tuple((name, fitter(type_)) for name, type_ in type(self).produces.items())
 
     @cached_property
     def going_back(self) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-        """The columns that are fed back, each with the function that converts a value to the column's type."""
+        """The columns of records that are fed back, each with a function that converts a value to the column's type."""
         return tuple((name, fitter(type_)) for name, type_ in type(self).feedback.items())
 
     @cached_property
@@ -179,7 +183,7 @@ class Computation(Definition):
         return {name: _conversion(one.type) for name, one in self.fields.items()}
 
     def stored(self, name: str, value: Any) -> Any:
-        """Convert a value to the type of a field of the state. Raises `ComputationError` where it does not fit."""
+        """Convert a value to the type of a field of the state. Raises `ComputationError` if the value does not fit."""
         try:
             return self._storing[name](value)
         except (ValueError, TypeError, ArithmeticError):
@@ -188,7 +192,7 @@ class Computation(Definition):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
+        """A digest of everything that determines the definition's meaning, like `Pipeline.fingerprint`."""
         follows = self.log.disorder if self.log.watermark is None else written(self.log.watermark)
         log: tuple[object, ...] = (self.log.event_time, follows)
         if isinstance(self.log, Productions):
@@ -216,7 +220,9 @@ class Computation(Definition):
 
 
 def value_of(value: Any, type: str) -> Any:
-    """Convert a value to a field's type. Raises `ValueError` or `TypeError` where the value does not fit.
+    """Convert a value to a field's type.
+
+    Raises `ValueError`, `TypeError` or `ArithmeticError` if the value does not fit.
 
     >>> value_of([1, None], "array<bigint>"), value_of(None, "string")
     ([1, None], None)
@@ -226,7 +232,7 @@ def value_of(value: Any, type: str) -> Any:
 
 @cache
 def _conversion(type: str) -> Callable[[Any], Any]:
-    """Make the function that converts a value to a field's type, or raises."""
+    """Return a function that converts a value to a field's type, or raises an error if the value does not fit."""
     inner = element_type(type)
     return partial(_listed, fitter(inner)) if inner else fitter(type)
 

@@ -1,6 +1,6 @@
-"""The context of a computation's code as it takes a record or a timer: its key's state, timers, and what goes out.
+"""The context in which a computation's code processes a record or a timer: the key's state, its timers, and the output.
 
-Nothing that a call does counts before the call has returned: a call that rejects its record leaves the key as it was.
+The effects of a call take place only when the call returns. So a call that rejects its record leaves the key unchanged.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from tailrace.model.windows.panes import Key
 
 
 class ComputationError(TailraceError, RuntimeError):
-    """A computation that failed or broke a rule: its epoch fails, and nothing of the epoch is committed."""
+    """The error of a computation that failed or broke a rule.
+
+    If a method of the computation raises a `ComputationError`, the record or timer is rejected. If the error is raised
+    elsewhere, the epoch fails, and nothing of the epoch is committed.
+    """
 
 
 class Domain(Enum):
-    """The time that a timer waits for: the watermark's, or the processing time of the epochs (MillWheel, 4.6)."""
+    """The kind of time that a timer waits for: the watermark, or the epochs' processing time (MillWheel, 4.6)."""
 
     EVENT = "event"
     PROCESSING = "processing"
@@ -33,7 +37,7 @@ Fits: TypeAlias = Callable[[Any], Any]
 
 
 class Code(Protocol):
-    """The code that a context serves, a `Computation`: its declarations, and the conversions to declared types."""
+    """The members of `Computation` that a context uses: declarations, and conversions to the declared types."""
 
     @property
     def name(self) -> str: ...
@@ -67,9 +71,10 @@ PROCESSING = Domain.PROCESSING
 
 
 class Timer(NamedTuple):
-    """A timer of a key, known by its name. `time` and `holds` are microseconds.
+    """A timer of a key, identified by its name. `time` and `holds` are in microseconds.
 
-    `holds` is the earliest event time at which the timer may produce, which readers wait for (rule T3); None for none.
+    `holds` is the earliest event time at which the timer may produce a record; the readers' watermark waits for this
+    event time (rule T3). `holds` is None if the timer holds no event time.
     """
 
     name: str
@@ -79,7 +84,7 @@ class Timer(NamedTuple):
 
     @property
     def at(self) -> datetime:
-        """The instant that the timer was set for."""
+        """The time at which the timer is due."""
         return moment(self.time)
 
 
@@ -101,10 +106,10 @@ class Values:
         copied = dict(held)
         for name in computation.lists:
             if copied[name] is not None:
-                # Code may change the list in place.
+                # Copy the list, because code may change it in place.
                 copied[name] = list(copied[name])
         _set_computation(self, computation)
-        # Fields in `__dict__` are read without a call of `__getattr__`.
+        # Python reads fields in `__dict__` without calling `__getattr__`.
         _set_fields(self, copied)
 
     def __getattr__(self, name: str) -> Any:
@@ -117,7 +122,7 @@ class Values:
         fields[name] = self._computation.stored(name, value)
 
     def clear(self) -> None:
-        """Set every field to its default again."""
+        """Reset every field to its default."""
         fields = self.__dict__
         for name, default in self._computation.defaults.items():
             fields[name] = self._computation.stored(name, default)
@@ -132,11 +137,11 @@ class Values:
 
 _set_computation: Any = Values.__dict__["_computation"].__set__
 _set_fields: Any = Values.__dict__["__dict__"].__set__
-"""The setters of the two attributes that are no fields of the state."""
+"""The setters of the two attributes that are not fields of the state."""
 
 
 class FedBack(NamedTuple):
-    """A record that a call fed back: the key that it goes to, its columns, and its event time in microseconds."""
+    """A record that a call fed back: its target key, its columns, and its event time in microseconds."""
 
     key: Key
     values: Mapping[str, Any]
@@ -144,10 +149,11 @@ class FedBack(NamedTuple):
 
 
 class Context:
-    """The key, state, timers and outputs that a call of a computation has at hand.
+    """The key, state, timers and outputs that are available to one call of a computation's method.
 
-    `floor` is the earliest event time that the call may produce at, and `default` the event time of a production for
-    which the call names none; both in microseconds. `held` has a value for every field of the state.
+    `floor` is the earliest event time of any record that the call may produce. `default` is the event time of a
+    production if the call specifies no event time. `floor` and `default` are in microseconds. `held` has a value for
+    every field of the state.
     """
 
     __slots__ = (
@@ -177,10 +183,10 @@ class Context:
 
     @property
     def watermark(self) -> datetime:
-        """The watermark, which depends on the cut into epochs.
+        """The watermark, which depends on how the input is cut into epochs.
 
-        For a record it is the watermark before the epoch; for a timer, and for a record of an `ordered` computation,
-        the epoch's own.
+        When a record is processed, the property is the watermark before the epoch. When a timer or a record of an
+        `ordered` computation is processed, the property is the watermark of the current epoch.
         """
         return moment(self._watermark)
 
@@ -190,11 +196,13 @@ class Context:
         return moment(self._now)
 
     def produce(self, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None) -> None:
-        """Send a record on, with columns of the computation's `produces`; the key goes with it.
+        """Output a record with the columns of the computation's `produces`; the key is added to the record.
 
-        `event_time` is that of the record or timer at hand, if left out. It may be no earlier, unless one of the key's
-        timers holds an earlier event time: then no earlier than that (MillWheel, 4.5). Raises `ComputationError`
-        otherwise.
+        If `event_time` is left out, the production has the event time of the current record. If a timer is processed,
+        the production has the event time that the timer holds, or the timer's time if the timer holds nothing.
+        `event_time` may not be earlier than the event time of the record, or the event time that the timer holds. If
+        another pending timer of the key holds an earlier event time, that event time is the limit (MillWheel, 4.5).
+        Raises `ComputationError` if `event_time` is too early.
         """
         values = self._typed("produced", "produces", self._computation.going_out, record)
         self._produced.append((values, self._at("produced", event_time)))
@@ -202,11 +210,11 @@ class Context:
     def feed_back(
         self, key: object, record: Mapping[str, Any] | None = None, event_time: datetime | int | None = None
     ) -> None:
-        """Feed a record back to a key, this one or another: `process_feedback` takes it in the next epoch.
+        """Feed a record back to this key or to another key: `process_feedback` receives the record in the next epoch.
 
-        `key` is a tuple, or a value where the key is one column; the columns are those of `feedback`. `event_time` is
-        as in `produce`. Raises `ComputationError` where a column or the key is not as declared, or the event time is
-        too early.
+        `key` is a tuple, or a single value if the key has one column. `record` has the columns of `feedback`.
+        `event_time` has the same meaning as in `produce`. Raises `ComputationError` if a column or the key does not
+        match its declaration, or if the event time is too early.
         """
         computation, name = self._computation, self._computation.name
         if not computation.loops:
@@ -238,7 +246,8 @@ class Context:
         try:
             return {column: fit(values.get(column)) for column, fit in fits}
         except (ValueError, TypeError, ArithmeticError):
-            # The column that does not fit is looked for only here, where the error has to name it.
+            # Look for the column that does not fit only after a failure, because only the error message needs the
+            # column's name.
             return {column: self._value(did, column, values.get(column), type_) for column, type_ in types.items()}
 
     def _value(self, did: str, column: str, value: Any, type_: str) -> Any:
@@ -250,7 +259,7 @@ class Context:
             ) from None
 
     def _at(self, did: str, event_time: datetime | int | None) -> int:
-        """Return the event time of a record that goes out, in microseconds; raises `ComputationError` if too early."""
+        """Return an output record's event time in microseconds. Raises `ComputationError` if the time is too early."""
         at = self._default if event_time is None else instant(event_time)
         if not self._floor <= at <= END_OF_TIME:
             raise ComputationError(
@@ -264,10 +273,10 @@ class Context:
     ) -> None:
         """Set a timer of the key: `process_timer` is called once, when the domain's time has reached `at`.
 
-        A timer of the same name that was set before is dropped. `holds` is the earliest event time that the timer may
-        produce at, and readers of the productions wait for it; if left out, it is `at` in event time, and nothing is
-        held in processing time (MillWheel, 4.5, 4.6 and 5.2). Raises `ComputationError` where `holds` is so early that
-        readers may be past it.
+        The new timer replaces an earlier timer of the same name. `holds` is the earliest event time at which the timer
+        may produce a record; the watermark of the productions' readers waits for this event time. If you leave out
+        `holds`, an event-time timer holds `at`, and a processing-time timer holds nothing (MillWheel, 4.5, 4.6 and
+        5.2). Raises `ComputationError` if `holds` is so early that the readers' watermark may already have passed it.
         """
         if not isinstance(name, str) or not name:
             raise ComputationError(f"{self._computation.name}: timer {name!r}: expected a name, for example 'end'")
@@ -288,11 +297,11 @@ class Context:
         self._set += 1
 
     def delete_timer(self, name: str) -> bool:
-        """Delete a timer of the key, and tell whether there was one."""
+        """Delete a timer of the key. Return True if the key had a timer of this name."""
         found = self._timers.pop(name, None) is not None
         self._dropped += found
         return found
 
     def timer(self, name: str) -> Timer | None:
-        """Find the pending timer of this name; None where there is none."""
+        """Return the pending timer of this name, or None if the key has no such timer."""
         return self._timers.get(name)

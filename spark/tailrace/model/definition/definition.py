@@ -1,7 +1,8 @@
-"""The base of definitions: the facts about a kind of definition that every layer may ask for.
+"""The base class of definitions: the facts about a kind of definition that every layer may need.
 
-A kind is a class: `Pipeline`, `Computation`, `Map` or `Join`. Its meaning is in `model/`. Each layer has a verb for it,
-a `functools.singledispatch` function with an entry for each kind. So a new kind is a class and its entries.
+A kind of definition is a class: `Pipeline`, `Computation`, `Map` or `Join`. The meaning of each kind is defined in
+`model/`. For each operation, a layer has a `functools.singledispatch` function with one entry for each kind. So a new
+kind of definition consists of a class and its entries in these functions.
 """
 
 from __future__ import annotations
@@ -24,32 +25,33 @@ if TYPE_CHECKING:
 
 
 class KindError(TailraceError, TypeError):
-    """A kind of definition that a layer has no entry for."""
+    """The error for a kind of definition for which a layer has no entry."""
 
     def __init__(self, verb: str, definition: object) -> None:
         super().__init__(f"{type(definition).__name__}: no kind of definition that there is a {verb} for; register one")
 
 
 class Definition:
-    """The base of every definition: a name, a log that it reads, and a ledger that it writes."""
+    """The base class of definitions: a definition has a name, a log that it reads, and a ledger that it writes."""
 
     kind_name: ClassVar[str]
-    """The word for the kind, as people read it."""
+    """The name of the kind, as messages show it to people."""
 
     windowed: ClassVar[bool] = False
-    """Whether the definition has windows, whose answers are kept."""
+    """Whether the definition has windows and keeps the answers of the windows."""
 
     repairs_late: ClassVar[bool] = False
-    """Whether records may come too late for the definition's windows or pairs, and a backfill takes them in."""
+    """Whether records may be too late for the definition's windows or pairs, so that a backfill must add them."""
 
     recomputable: ClassVar[bool] = True
-    """Whether a range of event time can be recomputed, because the output depends on the log alone (`Ranged`)."""
+    """Whether a range of event time can be recomputed, because the output depends only on the log (`Ranged`)."""
 
     state_name: ClassVar[str | None] = None
-    """The words for the rows of a stream's state, as people read them; None where there are none."""
+    """The name for the rows of a stream's state, as messages show it to people; None if the kind has no state."""
 
     if TYPE_CHECKING:
-        # Fields of the dataclasses, which a property of the base would be the default of.
+        # Declare the fields of the dataclasses for type checkers only: at run time, a property would become the field's
+        # default.
         @property
         def name(self) -> str: ...
 
@@ -61,41 +63,41 @@ class Definition:
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        """The logs that sources fill and that the definition reads, directly or through other definitions."""
+        """The logs that sources fill and that this definition reads, directly or through other definitions."""
         return self.log.sources
 
     @property
     def stages(self) -> tuple[Self, ...]:
-        """The definitions of this kind that are computed together, the first one first and this one last."""
+        """The definitions of this kind that are computed together, in order; this definition is the last."""
         return (self,)
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """The columns of the log by which the definition knows a record again that is taken back."""
+        """The columns of the log by which the definition recognizes a record that is retracted."""
         return tuple(self.log.columns)
 
     @property
     def before(self) -> tuple[Any, ...]:
-        """The definitions whose panes or productions this one reads; none where it reads logs of sources alone."""
+        """The definitions whose panes or productions this definition reads; empty if it reads only logs of sources."""
         return tuple(log.of for log in self.log.parts if isinstance(log, Panes | Productions))
 
     def with_set_aside(self, reasons: Reasons) -> Self:
-        """Return the definition that rejects these records before anything else, and no others that were set aside."""
-        # The class may be a user's, and only the user knows how to make one.
+        """Return a copy of the definition that rejects exactly these set-aside records, before any other step."""
+        # Copy the object, because only the user knows how to construct an instance of a user-defined class.
         made = copy.copy(self)
         object.__setattr__(made, "set_aside", reasons)
         return made
 
 
 class Ranged(Definition):
-    """A definition whose ranges of event time can be recomputed, because the output depends on the log alone."""
+    """A definition whose output depends only on the log, so that a range of event time can be recomputed."""
 
     def closed_until(self, watermark: int) -> int:
-        """Return the event time up to which nothing changes any more at a watermark, in microseconds."""
+        """Return the event time, in microseconds, before which the output no longer changes at this watermark."""
         return watermark
 
     def open_from(self, watermark: int) -> int:
-        """Return the event time from which on a backfill has to leave the definition to its stream, in microseconds."""
+        """Return the event time, in microseconds, from which a backfill must leave the output to the stream."""
         return END_OF_TIME
 
     if TYPE_CHECKING:
@@ -117,4 +119,4 @@ class Ranged(Definition):
 
 
 class Windowless(Ranged):
-    """A definition that gives rows of records and has no windows whose answers it would keep."""
+    """A definition that outputs rows for records and has no windows, so there are no answers to keep."""

@@ -1,7 +1,8 @@
-"""The meaning of a definition, part by part: the fingerprint is a digest of the parts, and they show what changed.
+"""The meaning of a definition, in named parts, and the fingerprint, which is a digest of the parts.
 
-A lake keeps the parts as JSON beside the answers, so that a changed definition can be compared with the one that gave
-the answers: whether it only gives more results, fires otherwise, or means something else.
+A comparison of the parts shows what changed in a definition. A lake keeps the parts as JSON with the answers. So a
+changed definition can be compared with the definition that computed the answers. The comparison shows whether the
+changed definition only adds results, fires at other times, or has another meaning.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ Parts: TypeAlias = "Mapping[str, Any]"
 
 
 class Change(Enum):
-    """The kinds of changes of a definition, the least first."""
+    """The kinds of changes of a definition, from the least to the greatest."""
 
     NOTHING = "nothing"
     NEW_COLUMNS = "new columns"
-    """The definition gives more results; the results that readers have stay the same."""
+    """The definition computes additional results; all existing results stay the same."""
     FIRES = "fires otherwise"
-    """Panes come at other times or relate otherwise; the answer of a window with all its records stays."""
+    """Panes fire at other times, or have another relation to each other; a complete window's answer is the same."""
     BREAKING = "breaking"
-    """Results that readers have go away, or come to mean something else."""
+    """Existing results disappear, or their meaning changes."""
     UNKNOWN = "changed"
-    """The lake has another definition's fingerprint, and not its meaning."""
+    """The lake has the fingerprint of another definition, but not that definition's meaning."""
 
 
 FIRING = frozenset({"when", "how", "lateness", "on_time", "closing", "finishing", "percentiles", "timestamp", "stops"})
-"""The parts that decide when panes fire and how they relate, and not the results of a window's records."""
+"""The parts that decide when panes fire and how panes relate, but that do not affect a complete window's result."""
 
 FOLLOWS = "watermark"
-"""The part that says how the log's watermark follows its records: so when panes fire, and what is too late, too."""
+"""The part for the strategy of the log's watermark, which decides when panes fire and which records are too late."""
 
 
 def of_log(log: Log) -> dict[str, Any]:
-    """List the parts of the meaning that describe the log of a definition, by their names."""
+    """Return the parts of a definition's meaning that describe its log, as a dict from the part's name to its value."""
     found: dict[str, Any] = {"columns": sorted(log.columns.items())}
     if isinstance(log, Panes | Productions):
         return found | {"reads": log.of.name, "of": log.of.fingerprint}
@@ -60,7 +61,7 @@ def of_log(log: Log) -> dict[str, Any]:
 
 
 def digest(meaning: tuple[object, ...]) -> str:
-    """Compute the digest of a meaning, which must be written the same wherever it is the same.
+    """Return the digest of a meaning; equal meanings must have equal reprs.
 
     >>> digest(("map", ("price",)))
     'dfdf41ab349a059e'
@@ -69,24 +70,24 @@ def digest(meaning: tuple[object, ...]) -> str:
 
 
 def encode_meaning(meaning: Parts) -> str:
-    """Write the parts of a definition as a lake keeps them: JSON, equal for equal meanings."""
+    """Encode the parts of a definition as the JSON text that a lake keeps; equal meanings have equal texts."""
     return json.dumps({name: _plain(value) for name, value in meaning.items()}, sort_keys=True)
 
 
 def decode_meaning(text: str) -> Parts:
-    """Read the parts that a lake has kept."""
+    """Decode the JSON text of the parts that a lake keeps."""
     found: Parts = json.loads(text)
     return found
 
 
 def differing_parts(before: Parts, after: Parts) -> dict[str, tuple[Any, Any]]:
-    """Find the parts that differ, each as it was and as it is; None for a part that is not there."""
+    """Return the parts that differ, each with its old and its new value; the value of a missing part is `None`."""
     pairs = {name: (before.get(name), after.get(name)) for name in {**after, **before}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def change(before: Parts | None, after: Parts) -> Change:
-    """Classify the change of a definition from `before`, None where the lake does not say, to `after`."""
+    """Classify a definition's change from `before` to `after`; `before` is None if the lake has no record of it."""
     if before is None:
         return Change.UNKNOWN
     different = set(differing_parts(before, after))
@@ -100,7 +101,7 @@ def change(before: Parts | None, after: Parts) -> Change:
 
 
 def _only_more(before: Parts, after: Parts) -> bool:
-    """Tell whether every result from before is still the same."""
+    """Return True if every result in `before` has the same definition in `after`."""
     return dict(before["what"]).items() <= dict(after["what"]).items()
 
 

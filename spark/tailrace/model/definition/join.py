@@ -1,9 +1,10 @@
-"""A join: the records of two logs that belong together, as one log (Dataflow Model, 2.1; Photon, 3).
+"""A join: pairs of records from two logs that belong together, as one log (Dataflow Model, 2.1; Photon, 3).
 
-Two records belong together where they have the same key and lie near each other in time, or in one window. A pair comes
-in the epoch of its later record, whatever the order in which the two came, so nothing is gathered and nobody waits. A
-record that has no partner is given, where the kind keeps it, once the watermark says that none can come any more, or at
-once. What turns out otherwise is taken back, as a pipeline's panes are (Dataflow Model, 2.3).
+Two records belong together if they have the same key and are close to each other in time, or in the same window. A pair
+is output in the epoch of its later record, whichever record arrives first, so no pair waits. The join's kind decides
+whether a record without a partner is output. A record without a partner is output when the watermark shows that no
+partner can arrive any more, or at once. An output that turns out to be wrong is retracted, like a pipeline's panes
+(Dataflow Model, 2.3).
 """
 
 from __future__ import annotations
@@ -45,25 +46,27 @@ from tailrace.model.windows.panes import Accumulation, Timestamp
 from tailrace.model.windows.windows import Fixed, Window, Windowing
 
 TAKES_BACK = "takes_back"
-"""The part of a join's meaning which says that a stream may take rows back."""
+"""The part of a join's meaning that says whether a stream may retract rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Join(Windowless):
-    """The pairs of the records of two logs that have the same key and lie near each other, or in the same window.
+    """The pairs of records from two logs that have the same key and are close in time or in the same window.
 
-    `on` names the key's columns, or maps those of the left log to those of the right one; a missing value meets none.
-    `within` is how far apart the two records may be; two lengths say how far the right one may be before and after the
-    left one. `where` says in which windows both must be instead, windows that a record's own time decides on. `kind` is
-    which records are given without a partner, with null in the other side's columns: those of neither side ("inner"),
-    of one, or of both ("full"). `unmatched` says when: "wait" until no partner in time can come any more, or "tell"
-    at once, and take it back when one comes.
+    `on` names the key columns, or maps the key columns of the left log to the key columns of the right log; a record
+    with a null key has no partner. `within` is the maximum time between the two records. A tuple of two durations has
+    the maximum time by which the right record may be before the left record, and the maximum time by which it may be
+    after the left record. Instead of `within`, `where` can require that both records are in the same window; only
+    windowings that assign windows by event time are allowed. `kind` says for which sides records without a partner are
+    output, with nulls in the other side's columns: neither ("inner"), one ("left" or "right"), or both ("full").
+    `unmatched` says when a record without a partner is output. With "wait", the record is output when no partner can
+    arrive in time any more. With "tell", the record is output at once, and retracted if a partner arrives.
 
-    `left_columns` and `right_columns` name the columns that go out, all but the key's where they are left out; a
-    mapping gives them names of its own. A pair happened when the later of its records did. A record that is behind the
-    watermark by more than `allowed_lateness`, or whose window is, comes too late. A side may be a pipeline's panes,
-    too: as an answer is corrected, its pairs are taken back and given anew, which `allowed_lateness` waits for, where
-    it is left out.
+    `left_columns` and `right_columns` name the output columns of each side, by default all columns except the key. A
+    mapping from output name to column name renames columns. A pair has the event time of its later record. A record is
+    too late if its event time, or the end of its window, is behind the watermark by more than `allowed_lateness`. A
+    side may also be the panes of a pipeline. When an answer of the pipeline is corrected, its pairs are retracted and
+    output again. If you leave out `allowed_lateness`, the join waits as long as such corrections can arrive.
 
     >>> from tailrace.model.base.time import hours
     >>> asked = Log(name="asked", columns={"at": "timestamp", "q": "bigint", "term": "string"}, event_time="at")
@@ -89,7 +92,7 @@ class Join(Windowless):
     right_columns: str | Iterable[str] | Mapping[str, str] | None = None
 
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
-    """The records of either side that are rejected since no epoch could be folded with them (rule X7)."""
+    """The records of either side that are rejected because no epoch could be folded with them (rule X7)."""
 
     def __post_init__(self) -> None:
         for name in ("on", "left_columns", "right_columns"):
@@ -105,49 +108,52 @@ class Join(Windowless):
 
     @property
     def each(self) -> tuple[ElementWise, ...]:
-        """The steps of the records: none, a join takes them as they are."""
+        """The steps that records go through: always empty, because a join applies no steps."""
         return ()
 
     @property
     def keep(self) -> None:
-        """The condition on the records: none."""
+        """The condition on records: always None, because a join has no condition."""
         return None
 
     @property
     def multiplies(self) -> bool:
-        """Whether one record of a source's log may give several rows: as many as it has partners."""
+        """Whether one record of a source's log may result in several rows: always True.
+
+        A record may have several partners, and each pair is a row.
+        """
         return True
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the join's rows."""
+        """The columns of the join's rows, with their types."""
         return MappingProxyType(self.results)
 
     @cached_property
     def log(self) -> JoinInput:
-        """The two sides as one log."""
+        """The two logs of the join as one log."""
         of, take = {LEFT: self.left, RIGHT: self.right}, {side: self.taken(side) for side in SIDES}
         return JoinInput(name=self.name, of=of, take=take, tag=SIDE)
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """The side and the keys, which every record of either side has."""
+        """The side column and the key columns, which every record of either side has."""
         return (SIDE, *self.keys)
 
     @cached_property
     def keys(self) -> Mapping[str, tuple[str, str]]:
-        """The key's columns by the names that they go out with: the left log's, with the right one's beside."""
+        """The key columns: a mapping from an output name to the column of the left log and of the right log."""
         on: Any = self.on
         pairs = on.items() if isinstance(on, Mapping) else ((name, name) for name in on)
         return {left: (left, right) for left, right in pairs}
 
     def taken(self, side: str) -> dict[str, str]:
-        """Map the names with which a side's columns go out to the columns, the key's first."""
+        """Return a dict from output name to column name for all output columns of a side, key columns first."""
         place = SIDES.index(side)
         return {name: pair[place] for name, pair in self.keys.items()} | self.own(side)
 
     def own(self, side: str) -> dict[str, str]:
-        """Map the names with which a side's columns go out to the columns, without the key."""
+        """Return a dict from output name to column name for the output columns of a side, without the key."""
         given: Any = self.left_columns if side == LEFT else self.right_columns
         if given is None:
             without = {pair[SIDES.index(side)] for pair in self.keys.values()} | {PANE_TIME}
@@ -161,19 +167,22 @@ class Join(Windowless):
 
     @property
     def results(self) -> dict[str, str]:
-        """The columns that go out and their types, without the event time."""
+        """The output columns and their types, without the event time."""
         windows = dict.fromkeys(JOIN_WINDOW, "timestamp") if self.where is not None else {}
         return windows | {n: self.side(s).columns[column] for s in SIDES for n, column in self.taken(s).items()}
 
     @property
     def produced(self) -> Productions[Join]:
-        """The pairs as the log of another definition."""
+        """The join's output as a log that other definitions can read."""
         columns = self.results | {PANE_TIME: "timestamp"}
         return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)
 
     @cached_property
     def reach(self) -> tuple[int, int]:
-        """How far the right record may be before and after the left one, in microseconds; (0, 0) with windows."""
+        """The maximum times, in microseconds, by which the right record may be before and after the left record.
+
+        For a join with windows, both times are 0.
+        """
         if self.within is None:
             return 0, 0
         before, after = self.within if isinstance(self.within, tuple) else (self.within, self.within)
@@ -181,65 +190,79 @@ class Join(Windowless):
 
     @cached_property
     def lateness(self) -> int:
-        """The allowed lateness in microseconds; where it is left out, the lateness of the joined panes."""
+        """The allowed lateness in microseconds; by default, the time for which the joined panes may be corrected."""
         return self.log.trails if self.allowed_lateness is None else duration(self.allowed_lateness)
 
     @cached_property
     def takes_back(self) -> bool:
-        """Whether a stream may take rows back: as a side does, or when a record without a partner gets one."""
+        """Whether a stream may retract rows.
+
+        A row is retracted if one of its records is retracted, or if a record that was output without a partner gets a
+        partner.
+        """
         return self.log.takes_back or (self.kind != "inner" and (self.unmatched == "tell" or self.lateness > 0))
 
     def keeps(self, side: str) -> bool:
-        """Tell whether records of a side are given without a partner."""
+        """Return True if the records of a side that have no partner are output."""
         return self.kind in ("full", side)
 
     def ahead(self, side: str) -> int:
-        """Return how far behind a record of this side its last partner may be, in microseconds."""
+        """Return the maximum time, in microseconds, by which a partner may be later than a record of this side."""
         return self.reach[1] if side == LEFT else self.reach[0]
 
     def kept(self, side: str) -> int:
-        """Return how far behind the watermark a record of this side may still be asked for, in microseconds.
+        """Return for how long a record of this side is kept after the watermark passes its event time, in microseconds.
 
-        It may have partners to come; or partners that it has already, which are not without one for that.
+        A kept record may still get a partner. The join also keeps records that already have a partner, so that the
+        partner is not output as a record without a partner.
         """
         other = RIGHT if side == LEFT else LEFT
         return self.ahead(side) + self.lateness + (self.ahead(other) if self.keeps(other) else 0)
 
     @property
     def hold(self) -> int:
-        """The length by which a reader's watermark trails, in microseconds (rule T3).
+        """The time by which the readers' watermark is behind the join's watermark, in microseconds (rule T3).
 
-        A record that waits for a partner is given when none can come any more, and happened that much earlier.
+        A record that waits for a partner is output only when no partner can arrive any more. The record is then older
+        than the watermark by about this time, but it must not be late for the readers.
         """
         return 0 if self.kind == "inner" or self.unmatched == "tell" else self._span
 
     @property
     def trails(self) -> int:
-        """The maximum delay of a row, given or taken back, behind a reader's watermark, in microseconds."""
+        """The maximum time, in microseconds, by which a row or its retraction is behind the readers' watermark."""
         return self.lateness + self._span - self.hold
 
     @property
     def _span(self) -> int:
-        """The maximum time by which a row may have happened before the record that gives it or takes it back."""
+        """The maximum time, in microseconds, from a row's event time to the record that outputs or retracts the row."""
         if self.where is not None:
             return self.where.longest or 0
         return max((self.ahead(side) for side in SIDES if self.keeps(side)), default=0)
 
     def onward(self, watermark: int) -> int:
-        """Return the bound of a reader's watermark, in microseconds."""
+        """Return the watermark of the join's readers for a watermark of the join, in microseconds."""
         return END_OF_TIME if watermark >= END_OF_TIME else max(BEGINNING, watermark - self.hold)
 
     def closed_until(self, watermark: int) -> int:
-        """Return the event time up to which nothing is given without a partner or taken back any more."""
+        """Return the event time, in microseconds, before which the output is final.
+
+        At this watermark, a stream has already output all records without a partner, and all retractions, of earlier
+        event times.
+        """
         reached = self.onward(watermark)
         return reached if reached >= END_OF_TIME else max(BEGINNING, reached - (self.trails if self.takes_back else 0))
 
     def open_from(self, watermark: int) -> int:
-        """Return the event time from which on a stream may still give or take back rows that a run has computed."""
+        """Return the event time, in microseconds, from which a stream may still change the output of a run."""
         return END_OF_TIME if self.kind == "inner" and not self.takes_back else self.closed_until(watermark)
 
     def complete(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
-        """Tell whether a record of a side is given without a partner: every one in time has come, or it is to tell."""
+        """Return True if a record of a side can be output without a partner.
+
+        With `unmatched="wait"`, the watermark must have passed every possible partner; with "tell", the result is
+        always True.
+        """
         if self.unmatched == "tell":
             return True
         if window is not None:
@@ -247,26 +270,26 @@ class Join(Windowless):
         return watermark >= END_OF_TIME or watermark > at + self.ahead(side)
 
     def settled(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
-        """Tell whether no partner of a record of a side can come or be taken back any more."""
+        """Return True if the partners of a side's record are final: no partner can be added or retracted any more."""
         if window is not None:
             return self.closed(side, at, window, watermark)
         return watermark >= END_OF_TIME or watermark > at + self.ahead(side) + self.lateness
 
     def closed(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
-        """Tell whether a record of a side is not asked for any more: it is not kept on."""
+        """Return True if a record of a side is no longer needed, so that the state can drop the record."""
         if window is not None:
             return watermark >= min(END_OF_TIME, window.end + self.lateness)
         return watermark >= END_OF_TIME or watermark > at + self.kept(side)
 
     def too_late(self, at: int, window: Window | None, watermark: int) -> bool:
-        """Tell whether a record comes too late: the join may not know its partners any more."""
+        """Return True if a record is too late: the join's state may no longer contain the record's partners."""
         if window is not None:
             return watermark >= min(END_OF_TIME, window.end + self.lateness)
         return watermark >= END_OF_TIME or at < watermark - self.lateness
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The parts that give the join its meaning, by their names."""
+        """The parts that determine the join's meaning, as a dict from the part's name to its value."""
         found: dict[str, Any] = {side: digest(tuple(sorted(of_log(self.side(side)).items()))) for side in SIDES}
         if self.unmatched != "wait":
             found["unmatched"] = self.unmatched
@@ -282,7 +305,7 @@ class Join(Windowless):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
+        """A digest of everything that determines the definition's meaning, like `Pipeline.fingerprint`."""
         return digest(("join", sorted(self.meaning.items())))
 
 
@@ -393,7 +416,7 @@ def _time_faults(join: Join) -> Iterator[Fault]:
 
 
 def _panes_faults(path: str, pipeline: Pipeline) -> Iterator[Fault]:
-    """Find the faults of a pipeline whose panes are joined."""
+    """Find the faults of a pipeline whose panes are one side of a join."""
     if pipeline.how is not Accumulation.RETRACTING:
         found, expected = f"{pipeline.name}, {pipeline.how.value}", "a pipeline that takes back what it said before"
         yield Fault(path, found, expected, f"set how=RETRACTING in {pipeline.name}")

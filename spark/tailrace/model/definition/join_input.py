@@ -1,4 +1,4 @@
-"""The input of a join: its two logs as one log, whose records say which side they are of."""
+"""The input of a join: its two logs as one log, in which every record names its side."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ UNMATCHED = ("wait", "tell")
 LEFT, RIGHT = SIDES = ("left", "right")
 
 SIDE = "side"
-"""The column of a join's input that says which side a record is of."""
+"""The column of a join's input that names the side of a record."""
 
 JOIN_WINDOW = ("window_start", "window_end")
-"""The columns that say in which window the two records are, where a join has windows."""
+"""The columns for the start and the end of the window that both records are in, if the join has windows."""
 
 WINDOWINGS = (Fixed, Sliding, Calendar, Global)
-"""The windowings that a join may have: which window a record is in, its own time decides."""
+"""The windowings that a join may have: they assign a record to windows by its event time alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinInput(Union):
-    """The two logs of a join as one; the members are its sides.
+    """The two logs of a join as one log, with the two sides as its members.
 
-    `take` maps the names that the join gives to each side's columns.
+    `take` has, for each side, a dict from the join's column name to the side's column name.
     """
 
     take: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -53,5 +53,5 @@ class JoinInput(Union):
         return ()
 
     def _faults(self) -> Iterable[Fault]:
-        """Find none: the join has looked at its sides."""
+        """Return no faults, because the join checks its sides itself."""
         return ()

@@ -1,7 +1,7 @@
-"""A map: a definition without key and window that turns records into records (the ParDo of Dataflow Model, 2.1).
+"""A map: a definition that turns records into records, without a key or windows (the ParDo of Dataflow Model, 2.1).
 
-The output for a record depends on that record alone. So a map keeps no state, no record is ever late for it, and the
-output comes in the record's own epoch.
+The output for a record depends on that record alone. So a map keeps no state, no record is ever too late for a map, and
+the output belongs to the epoch of the record.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tailrace.model.windows.panes import Rejected
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Windowless):
-    """A definition that turns each record of a log into records: rows out, exactly once, in the record's own epoch.
+    """A definition that turns each record of a log into any number of records, exactly once, in the record's epoch.
 
-    `each` are the steps that every record goes through, and `keep` leaves out the records that do not meet a condition,
-    as in a `Pipeline`. `what` names the columns that go out, all of them where it is left out; the event time goes out
-    with them, as `event_time`. A record that a step cannot take is rejected with the reason.
+    `each` are the steps that every record goes through. `keep` drops the records that do not meet a condition, as in a
+    `Pipeline`. `what` names the output columns, by default all columns; the output also has the event time, as
+    `event_time`. A record that a step cannot process is rejected with the reason.
 
-    A map reads a source's log, or the productions of a computation or of another map; `produced` is its own output as
-    the log of another definition.
+    A map reads a source's log, or the productions of a computation or of another map. `produced` is the map's output as
+    a log that other definitions can read.
     """
 
     kind_name = "map"
@@ -63,28 +63,28 @@ class Map(Windowless):
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the map's records and their types, after the steps."""
+        """The columns of the map's records after the steps, with their types."""
         return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
 
     @property
     def results(self) -> dict[str, str]:
-        """The columns that go out and their types, without the event time."""
+        """The output columns and their types, without the event time."""
         return {name: self.columns[name] for name in self.what or self.columns if name != PANE_TIME}
 
     @property
     def multiplies(self) -> bool:
-        """Whether one record of the source's log may give several rows."""
+        """Whether one record of the source's log may result in several rows."""
         before = self.log.of if isinstance(self.log, Productions) else None
         return any(one.multiplies for one in self.each) or (isinstance(before, Map) and before.multiplies)
 
     @property
     def produced(self) -> Productions[Map]:
-        """The map's output as the log of another definition."""
+        """The map's output as a log that other definitions can read."""
         columns = self.results | {PANE_TIME: "timestamp"}
         return Productions(name=self.name, columns=columns, event_time=PANE_TIME, of=self)
 
     def prepared(self, record: Record) -> Prepared:
-        """Take a record of the log through the steps, and leave out the results that do not meet `keep`."""
+        """Apply the steps to a record of the log, and drop the resulting records that do not meet `keep`."""
         made, reasons = taken_through(self.each, record, self.log.columns)
         return Prepared([one for one in made if meets(self.keep, one, self.columns)], reasons)
 
@@ -93,7 +93,10 @@ class Map(Windowless):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The parts that give the map its meaning, by their names, without the options that are left out."""
+        """The parts that determine the map's meaning, as a dict from the part's name to its value.
+
+        An option that the definition leaves out has no part.
+        """
         found = of_log(self.log) | {"what": list(self.results)}
         if self.keep is not None:
             found["keep"] = written(self.keep)
@@ -103,13 +106,16 @@ class Map(Windowless):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that gives the definition its meaning, as `Pipeline.fingerprint` is."""
+        """A digest of everything that determines the definition's meaning, like `Pipeline.fingerprint`."""
         return digest(("map", sorted(self.meaning.items())))
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A record that a map made. `at` is its event time, in microseconds; `place` is the place of the log's record."""
+    """A record that a map outputs.
+
+    `at` is the event time in microseconds; `place` is the position of the input record in its log.
+    """
 
     values: Mapping[str, Any]
     at: int
@@ -118,7 +124,9 @@ class Mapped:
 
 
 def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Mapped], list[Rejected]]:
-    """Apply a map to an epoch's records; return the records made and the rejected ones: the reference for every engine.
+    """Apply a map to an epoch's records, and return the output records and the rejected records.
+
+    This function is the reference for every engine.
 
     >>> from tailrace.model.base.expressions import Col
     >>> from tailrace.model.definition.record_steps import Derive
@@ -138,5 +146,5 @@ def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Ma
 
 
 def record_of(mapped: Mapped) -> dict[str, Any]:
-    """Convert a map's output to a record of the definitions that read the map."""
+    """Convert an output record of a map to an input record for the definitions that read the map."""
     return {**mapped.values, PANE_TIME: moment(mapped.at), **dict(zip(PLACE, mapped.place, strict=True))}

@@ -1,9 +1,9 @@
-"""Productions that count once, though several computations produce them: Photon's registry of ids (Photon, as of 003).
+"""Productions that count once even if several computations produce them: Photon's registry of ids (Photon, as of 003).
 
-Computations in several regions may read copies of one log, each with its own delays, and each must be able to do all of
-the work while another is down. So each computation claims a production in a shared registry before the production
-counts, and leaves out a production that another has claimed. A claim is for good, so folding an epoch again gives the
-same.
+Computations in several regions may read copies of the same log, each copy with its own delays. Each computation must be
+able to do all of the work while another computation is down. So a computation claims each production in a shared
+registry before the production counts, and drops a production that another computation has already claimed. A claim is
+permanent, so folding an epoch again gives the same result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.model.base.names import name_faults
 
 
 class Id(NamedTuple):
-    """The identity of a production, wherever it is produced: its id as text, and its event time in microseconds."""
+    """The identity of a production in any computation: its id as text, and its event time in microseconds."""
 
     id: str
     at: int
@@ -27,10 +27,11 @@ class Id(NamedTuple):
 
 @dataclass(frozen=True)
 class Once:
-    """The rule that productions with the same id and event time count once, over all computations with this registry.
+    """The rule that productions with the same id and event time count once in all computations with this registry.
 
-    `by` names the column that is the id, of the productions or of the key. `keep` says which productions the rule is
-    about; each of the others counts, and so does each with a null id.
+    `by` names the column that holds the id: a column of the productions or of the key. `keep` limits the rule to the
+    productions that meet a condition. Productions that do not meet the condition always count, and so do productions
+    with a null id.
     """
 
     registry: str
@@ -38,7 +39,7 @@ class Once:
     keep: Condition | None = None
 
     def id_of(self, record: Mapping[str, Any], at: int, types: Mapping[str, str]) -> Id | None:
-        """Find the id of a production with these columns of these types; None where the rule is not about it.
+        """Return the id of a production with these column values and types, or None if the rule does not apply to it.
 
         >>> from tailrace.model.base.conditions import Match
         >>> joined = Once("joined", by="click", keep=Match("query", ">", 0))
@@ -53,7 +54,7 @@ class Once:
         return Id(str(record[self.by]), at)
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the rule over productions with these columns."""
+        """Find the faults of the rule for productions with columns of these types."""
         yield from name_faults(f"{path}.registry", self.registry)
         if self.by not in types:
             yield unknown_column(f"{path}.by", self.by, types)
@@ -65,9 +66,11 @@ class Once:
 
 @dataclass
 class Claims:
-    """The claims of one computation, `who`, in a registry that others may share, and the ids that it has counted.
+    """The claims of one computation (`who`) in a registry that other computations may share.
 
-    Law: however many claim, in whatever order and however often, each id counts once.
+    `counted` has the ids that this computation has already counted.
+
+    Law: each id counts once, even if several computations claim the id several times and in any order.
 
     >>> shared = {}
     >>> here, there = Claims(shared, "eu"), Claims(shared, "us")
@@ -80,7 +83,7 @@ class Claims:
     counted: set[Id] = field(default_factory=set)
 
     def claim(self, id: Id) -> bool:
-        """Claim an id, and tell whether it counts: it does if it is ours, and this is the first time."""
+        """Claim an id. Return True if the id belongs to this computation and has not been counted before."""
         ours = self.registry.setdefault(id, self.who) == self.who and id not in self.counted
         if ours:
             self.counted.add(id)

@@ -1,8 +1,9 @@
-"""Steps that pack columns of a record into one (`Pack`), and make records of a list of packed columns (`Unpack`).
+"""Steps that pack several columns into one (`Pack`), and that turn a list of packed columns into records (`Unpack`).
 
-A stage packs columns and collects them (`Collect`, `Highest`); the next stage unpacks the lists. As the earlier stage's
-answers are corrected, so are the records: an element that is no longer in the list is taken back. Two lists that are
-unpacked one after the other give a record for each pair of their elements.
+A stage packs columns and collects them in a list (`Collect`, `Highest`); the next stage unpacks the list. When an
+answer of the earlier stage is corrected, the records of the next stage are corrected, too: if an element is no longer
+in the list, the record made from the element is retracted. If two lists are unpacked one after the other, there is one
+record for each pair of their elements.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from tailrace.model.definition.record_steps import ElementWise, Record, new_colu
 
 @dataclass(frozen=True)
 class Pack(ElementWise):
-    """Some columns of a record packed into one more column, which is null in records that do not meet `keep`.
+    """A step that packs some columns of a record into one additional column.
 
-    `of` names the columns, or maps each packed name to its column.
+    The new column is null in records that do not meet `keep`. `of` names the columns, or maps each packed name to its
+    column.
 
     >>> from tailrace.model.base.conditions import Match
     >>> click = Pack("click", of={"clicked": "ad"}, keep=Match("kind", "==", "click"))
@@ -44,7 +46,7 @@ class Pack(ElementWise):
 
     @property
     def fields(self) -> dict[str, str]:
-        """The column of each packed name."""
+        """A dict from packed name to column name."""
         return dict(self.of) if isinstance(self.of, Mapping) else {name: name for name in self.of}
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
@@ -74,11 +76,11 @@ class Pack(ElementWise):
 
 @dataclass(frozen=True)
 class Unpack(ElementWise):
-    """A record of each element of a collected list, with the columns that were packed; the list itself is left out.
+    """A step that makes one record for each element of a collected list, with the packed columns in place of the list.
 
-    `first` takes at most so many elements from the beginning of the list, which `Collect` orders by the packed columns,
-    the first one first. `place` names a column that numbers the elements from 1. With `outer` an empty list gives one
-    record, with null in the packed columns and the place.
+    `first` limits the step to the first `first` elements of the list; `Collect` sorts the list by the packed columns,
+    starting with the first column. `place` names a new column that numbers the elements from 1. With `outer`, an empty
+    list results in one record, with null in the packed columns and in the `place` column.
 
     >>> types = {"bids": "array<struct<price:bigint,bidder:string>>"}
     >>> dearest = Unpack("bids", first=1, place="rank")
@@ -94,7 +96,7 @@ class Unpack(ElementWise):
     outer: bool = False
 
     def fields(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Find the packed columns and their types; none for a column that is no list of packed columns."""
+        """Return the packed columns and their types, or an empty dict if the column is not a list of packed columns."""
         return struct_fields(element_type(types.get(self.name, "")) or "") or {}
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
-"""A pipeline: what is computed, where in event time, when in processing time, and how panes relate.
+"""A pipeline: what is computed, where in event time, when in processing time, and how panes relate to each other.
 
-`Pipeline` asks the paper's four questions of a log's records (Dataflow Model, 1 and 2). The log is a source's, or it is
-another pipeline's panes, and then the pipeline is a later stage of one definition. A pipeline is frozen and checked as
-a whole: a definition that makes no sense is refused with every fault at once.
+`Pipeline` answers the paper's four questions for the records of a log (Dataflow Model, 1 and 2). The log is filled by a
+source, or contains the panes of another pipeline; in the second case, the pipeline is a later stage of one definition.
+A pipeline is immutable and is checked as a whole: an invalid definition is refused with all of its faults at once.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, 
 from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing, windows_within_time
 
 MEASURED = "when"
-"""The prefix of the accumulator's parts that the trigger measures; a result's parts begin with its name."""
+"""The prefix of the accumulator parts that the trigger measures; the parts of a result start with the result's name."""
 
 NET = "answer__records"
-"""The part of a later stage's accumulator that counts its records: records that came less records taken back."""
+"""The accumulator part, in a later stage, that counts records: added records minus retracted records."""
 
 
 UNANSWERED = "unanswered"
-"""The column of panes and answers that says why results are null, where a result may leave its type (rule X7)."""
+"""The column of panes and answers that says why results are null, if a result may not fit its type (rule X7)."""
 
 
 def is_measure(part: str) -> bool:
-    """Tell whether a part of the accumulator is one of the trigger's measures, and of no result.
+    """Return True if a part of the accumulator is a measure of the trigger and not a part of a result.
 
     >>> is_measure("when__bytes"), is_measure("total__n")
     (True, False)
@@ -66,23 +66,25 @@ def is_measure(part: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline(Ranged):
-    """A windowed definition, the same for stream, backfill and reference.
+    """A windowed definition, which is the same for stream, backfill and reference.
 
-    what: the named results and the combiner of each. where: the windowing. when: the trigger. how: the accumulation.
-    `each` are the steps that every record goes through first. `key` names the columns that the records are grouped by;
-    none for one group. `keep` leaves out the records that do not meet a condition; the watermark is the log's, and
-    follows them all. `on_time` says whether the pane at the watermark fires with nothing fresh, `closing` whether a
-    window's last pane does (rule M3). `finishing` must be "close" for a trigger that can be done while records may
-    still come: these records are then too late (rule M4). `timestamp` says when an answer happened, for a later stage.
-    `answers=True` keeps a stage's current answers in a table, though a later stage alone reads them: without it, only
-    the last stage of a deployed definition has such a table, and an earlier stage has just its ledger. The option is no
-    part of what a definition means.
+    what: the results, as a mapping from name to combiner. where: the windowing. when: the trigger. how: the
+    accumulation. `each` are the steps that every record goes through first. `key` names the columns by which the
+    records are grouped; if `key` is empty, all records are in one group. `keep` drops the records that do not meet a
+    condition; dropped records still advance the log's watermark. `on_time` says whether the pane at the watermark fires
+    even if no record is new, and `closing` says whether the last pane of a window fires even if no record is new (rule
+    M3). `finishing` must be "close" if the trigger can finish while records may still arrive; records that arrive later
+    are then too late (rule M4). `timestamp` sets the event time that an answer has in a later stage. `answers=True`
+    keeps the current answers of an earlier stage in a table. Without this option, only the last stage of a deployed
+    definition has a table of answers, and an earlier stage has only a ledger. The option `answers` is not part of the
+    definition's meaning.
 
-    The log of a later stage is `earlier.panes`. The later stage takes records back as the earlier stage retracts them,
-    so that its answers are always those of the earlier stage's current answers. It waits for corrections at least as
-    long as they may come, which is its `allowed_lateness` if left out; that of any other pipeline is then none. The log
-    of a pipeline over a computation's productions is `computation.produced`, and nothing of it is taken back; of that
-    over a join, records may be, and it is as a later stage then.
+    The log of a later stage is `earlier.panes`. When the earlier stage retracts a pane, the later stage removes the
+    record of that pane. So the later stage's answers always follow from the earlier stage's current answers. A later
+    stage must wait as long as corrections from the earlier stage can arrive; this time is the default
+    `allowed_lateness` of a later stage. For other pipelines, the default is zero. A pipeline over the productions of a
+    computation reads `computation.produced`, whose records are never retracted. A pipeline over a join whose rows may
+    be retracted follows the rules of a later stage.
     """
 
     kind_name, state_name, windowed, repairs_late = "pipeline", "open windows", True, True
@@ -111,60 +113,63 @@ class Pipeline(Ranged):
 
     @property
     def earlier(self) -> Pipeline | None:
-        """The stage whose panes this one reads; None for the first stage, which reads a source's log or productions."""
+        """The stage whose panes this pipeline reads, or None for the first stage.
+
+        The first stage reads a source's log or productions.
+        """
         found: Pipeline | None = self.log.of if isinstance(self.log, Panes) else None
         return found
 
     @property
     def takes_back(self) -> bool:
-        """Whether a record of the pipeline's log may be taken back."""
+        """Whether a record of the pipeline's log may be retracted."""
         return self.log.takes_back
 
     @property
     def finished(self) -> Pipeline:
-        """The definition over finished input: all of it is there, and nothing of it is taken back.
+        """The definition for finished input: all records are present, and no record is retracted.
 
         >>> from tailrace.model.samples import examples
         >>> (first := examples.figure(10)).finished is first
         True
         """
-        # The log of a table's changes keeps the records that take rows back.
+        # The log of a table's changes contains retractions as records, even if the input is finished.
         if not self.log.takes_back or self.log.signed:
             return self
         return _Finished(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @property
     def stages(self) -> tuple[Pipeline, ...]:
-        """The stages of the definition, the first one first and this one last."""
+        """The stages of the definition, in order; this pipeline is the last stage."""
         return (self,) if self.earlier is None else (*self.earlier.stages, self)
 
     @property
     def by_arrival(self) -> bool:
-        """Whether processing time closes the windows: the first stage reads `Arrivals`."""
+        """Whether processing time closes the windows, which is the case if the first stage reads `Arrivals`."""
         return isinstance(self.stages[0].log, Arrivals)
 
     @property
     def panes(self) -> Panes[Pipeline]:
-        """The pipeline's panes as the log of a later stage."""
+        """The pipeline's panes, as the log that a later stage reads."""
         spans = {"window_start": "timestamp", "window_end": "timestamp"}
         columns = {name: self.columns[name] for name in self.key} | spans | self.results
         return Panes(name=self.name, columns=columns | {PANE_TIME: "timestamp"}, event_time=PANE_TIME, of=self)
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
-        """The columns of the pipeline's records and their types, after the steps."""
+        """The columns of the pipeline's records after the steps, with their types."""
         return MappingProxyType(dict(columns_after(self.each, self.log.columns)))
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """The instants that its windows may begin and end at, as far as that is known before any record.
+        """Bounds on the start and the end of windows, in microseconds, as far as the definition limits them.
 
-        Windows that begin before the year 1 or end after the year 9999 are cut there (rule T1).
+        A window that begins before the year 1, or ends after the year 9999, is cut at that bound (rule T1).
         """
         if self.earlier is not None:
             low, high = self.earlier.span
         elif any(isinstance(one, Productions) and not isinstance(one.of, Map) for one in self.log.parts):
-            # Code gives a production its event time.
+            # Custom code sets the event time of a production.
             low, high = BEGINNING, END_OF_TIME
         else:
             low = min(instant(log.earliest) for log in self.sources)
@@ -174,19 +179,22 @@ class Pipeline(Ranged):
 
     @cached_property
     def exceeds_time(self) -> bool:
-        """Whether a window may have to be cut at an end of time."""
+        """Whether a window may extend beyond the supported years, so that the window must be cut."""
         return not isinstance(self.where, Global) and (self.span[0] < BEGINNING or self.span[1] > END_OF_TIME)
 
     @cached_property
     def windows_of(self) -> Callable[[int, Mapping[str, Any]], list[Window]]:
-        """The function of an event time, in microseconds, and its record, after the steps, that returns its windows."""
+        """A function that returns the windows of a record.
+
+        The arguments are the record's event time in microseconds, and the record after the steps.
+        """
         if self.own_windows:
             return partial(_own_windows, self.where)
         return partial(windows_within_time, self.where) if self.exceeds_time else self.where.assign
 
     @cached_property
     def own_windows(self) -> bool:
-        """Whether custom code puts records into windows, in which case `windows_of` may raise `RecordError`."""
+        """Whether custom code assigns records to windows; if so, `windows_of` may raise `RecordError`."""
         return type(self.where) not in _BUILT_IN
 
     @cached_property
@@ -195,14 +203,14 @@ class Pipeline(Ranged):
         return tuple(one for one in self.what.values() if isinstance(one, OwnCombiner))
 
     def lifts(self, record: Mapping[str, Any]) -> None:
-        """Raise `RecordError` where a custom combiner cannot take a record, after the steps."""
+        """Raise `RecordError` if a custom combiner cannot process a record that has gone through the steps."""
         for one in self.own_combiners:
             one.lift(Scalars(), None if one.column is None else record.get(one.column), self.type_of(one))
 
     def prepared(self, record: Mapping[str, Any]) -> Prepared:
-        """Take a record of the log through the steps, and leave out the results that do not meet `keep`.
+        """Apply the steps to a record of the log, and drop the resulting records that do not meet `keep`.
 
-        A record that custom code then cannot put into windows or combine is rejected, too.
+        A resulting record is also rejected if custom code cannot assign the record to windows or combine it.
         """
         made, reasons = taken_through(self.each, record, self.log.columns)
         kept = list(filter(self.keeps, made))
@@ -219,15 +227,22 @@ class Pipeline(Ranged):
         return Prepared(good, reasons)
 
     def closes(self, end: int) -> int:
-        """Return the watermark that closes a window which ends at `end`, in microseconds (rule M1)."""
+        """Return the watermark at which a window that ends at `end` closes, in microseconds (rule M1)."""
         return min(END_OF_TIME, end + self.lateness)
 
     def closed_until(self, watermark: int) -> int:
-        """Return the latest end of windows that no record can reach at this watermark, in microseconds (rule X4)."""
+        """Return the event time, in microseconds, up to which windows are final at this watermark (rule X4).
+
+        No further record can change a window that ends at or before the returned event time.
+        """
         return END_OF_TIME if watermark >= END_OF_TIME else watermark - self.lateness - self.where.reach
 
     def open_from(self, watermark: int) -> int:
-        """Return from where on windows are left to the stream: open ones, if they hold answers at a record's time."""
+        """Return the event time, in microseconds, from which a backfill must leave the windows to the stream.
+
+        A backfill may correct open windows, too, unless an earlier stage has answers with a record's event time
+        (`timestamp`).
+        """
         stamped = any(one.stamp is not None for one in self.stages[:-1])
         return self.closed_until(watermark) if stamped else END_OF_TIME
 
@@ -240,10 +255,11 @@ class Pipeline(Ranged):
 
     @property
     def trails(self) -> int:
-        """The maximum delay of a pane's timestamp behind a later stage's watermark as it comes, in microseconds.
+        """The maximum time by which a new pane's timestamp may be behind a later stage's watermark, in microseconds.
 
-        A window is corrected for as long as it is within reach. A timestamp before the window's end is further behind,
-        by up to the window's length; where windows merge, the later stage's watermark waits for open windows.
+        A window may be corrected as long as records can reach it. A timestamp before the window's end is further
+        behind, by at most the window's length. If windows merge, the later stage's watermark also waits for open
+        windows.
         """
         within = self.lateness + self.where.reach
         if self.timestamp is END_OF_WINDOW:
@@ -251,22 +267,22 @@ class Pipeline(Ranged):
         return within + (self.where.reach if self.where.merges else self.where.longest or 0)
 
     def keeps(self, record: Mapping[str, Any]) -> bool:
-        """Tell whether a record, after the steps, meets `keep`."""
+        """Return True if a record that has gone through the steps meets `keep`."""
         return meets(self.keep, record, self.columns)
 
     @cached_property
     def combiners(self) -> Mapping[str, Combiner]:
-        """The combiner of each result; in a later stage, one that can take records back."""
+        """The combiner of each result; in a later stage, each combiner can also remove retracted records."""
         if not self.takes_back:
             return self.what
         return {name: taking_back(combiner, self.type_of(combiner)) for name, combiner in self.what.items()}
 
     @cached_property
     def parts(self) -> dict[str, Part]:
-        """Every part of the accumulator, by the result's name and the part's: `mean_delay__total`.
+        """All parts of the accumulator, by the names of the result and the part, such as `mean_delay__total`.
 
-        Further parts are the trigger's measures, the answer's timestamp (unless it is the window's end) and, in a later
-        stage, the number of records.
+        The accumulator also contains the trigger's measures, the answer's timestamp (unless it is the window's end)
+        and, in a later stage, the number of records.
         """
         parts = {
             f"{name}__{part.name}": part
@@ -283,31 +299,34 @@ class Pipeline(Ranged):
 
     @property
     def stamp(self) -> str | None:
-        """The part of the accumulator that holds an answer's timestamp; None where that is the window's end."""
+        """The accumulator part that holds an answer's timestamp; None if the timestamp is the window's end."""
         return None if self.timestamp is END_OF_WINDOW else f"{PANE_TIME}__{self.timestamp.value}"
 
     @property
     def results(self) -> dict[str, str]:
-        """The named results' column types."""
+        """The names of the results, with their column types."""
         return {name: combiner.result_type(self.type_of(combiner)) for name, combiner in self.what.items()}
 
     @property
     def leaves(self) -> bool:
-        """Whether a result may leave its type, so that panes and answers say why (`UNANSWERED`)."""
+        """Whether a result may not fit its type, so that panes and answers have the column `UNANSWERED`."""
         return any(combiner.leaves(self.type_of(combiner)) for combiner in self.combiners.values())
 
     @property
     def answer_columns(self) -> dict[str, str]:
-        """The columns of an answer with their types: the results and, where a result may leave its type, the reason."""
+        """The columns of an answer with their types: the results and, if `leaves` is true, `UNANSWERED`."""
         return self.results | ({UNANSWERED: "string"} if self.leaves else {})
 
     def columns_shown(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-        """List the results, and `UNANSWERED` after them where one of some panes' or answers' rows has it."""
+        """Return the names of the results, and `UNANSWERED` if at least one row has a value in this column.
+
+        `rows` are panes or answers.
+        """
         said = any(row.get(UNANSWERED) is not None for row in rows)
         return [*self.results, *([UNANSWERED] if said else [])]
 
     def type_of(self, combiner: Combiner) -> str | None:
-        """Find the type of the column that a combiner reads; None if it reads none."""
+        """Return the type of the column that a combiner reads, or None if the combiner reads no column."""
         return None if combiner.column is None else self.columns[combiner.column]
 
     def with_set_aside(self, reasons: Reasons) -> Self:
@@ -315,9 +334,10 @@ class Pipeline(Ranged):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The parts that give the pipeline its meaning, by their names, without the options that are left out.
+        """The parts that determine the pipeline's meaning, as a dict from the part's name to its value.
 
-        So a new option of pipelines changes no digest.
+        Optional parts such as `keep` are absent if the definition leaves them out, so a new option of pipelines does
+        not change existing digests.
         """
         log = self.log
         parts = of_log(log) | {
@@ -338,7 +358,7 @@ class Pipeline(Ranged):
         if any(self.when.percentile_faults("when", ())):
             parts["percentiles"] = sorted(log.percentiles_ahead.items())
         if self.when.stops:
-            # What a stop looks at was another thing before this was written here.
+            # Record that a stop looks at the whole window (rule M6).
             parts["stops"] = "the whole window"
         if self.timestamp is not END_OF_WINDOW:
             parts["timestamp"] = self.timestamp.value
@@ -346,7 +366,10 @@ class Pipeline(Ranged):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that gives the definition its meaning; its name and the source do not."""
+        """A digest of everything that determines the definition's meaning.
+
+        The definition's name and its source do not affect the digest.
+        """
         parts = self.meaning
         meaning: tuple[object, ...] = (
             parts["columns"],
@@ -355,7 +378,8 @@ class Pipeline(Ranged):
             (parts["where"], parts["when"], parts["how"], parts["lateness"]),
             (parts["on_time"], parts["closing"], parts["finishing"]),
         )
-        # In the order in which these options were added; an option that is left out does not change the digest.
+        # The order of these options must not change, because the digest depends on it; add a new option at the end. An
+        # option that is left out does not change the digest.
         meaning += (parts["keep"],) if "keep" in parts else ()
         meaning += parts.get("each", ())
         meaning += (parts["percentiles"],) if "percentiles" in parts else ()
@@ -370,7 +394,10 @@ _BUILT_IN = (Global, Fixed, Sliding, Sessions, Calendar)
 
 
 def _own_windows(where: Windowing, at: int, record: Mapping[str, Any]) -> list[Window]:
-    """Have custom code assign a record to windows, cut at the ends of time; raises `RecordError` if it fails."""
+    """Return the windows that custom code assigns to a record, cut at the ends of time.
+
+    Raises `RecordError` if the code fails or returns invalid windows.
+    """
     name = type(where).__name__
     try:
         given = list(where.assign(at, record))
@@ -383,7 +410,7 @@ def _own_windows(where: Windowing, at: int, record: Mapping[str, Any]) -> list[W
 
 
 class _Finished(Pipeline):
-    """A pipeline over finished input, of which nothing is taken back."""
+    """A pipeline over finished input, in which no record is retracted."""
 
     @property
     def takes_back(self) -> bool:

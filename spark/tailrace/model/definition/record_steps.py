@@ -1,7 +1,7 @@
-"""The steps that each record goes through before it is grouped: the paper's ParDo (Dataflow Model, 2.1).
+"""The steps that each record goes through before records are grouped: the paper's ParDo (Dataflow Model, 2.1).
 
-A step makes any number of records of one, and declares the types of the columns that it adds. Records that do not
-meet a condition are left out by `Pipeline.keep`, after all steps.
+A step turns one record into any number of records, and declares the types of the columns that it adds. After all steps,
+`Pipeline.keep` drops the records that do not meet a condition.
 """
 
 from __future__ import annotations
@@ -24,36 +24,39 @@ Record = Mapping[str, Any]
 
 
 class NeedsSparkError(TailraceError, NotImplementedError):
-    """A step that only Spark can run, met where there is no Spark."""
+    """The error for a step that only Spark can run, in a process without Spark."""
 
 
 class ElementWise:
-    """The base of steps that each record goes through. `multiplies`: whether a step may make several records of one."""
+    """The base class of the steps that each record goes through.
+
+    `multiplies` says whether a step may return several records for one record.
+    """
 
     multiplies: ClassVar[bool] = False
 
     def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the columns of the step's output, with their types, for records with columns of these types."""
+        """Return the columns and types of the step's output, for input records with columns of these types."""
         raise NotImplementedError
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
-        """Make the step's output of one record. Raises `RecordError` where the step cannot take the record."""
+        """Return the step's output for one record. Raises `RecordError` if the step cannot process the record."""
         raise NotImplementedError
 
     def may_fail(self, types: Mapping[str, str]) -> bool:
-        """Tell whether the step may reject a record with columns of these types."""
+        """Return True if the step may reject a record with columns of these types."""
         return False
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the step, for records with columns of these types."""
+        """Find the faults of the step for records with columns of these types."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Derive(ElementWise):
-    """Columns computed by expressions of the record's own, which run in every execution.
+    """A step that computes columns from the columns of the record, by expressions that run in every execution.
 
-    A record for which a number does not fit its type is rejected with the reason; the others go on.
+    If a computed number does not fit its type, the record is rejected with the reason, and the other records go on.
 
     >>> from tailrace.model.base.expressions import Col
     >>> euros = Derive({"euros": Col("cents") // 100})
@@ -78,7 +81,7 @@ class Derive(ElementWise):
         yield {**record, **made}
 
     def reasons(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Say of each column whose value may not fit its type why a record is rejected for it.
+        """Return the reasons for rejecting a record, by column: a reason for each column whose value may not fit.
 
         >>> from tailrace.model.base.expressions import Col
         >>> Derive({"cost": Col("n") * Col("price"), "half": Col("n") // 2}).reasons({"n": "bigint", "price": "bigint"})
@@ -100,12 +103,13 @@ class Derive(ElementWise):
 
 @dataclass(frozen=True)
 class Each(ElementWise):
-    """A Python function of a record: it gives the new columns as a mapping, several as a list, or None to leave it out.
+    """A step that calls a Python function on each record to compute new columns.
 
-    `gives` are the new columns' types. A record that makes the function fail, or for which it returns values that do
-    not fit, is rejected with the reason; the others go on. The function must return the same for the same record,
-    whenever it is called. Its code is not part of what the definition means: give the definition another name as you
-    change the code.
+    The function returns the new columns as a mapping, or a list of mappings to make several records, or None to drop
+    the record. `gives` has the types of the new columns. If the function fails or returns values that do not fit, the
+    record is rejected with the reason, and the other records go on. The function must return the same result for the
+    same record on every call. The function's code is not part of the definition's meaning, so give the definition
+    another name when you change the code.
 
     >>> words = Each(lambda record: [{"word": word} for word in record["text"].split()], {"word": "string"})
     >>> [made["word"] for made in words.records({"text": "so it goes"}, {"text": "string"})]
@@ -140,7 +144,7 @@ class Each(ElementWise):
         return [{**record, **self._checked(one)} for one in made]
 
     def _checked(self, record: Record) -> dict[str, Any]:
-        """Convert the new columns' values to their types; raises `RecordError` where one does not fit."""
+        """Convert the values of the new columns to their types. Raises `RecordError` if a value does not fit."""
         if not isinstance(record, Mapping) or not set(record) <= set(self.gives):
             raise RecordError(f"it gave {record!r:.200}: expected the columns {', '.join(self.gives)}")
         values = {}
@@ -162,10 +166,11 @@ class Each(ElementWise):
 
 @dataclass(frozen=True)
 class SparkColumns(ElementWise):
-    """Columns computed by expressions of Spark SQL: for each its type and its text. Only on Spark.
+    """A step that computes columns by Spark SQL expressions; it runs only on Spark.
 
-    Write `try_divide` for `/`, and so on: where an expression fails, Spark fails the whole epoch, and the stream has to
-    find the records and set them aside (`SetAside`), or stops.
+    `values` maps each new column to its type and the text of its expression. Use functions that return null on an
+    error, such as `try_divide` instead of `/`. If an expression fails, Spark fails the whole epoch. The stream must
+    then find the failing records and set these records aside (`SetAside`); otherwise, the stream stops.
     """
 
     values: Mapping[str, tuple[str, str]]
@@ -191,10 +196,11 @@ class SparkColumns(ElementWise):
 
 @dataclass(frozen=True)
 class SparkFrame(ElementWise):
-    """A function of a DataFrame: it may add the columns of `gives`, leave records out, or make several of one.
+    """A step that applies a function to a DataFrame; it runs only on Spark.
 
-    The function must keep all the columns that it gets, those whose names begin with _ as well, and look at one record
-    at a time. Only on Spark.
+    The function may add the columns of `gives`, drop records, or turn one record into several records. The function
+    must keep all columns of its input, including columns whose names begin with _, and process each record
+    independently of all other records.
     """
 
     function: Callable[[Any], Any]
@@ -220,7 +226,7 @@ class SparkFrame(ElementWise):
 
 
 class Place(NamedTuple):
-    """The place of a record in its log: the epoch that landed it, the source's partition, and the offset there."""
+    """The position of a record in its log: the landing epoch, the source's partition, and the offset in it."""
 
     epoch: int
     source: str | None
@@ -228,22 +234,23 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> Place:
-        """Return the place of a record."""
+        """Return the position of a record in its log."""
         return cls(*(record.get(name) for name in PLACE))  # type: ignore[arg-type]
 
 
 Reasons = Mapping[Place, str]
-"""The records that streams have set aside (rule X7), by their places, each with the reason of then."""
+"""The records that streams have set aside (rule X7): a mapping from a record's position to the reason."""
 
 NONE_SET_ASIDE: Reasons = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class SetAside(ElementWise):
-    """Rejects the records with which no epoch could be folded, by their places, for the reasons of then.
+    """A step that rejects the records that streams have set aside because no epoch could be folded with them.
 
-    A stream puts it before a definition's own steps, as its last resort (rule X7), and whoever reads the definition's
-    ledger does the same. It is no part of what the definition means.
+    The step recognizes a record by its position, and rejects the record with the recorded reason. A stream puts a
+    `SetAside` step before a definition's own steps, as a last resort (rule X7), and so does every reader of the
+    definition's ledger. The step is not part of the definition's meaning.
     """
 
     reasons: Reasons
@@ -267,26 +274,29 @@ class SetAside(ElementWise):
 
 
 def columns_after(steps: Iterable[ElementWise], types: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the columns and their types after steps, for records with columns of these types."""
+    """Return the columns and types of records after all steps, for input records with columns of these types."""
     for one in steps:
         types = one.columns(types)
     return types
 
 
 def own_steps(steps: Iterable[ElementWise]) -> list[ElementWise]:
-    """List the steps that a definition declares: all but what streams have set aside."""
+    """Return the steps that a definition declares, without the steps that reject set-aside records."""
     return [one for one in steps if not isinstance(one, SetAside)]
 
 
 class Prepared(NamedTuple):
-    """The records that steps made of one record, and the reasons for which they rejected others."""
+    """The records that the steps returned for one input record, and the reasons for which steps rejected records."""
 
     records: list[Record]
     reasons: list[str]
 
 
 def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[str, str]) -> Prepared:
-    """Take one record through steps. Where a step makes several records, a later step rejects each by itself."""
+    """Apply steps to one record.
+
+    If a step returns several records, a later step accepts or rejects each record separately.
+    """
     records, reasons = [record], list[str]()
     for step in steps:
         made = list[Record]()
@@ -300,7 +310,7 @@ def taken_through(steps: Iterable[ElementWise], record: Record, types: Mapping[s
 
 
 def meets(condition: Condition | None, record: Record, types: Mapping[str, str]) -> bool:
-    """Tell whether a record meets a condition; every record does where there is none."""
+    """Return True if a record meets a condition, or if there is no condition."""
     if condition is None:
         return True
     values = {column: record.get(column) for column in condition.columns}
@@ -320,7 +330,7 @@ def _gives_faults(
 
 
 def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of the name of a column that a step adds to columns of these types."""
+    """Find the faults of the name of a new column that a step adds to columns of these types."""
     yield from name_faults(path, name)
     if name in RESERVED:
         yield reserved(path, name)
@@ -329,7 +339,7 @@ def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iter
 
 
 def element_faults(path: str, step: object, types: Mapping[str, str]) -> Iterable[Fault]:
-    """Find the faults of a step; a value that is no `ElementWise` is a fault by itself."""
+    """Find the faults of a step; a value that is not an `ElementWise` is itself a fault."""
     if isinstance(step, ElementWise):
         return step.faults(path, types)
     return [Fault(path, step, "a step", 'write for example Derive({"euros": Col("cents") // 100})')]

@@ -1,4 +1,4 @@
-"""The parts of a definition as a user would write them: `Every(minutes(15))` and not the repr of its durations."""
+"""The parts of a definition as source text: `Every(minutes(15))` instead of a repr with `timedelta` objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.model.triggers.combinators import (
 
 
 def written(part: object) -> str:
-    """Write a windowing, trigger, combiner or duration as in the source text of a definition.
+    """Return the source text of a windowing, trigger, combiner or duration, as a user would write it in a definition.
 
     >>> from tailrace.model.base.time import hours, minutes
     >>> from tailrace.model.triggers.combinators import AfterCount, Every
@@ -48,12 +48,12 @@ def written(part: object) -> str:
             # The first option is written without its name, as a user would write it.
             options.append(written(value) if place == 0 else f"{field.name}={written(value)}")
         return f"{type(part).__name__}({', '.join(options)})"
-    # A function is written by its name: its repr has an address, which differs from run to run.
+    # Write a function as its name, because its repr contains an address that differs from run to run.
     return part.__qualname__ if isinstance(part, FunctionType) else repr(part)
 
 
 def length(micros: int) -> str:
-    """Write a length of time, given in microseconds, in the largest unit that says it exactly.
+    """Return a length of time, given in microseconds, as text in the largest unit that divides the length.
 
     >>> length(10_800_000_000), length(5_400_000_000), length(0)
     ('3 hours', '90 minutes', '0 seconds')
@@ -73,12 +73,15 @@ def _duration(value: timedelta) -> str:
 
 
 def _after_watermark(trigger: Trigger) -> str | None:
-    """Write a trigger as `AfterWatermark(...)`; None where it is no such trigger, or has no early or late part."""
+    """Return a trigger's text in the form `AfterWatermark(...)`.
+
+    Returns None if the trigger does not have this form, or has neither an early nor a late part.
+    """
     on_time, late = (trigger, None)
     if isinstance(trigger, Sequence) and len(trigger.parts) == 2:
         on_time, late = trigger.parts
     early = on_time.part if isinstance(on_time, Until) and on_time.stop == AtWatermark() else None
-    # `AfterWatermark` repeats its parts by itself where they have to be repeated.
+    # `AfterWatermark` itself adds `Repeat` to its parts if necessary, so the text leaves `Repeat` out.
     bare_early, bare_late = (one.part if isinstance(one, Repeat) else one for one in (early, late))
     if (early is None and late is None) or AfterWatermark(early=bare_early, late=bare_late) != trigger:
         return None

@@ -1,4 +1,4 @@
-"""Validation of a definition: all of its faults at once, each with its place and what to write instead."""
+"""Validation of a definition: the checks find all faults at once, each fault with its location and a remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tailrace.model.windows.windows import PHASE_TYPES, Fixed, Global, Windowing
 
 
 class Declared(Protocol):
-    """A definition as its checks see it: the common parts of a `Map` and a `Pipeline`."""
+    """The properties that the checks need of both a `Map` and a `Pipeline`."""
 
     @property
     def name(self) -> str: ...
@@ -44,14 +44,14 @@ class Declared(Protocol):
 
 
 class DeclaredMap(Declared, Protocol):
-    """A `Map` as its checks see it."""
+    """The properties that the checks need of a `Map`."""
 
     @property
     def what(self) -> tuple[str, ...]: ...
 
 
 class DeclaredPipeline(Declared, Protocol):
-    """A `Pipeline` as its checks see it."""
+    """The properties that the checks need of a `Pipeline`."""
 
     @property
     def key(self) -> tuple[str, ...]: ...
@@ -103,7 +103,7 @@ def pipeline_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
     steps = list(_each_faults(pipeline))
     yield from steps
     if steps:
-        # The other checks need the columns after the steps.
+        # The other checks need valid steps, because they use the columns after the steps.
         return
     if log.signed:
         yield from _signed_faults(pipeline)
@@ -158,7 +158,7 @@ def map_faults(definition: DeclaredMap) -> Iterable[Fault]:
 
 
 def _output_faults(definition: DeclaredMap) -> Iterable[Fault]:
-    """Find the faults of the columns that go out of a map."""
+    """Find the faults of a map's output columns."""
     columns = definition.columns
     for place, column in enumerate(definition.what or columns):
         path = f"what[{place}]"
@@ -184,7 +184,10 @@ def _each_faults(definition: Declared) -> Iterable[Fault]:
 
 
 def _signed_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
-    """Find what goes by the time of a change: a row is taken back with another one than it was added with."""
+    """Find the uses of the time of a change in a pipeline over the log of a table's changes.
+
+    Using the time of a change is a fault, because the addition and the retraction of a row have different change times.
+    """
     at = pipeline.log.event_time
     expected, remedy = f"nothing that goes by {at}, the time of a change", "use columns of the table"
     types = {name: type for name, type in pipeline.log.columns.items() if name != at}
@@ -256,7 +259,7 @@ def _what_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
 
 
 def _combines(combiner: Combiner, type: str | None) -> bool:
-    """Tell whether a combiner can read a column of this type at all."""
+    """Return True if a combiner can read a column of this type."""
     if type is None or is_type(type) or isinstance(combiner, Count):
         return True
     return isinstance(combiner, Collect | Highest) and not element_type(type)
@@ -272,7 +275,7 @@ def _timestamp_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
 
 
 def _stage_faults(pipeline: DeclaredPipeline, earlier: DeclaredPipeline) -> Iterable[Fault]:
-    """Find the faults of a stage in view of the earlier stage whose panes it reads."""
+    """Find the faults of a stage that depend on the earlier stage whose panes it reads."""
     if earlier.how is not Accumulation.RETRACTING:
         remedy = f"set how=RETRACTING in {earlier.name}"
         yield Fault(
@@ -285,7 +288,10 @@ def _stage_faults(pipeline: DeclaredPipeline, earlier: DeclaredPipeline) -> Iter
 
 
 def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
-    """Find the faults of a pipeline over a log whose records may be taken back: a later stage, or one over a join."""
+    """Find the faults of a pipeline over a log whose records may be retracted.
+
+    The pipeline is a later stage, or reads the rows of a join.
+    """
     log, late = pipeline.log, pipeline.allowed_lateness
     if pipeline.earlier is not None:
         yield from _stage_faults(pipeline, pipeline.earlier)
@@ -310,9 +316,10 @@ def _later_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
 
 
 def _weak_faults(pipeline: DeclaredPipeline) -> Iterable[Fault]:
-    """Find the options that need records to be kept, over productions that are not (MillWheel, 6.1.3).
+    """Find the options that need kept records in a pipeline over productions that are not kept (MillWheel, 6.1.3).
 
-    The ledger has only the place of a record that is left out, from which a backfill or a person finds it again.
+    For a rejected or late record, the ledger has only the record's position. A backfill or a person must be able to
+    find the record in the log by this position.
     """
     if pipeline.finishing == "close" and _weak(pipeline.log):
         remedy = _STRONG.format(pipeline.log.name)
@@ -328,7 +335,7 @@ def _weak_step_faults(definition: Declared) -> Iterable[Fault]:
 
 
 def _weak(log: Log) -> bool:
-    """Tell whether a log's records are productions that are not kept."""
+    """Return True if a log's records are productions that the ledger does not keep."""
     return isinstance(log, Productions) and not log.kept
 
 

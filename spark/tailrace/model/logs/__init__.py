@@ -1,1 +1,1 @@
-"""Logs, as users declare them: their columns, how their watermarks follow the records, and what logs are made of."""
+"""Logs, as users declare them: their columns, how watermarks follow their records, and logs derived from other logs."""

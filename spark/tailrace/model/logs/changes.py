@@ -1,4 +1,4 @@
-"""The change records of a database's table as a log of its rows: a changed row is taken back and added again."""
+"""The change records of a database table, as a log of the table's rows: a changed row is retracted and added again."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from tailrace.model.logs.log import Log
 
 @dataclass(frozen=True, kw_only=True)
 class Changes(Log):
-    """The changes of a database's table, as Debezium writes them into a topic.
+    """The changes of a database table, in the form in which Debezium writes them to a topic.
 
-    A record is a row of the table. A row that is inserted, or found at first, is added; a deleted row is taken back; an
-    updated row is taken back as it was, and added as it is. So a pipeline over the records has the results of a query
-    over the table. `columns` are the table's columns, and `event_time` names one more, with the time of the change. A
-    row is taken back at another time than it was added, so pipelines over changes have one window for all records.
+    A record is a row of the table. A row that is inserted, or found in the initial snapshot, is added. A deleted row is
+    retracted. An updated row is retracted with its old values and added with its new values. So a pipeline over the
+    records has the same results as a query over the table. `columns` are the columns of the table, and `event_time`
+    names an additional column with the time of the change. A row is retracted at a different time than it was added, so
+    a pipeline over changes must have a single window for all records.
 
-    `messages` is "json" (with the schema in each message, or without) or "avro". `instants` is the unit of the times
-    that Debezium writes as numbers, with days for dates; where it is left out of JSON, they are texts of ISO 8601.
+    `messages` is "json" (with or without the schema in each message) or "avro". `instants` is the unit of the times
+    that Debezium writes as numbers; dates are then numbers of days. If `instants` is omitted for JSON, times are ISO
+    8601 texts.
 
     >>> orders = Changes(
     ...     name="orders",

@@ -1,7 +1,8 @@
-"""Logs that are made of others: panes, productions, unions of several logs, and a log by when its records arrive.
+"""Logs that are derived from other logs or definitions: panes, productions, unions, and logs by arrival time.
 
-An epoch is one cut over all logs of a union, and its watermark is the least of theirs (rule T3; Dataflow Model, 2.1).
-So a definition over a union is folded, replayed and recomputed like one over a single log, and nothing is stored twice.
+An epoch cuts all logs of a union at once, and its watermark is the lowest watermark of these logs (rule T3; Dataflow
+Model, 2.1). So a definition over a union is folded, replayed and recomputed like a definition over a single log, and
+nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, Log
 
 
 class Producer(Protocol):
-    """A definition whose output is the log of others."""
+    """A definition whose output is the log of other definitions."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        """The logs that sources fill and that the definition reads, directly or through others."""
+        """The source logs that the definition reads, directly or through other definitions."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -37,7 +38,10 @@ P = TypeVar("P", bound=Producer)
 
 @dataclass(frozen=True, kw_only=True)
 class _Output(Log, Generic[P]):
-    """A definition's output as its readers' log: the rows are in the definition's ledger, and no source lands them."""
+    """A definition's output, as the log that other definitions read.
+
+    The rows come from the definition's ledger, not from a source.
+    """
 
     of: P = field(kw_only=True)
 
@@ -59,10 +63,10 @@ class _Output(Log, Generic[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Panes(_Output[P]):
-    """The panes of a stage as the log of a later one; `Pipeline.panes` makes it.
+    """The panes of a stage as the log of a later stage; `Pipeline.panes` creates this log.
 
-    Its columns are the key, the results, `window_start` and `window_end`, and `event_time`. It declares neither bounds
-    nor disorder: its watermark is the stage's (rule T3).
+    The log's columns are the key, the results, `window_start` and `window_end`, and `event_time`. The log declares
+    neither bounds nor disorder, because its watermark is the watermark of the stage (rule T3).
     """
 
     @property
@@ -72,11 +76,11 @@ class Panes(_Output[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class Productions(_Output[P]):
-    """The productions of a computation, a map or a join as the log of another definition; their `produced` makes it.
+    """The productions of a computation, a map or a join as the log of another definition; `produced` creates this log.
 
-    Its columns are a computation's key and `produces`, or the columns that go out of a map or join, and `event_time`.
-    Its records are never taken back, except those of a join that takes rows back (`Join.takes_back`). Its watermark is
-    the watermark of the definition that produces it (rule T3). A record of a computation is never late.
+    The columns are the key and `produces` of a computation, or the output columns of a map or join, and `event_time`.
+    The records are never retracted, unless they come from a join that retracts rows (`Join.takes_back`). The watermark
+    is the watermark of the definition that produces the records (rule T3). A record of a computation is never late.
     """
 
     @property
@@ -85,17 +89,18 @@ class Productions(_Output[P]):
 
     @property
     def kept(self) -> bool:
-        """Whether the ledger keeps the productions; else they are computed again where they are needed again."""
+        """Whether the ledger keeps the productions; if not, they are computed again whenever they are needed."""
         return getattr(self.of, "productions", "strong") == "strong"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Union(Log):
-    """Several logs as one: logs of sources, and productions of computations, maps and joins.
+    """Several logs as one log: source logs, and productions of computations, maps and joins.
 
-    `of` lists the logs, or maps a name to each. A record has the columns of its log, and null in the columns of the
-    others; column `tag` has its log's name, and column `event_time` its event time. Logs that share a column have the
-    same type for it. A log with all of its partitions idle holds the watermark back no more.
+    `of` lists the logs, or maps a name to each log. A record has the columns of its log, and null in the columns of the
+    other logs. Column `tag` has the name of its log, and column `event_time` its event time. A column that several logs
+    share must have the same type in all of them. A log all of whose partitions are idle does not hold back the
+    watermark.
 
     >>> views = Log(name="views", columns={"at": "timestamp", "ad": "bigint"}, event_time="at")
     >>> clicks = Log(name="clicks", columns={"at": "timestamp", "ad": "bigint", "by": "string"}, event_time="at")
@@ -132,7 +137,7 @@ class Union(Log):
 
     @property
     def members(self) -> Mapping[str, Log]:
-        """The logs by the names that their records have in column `tag`."""
+        """The logs, each by the name that its records have in column `tag`."""
         assert isinstance(self.of, Mapping)
         return self.of
 
@@ -146,11 +151,11 @@ class Union(Log):
         return tuple(found.values())
 
     def columns_of(self, member: str) -> Mapping[str, str]:
-        """Map the names that a log's columns have in the union to the columns."""
+        """Map the name of each of a log's columns in the union to the name in the log."""
         return {name: name for name in self.members[member].columns}
 
     def records(self, member: str, records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Turn the records of one log into the union's."""
+        """Convert the records of one log to records of the union."""
         log, empty = self.members[member], dict.fromkeys(self.columns)
         for record in records:
             own = {name: record.get(column) for name, column in self.columns_of(member).items()}
@@ -162,7 +167,7 @@ class Union(Log):
             yield getattr(log, name)
 
     def _given_faults(self) -> Iterable[Fault]:
-        """Find the faults without which nothing else can be checked."""
+        """Find the basic faults, which prevent all further checks."""
         yield from name_faults("log.name", self.name)
         logs: object = tuple(self.of.values()) if isinstance(self.of, Mapping) else self.of
         if not isinstance(logs, tuple) or len(logs) < 2 or not all(isinstance(log, Log) for log in logs):
@@ -204,7 +209,7 @@ class Union(Log):
 
 
 def taken_back(path: str, log: Log, remedy: str) -> Fault:
-    """Make the fault of a reader that cannot take a record back, of a log that does."""
+    """Build the fault for a reader that cannot handle retracted records, although its log has such records."""
     found = f"the panes of {log.name}" if isinstance(log, Panes) else f"what {log.name} gives, and takes back"
     if log.signed:
         remedy = f"write a Pipeline over {log.name}"
@@ -212,17 +217,18 @@ def taken_back(path: str, log: Log, remedy: str) -> Fault:
 
 
 ARRIVAL = "arrival"
-"""The column of `Arrivals` with the processing time of the epoch that brought a record."""
+"""The column of `Arrivals` with the processing time of the epoch in which a record arrived."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals(Log):
-    """A log by when its records arrive: windows over it, sessions too, are windows of processing time.
+    """A log with arrival times as event times: windows over it, including sessions, are windows of processing time.
 
-    A record has the columns of log `of`, and in column `arrival` the processing time of the epoch that brought it,
-    which is its event time here. That time is recorded with the epoch (rule T2), so replays and backfills have the
-    windows of the stream. The watermark is the processing time as well: no record is late, and a window is complete as
-    soon as it is over (Dataflow Model, 2.4: arrival times as event times, of which the watermark is perfect).
+    A record has the columns of the log `of`, and a column `arrival`, which is its event time here: the processing time
+    of the epoch in which the record arrived. The processing time is recorded with the epoch (rule T2), so replays and
+    backfills have the same windows as the stream. The watermark is the processing time as well: no record is late, and
+    a window is complete as soon as it has ended (Dataflow Model, 2.4: arrival times as event times, with a perfect
+    watermark).
 
     >>> clicks = Log(name="clicks", columns={"at": "timestamp", "who": "string"}, event_time="at")
     >>> dict(Arrivals(of=clicks).columns)
@@ -255,12 +261,12 @@ class Arrivals(Log):
         return (self.of,)
 
     def records(self, records: Iterable[Mapping[str, Any]], now: int) -> Iterator[dict[str, Any]]:
-        """Yield the records of an epoch, whose processing time is `now` in microseconds, with their arrival."""
+        """Yield the records of an epoch with their arrival; `now` is the epoch's processing time, in microseconds."""
         for record in records:
             yield {**record, ARRIVAL: moment(now)}
 
     def refused(self, path: str) -> Fault:
-        """Make the fault of a definition that has no windows, and reads this log."""
+        """Build the fault for a definition that reads this log but has no windows."""
         expected = "a log itself, as only a pipeline's windows go by arrival"
         return Fault(path, self.name, expected, f"read {self.of.name}, or write a Pipeline over {self.name}")
 

@@ -1,6 +1,7 @@
-"""Limits of JSON that every reader keeps: a text beyond them is rejected, and takes no room on the reader's stack.
+"""Limits of JSON that every reader enforces: a text beyond them is rejected and cannot exhaust the reader's stack.
 
-The log sets the size of a record (`Log.record_bytes`). The limits here are those of Spark's own parser, or lower.
+The log sets the maximum size of a record (`Log.record_bytes`). The limits in this module are the limits of Spark's JSON
+parser, or lower.
 """
 
 from __future__ import annotations
@@ -9,23 +10,23 @@ import re
 from itertools import accumulate
 
 DEPTH = 500
-"""The levels to which objects and lists may be nested in one another, the record itself among them."""
+"""The maximum number of levels of nested objects and lists; the record itself is the first level."""
 
 DEEP = f"nested more than {DEPTH} levels deep"
-"""The reason for rejecting a text that is nested deeper."""
+"""The reason for rejecting a text with deeper nesting."""
 
 DIGITS = 1000
-"""The digits that a number may have."""
+"""The maximum number of digits of a number."""
 
 LONG = f"a number of more than {DIGITS} digits"
 """The reason for rejecting a text with a longer number."""
 
 NAME = 50_000
-"""The characters that the name of a field may have."""
+"""The maximum number of characters in the name of a field."""
 
 
 def beyond(text: str) -> str | None:
-    """Say which limit a JSON text goes beyond; one that is no JSON is taken as far as it goes.
+    """Return which limit a JSON text exceeds, or None if it exceeds no limit. The text need not be valid JSON.
 
     >>> beyond('{"a": ' * 500 + "1" + "}" * 500), beyond('{"a": "' + "[" * 999 + '"}'), beyond("[" * 501)
     (None, None, 'nested more than 500 levels deep')

@@ -1,8 +1,8 @@
-"""Logs: the columns of their records, and how far out of order the records may come.
+"""Logs: the columns of their records, and how far out of order the records may arrive.
 
-A log is a source's, or it is the panes of a stage as a later one reads them (`Panes`): answers, each with its event
-time, and retractions, each of which takes an answer back. The productions of a computation or a map are a log, too
-(`Productions`).
+A log is filled by a source, or it is the panes of a stage as a later stage reads them (`Panes`): answers, each with its
+event time, and retractions, each of which retracts an answer. The productions of a computation, a map or a join are
+also a log (`Productions`).
 """
 
 from __future__ import annotations
@@ -21,42 +21,50 @@ from tailrace.model.base.types import is_type
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
-"""The units of instants that are given as whole numbers."""
+"""The units of instants that are written as whole numbers."""
 
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 AHEAD = timedelta(days=1)
-"""How far an event time may be ahead of its arrival, where a log has a column of arrivals and sets no bound itself."""
+"""How far an event time may be ahead of the arrival if the log has an arrival column and sets no bound itself."""
 
 FARTHEST_AHEAD = LATEST - EARLIEST
 
 
 LARGEST = 100 * 2**20
-"""The bytes that a record may have where the log says so: Spark has no room for a value of 128 MB."""
+"""The largest record size that a log may allow, in bytes: Spark cannot handle a value of 128 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """The columns of a log's records, and how far out of order the records may come.
+    """The columns of a log's records, and how far out of order the records may arrive.
 
-    `columns` maps names to types; `event_time` names the timestamp column that says when a record happened, and
-    `arrival_time` one that says when it became known, where the source has such a column (else a record arrives when
-    its file was written, or at its message's timestamp). Records with an event time outside `[earliest, latest)` are
-    rejected, for a single one could carry the watermark to the end of time. So are records whose event time is more
-    than `ahead` after their arrival: by default a day where there is an `arrival_time`, else no bound; None sets none.
-    `disorder` bounds how far the watermark trails the latest event of each partition,
-    and is short for `watermark=BoundedDisorder(...)`; other strategies are in `model.logs.watermark_strategies`.
-    `percentiles` says of a share of the records, in per cent, that they trail by less (Dataflow Model, 2.3). `unknown`
-    says what happens to a record with a column that is not declared: "reject" or "ignore". `record_id` names the
-    columns that identify a record, where a source may bring one again: a record that comes again within `remembered`
-    of processing time is dropped before the log, and counted (rule X5; MillWheel, 6.1). Without `record_id`, a record
-    is known by its place in the source. `required` names further columns without which a record is rejected.
-    `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format, whose
-    schemas are in the registry that the settings name; `aliases` has the other names of columns in those schemas, such
-    as those from before they were renamed: `aliases={"cents": "price_cents"}`, or a tuple of several. `instants` is the
-    unit, since 1970, of whole numbers that are instants though their schema does not say so; else they are refused.
-    `record_bytes` bounds the size of a line or message: a larger one is rejected.
+    `columns` maps names to types. `event_time` names the timestamp column with the time when a record happened.
+    `arrival_time` names the column with the time when the record became known, if the source has such a column;
+    otherwise, a record arrives when its file was written, or at the timestamp of its message.
+
+    Records with an event time outside `[earliest, latest)` are rejected, because a single such record could move the
+    watermark to the end of time. Records whose event time is more than `ahead` after their arrival are rejected as
+    well. By default, `ahead` is one day if there is an `arrival_time`, and otherwise there is no bound; None means no
+    bound.
+
+    `disorder` bounds how far the watermark trails the latest event of each partition; the option is short for
+    `watermark=BoundedDisorder(...)`. Other strategies are in `model.logs.watermark_strategies`. `percentiles` declares
+    a smaller bound for a share of the records, in per cent (Dataflow Model, 2.3).
+
+    `unknown` is what happens to a record with an undeclared column: "reject" or "ignore". `required` names further
+    columns without which a record is rejected. `record_id` names the columns that identify a record, if the source may
+    deliver a record again. A record that is delivered again within `remembered` of processing time is dropped before
+    the log, and counted (rule X5; MillWheel, 6.1). Without `record_id`, a record is identified by its position in the
+    source.
+
+    `messages` is the format of a topic's messages: JSON objects, or Avro or Protobuf in Confluent's wire format, with
+    the schemas in the registry that the settings name. `aliases` has other names of columns in those schemas, for
+    example from before a column was renamed: `aliases={"cents": "price_cents"}`, or a tuple of several names.
+    `instants` is the unit of whole numbers that are instants since 1970 although their schema does not declare it;
+    without `instants`, such numbers are refused. `record_bytes` is the maximum size of a line or message, in bytes: a
+    larger one is rejected.
     """
 
     name: str
@@ -87,71 +95,71 @@ class Log:
 
     @property
     def landed(self) -> bool:
-        """Whether a source fills the log, so that a table has its records."""
+        """Whether a source fills the log, so that there is a table with the log's records."""
         return True
 
     @property
     def takes_back(self) -> bool:
-        """Whether a record of the log may be taken back: it comes again, with the sign -1."""
+        """Whether records of the log may be retracted: a retracted record occurs again, with the sign -1."""
         return False
 
     @property
     def signed(self) -> bool:
-        """Whether the log's own table says of each record if it adds or takes back."""
+        """Whether the log's table states for each record whether the record is added or retracted."""
         return False
 
     @property
     def trails(self) -> int:
-        """The maximum delay of a record that is taken back, or given again, behind the watermark, in microseconds.
+        """The maximum delay behind the watermark, in microseconds, of a record that is retracted or output again.
 
-        Zero for a log whose records are never taken back; they may be late.
+        Zero for a log whose records are never retracted; such records may be late.
         """
         return 0
 
     @property
     def sources(self) -> tuple[Log, ...]:
-        """The logs that sources fill and that this log is made of, directly or through other definitions."""
+        """The source logs from which this log is derived, directly or through other definitions."""
         return (self,)
 
     @property
     def parts(self) -> tuple[Log, ...]:
-        """The logs that this log is made of: itself alone, or the logs of a union."""
+        """The logs that this log consists of: the log itself, or the logs of a union."""
         return (self,)
 
     @property
     def id_columns(self) -> tuple[str, ...]:
-        """The columns that identify a record; none where its place in the source identifies it."""
+        """The columns that identify a record; empty if a record is identified by its position in the source."""
         return (self.record_id,) if isinstance(self.record_id, str) else self.record_id
 
     def names_of(self, column: str) -> tuple[str, ...]:
-        """Return the names that a column has in schemas: its own, and the others after it."""
+        """Return the names that a column may have in schemas: the column's name first, and then its aliases."""
         others = self.aliases.get(column, ())
         return (column, *((others,) if isinstance(others, str) else others))
 
     @property
     def never_missing(self) -> dict[str, str]:
-        """The columns without which a record is rejected, each with the reason that is then given.
+        """The columns without which a record is rejected, each with the reason for the rejection.
 
-        The event time and the arrival time are not among them: these have to lie within bounds, too.
+        The event time and the arrival time are not included, because they must also be within bounds.
         """
         ids = {name: f"the record id {name} is missing" for name in self.id_columns}
         return ids | {name: f"the required column {name} is missing" for name in self.required if name not in ids}
 
     @property
     def strategy(self) -> WatermarkStrategy:
-        """The strategy by which the watermark of each of the source's partitions follows its records."""
+        """The strategy by which the watermark of each partition of the source follows the partition's records."""
         return BoundedDisorder(self.disorder) if self.watermark is None else self.watermark
 
     @property
     def bound_ahead(self) -> timedelta | None:
-        """How far a record's event time may be ahead of its arrival; None where there is no bound."""
+        """How far the event time of a record may be ahead of its arrival; None if there is no bound."""
         if isinstance(self.ahead, timedelta):
             return self.ahead
         return AHEAD if self.ahead == "default" and self.arrival_time is not None else None
 
     @property
     def percentiles_ahead(self) -> dict[int, int]:
-        """The microseconds by which each percentile's watermark is ahead of the log's."""
+        """The lead of each percentile's watermark over the log's watermark, in microseconds."""
         return {share: duration(self.disorder - bound) for share, bound in self.percentiles.items()}
 
     def _faults(self) -> Iterable[Fault]:
@@ -268,17 +276,17 @@ class Log:
 
 
 PANE_TIME = "event_time"
-"""The column of a stage's panes that says when an answer happened: its timestamp (`Pipeline.timestamp`)."""
+"""The column of a stage's panes with the event time of an answer: its timestamp (`Pipeline.timestamp`)."""
 
 SIGN = "_sign"
-"""A field of a stage's panes besides the columns: 1 for an answer, -1 for an answer that is taken back."""
+"""A field of a stage's panes in addition to the columns: 1 for an answer, -1 for a retracted answer."""
 
 PLACE = ("_epoch", "_source", "_offset")
-"""The fields of a record besides its columns: where it came from."""
+"""The fields of a record, in addition to its columns, that state its epoch and its position in the source."""
 
 
 def too_large(log: Log) -> str:
-    """Say of a record that it is larger than its log allows, and what mends it."""
+    """Return the reason for rejecting a record that is larger than its log allows, with the remedy."""
     return f"the record has more than {log.record_bytes} bytes: set record_bytes in the log"
 
 
@@ -288,12 +296,12 @@ def _names(given: object) -> bool:
 
 
 def log_names(logs: Iterable[Log]) -> str:
-    """Name logs for people."""
+    """Return the names of logs, for messages to users."""
     return ", ".join(log.name for log in logs)
 
 
 def sign_of(record: Mapping[str, Any]) -> int:
-    """Return 1 for a record that adds, -1 for one that takes back; a record of a source's log adds.
+    """Return 1 for an added record and -1 for a retracted record. A record without the field `_sign` is added.
 
     >>> sign_of({"value": 1}), sign_of({"value": 1, SIGN: -1})
     (1, -1)

@@ -1,7 +1,8 @@
 """Watermark strategies: how the watermark of a log's partition follows its records (MillWheel, 5.2: injectors).
 
-A watermark is an estimate where the source cannot say what it still holds (Dataflow Model, 1.3): a record behind it is
-late, not lost. Each strategy trades how soon windows are complete for how many records are late.
+If the source cannot state which records are still to come, a watermark is an estimate (Dataflow Model, 1.3): a record
+behind the watermark is late, not lost. Each strategy is a trade-off: the sooner windows are complete, the more records
+are late.
 """
 
 from __future__ import annotations
@@ -21,48 +22,50 @@ ENOUGH = 1_000
 """The number of records that must have been seen before their lags are used."""
 
 REMEMBERED = 1_000_000
-"""The number of records, about, whose lags are remembered: beyond it all counts are halved, so older lags fade."""
+"""The approximate number of records whose lags are remembered. Beyond this number, all counts are halved, so that older
+lags fade.
+"""
 
 IDLE = minutes(5)
-"""The time without a record after which nothing waits for a partition any more."""
+"""The time without a record after which the watermark no longer waits for a partition."""
 
 LAG_STEPS = 8
-"""The number of lag buckets for each doubling of the lag: a bucket's edges are 9 % apart."""
+"""The number of lag buckets for each doubling of the lag: the edges of a bucket are 9 % apart."""
 
 
 class WatermarkStrategy(ABC):
-    """The base of the rules by which a partition's watermark follows its records.
+    """The base class of strategies by which a partition's watermark follows its records.
 
-    The watermark never goes back, whatever a strategy returns. Write a custom strategy as a frozen dataclass with
-    `reached`.
+    The watermark never goes back, whatever a strategy returns. Write a custom strategy as a frozen dataclass with a
+    method `reached`.
     """
 
     follows_records = True
-    """Whether the strategy goes by the records at all."""
+    """Whether the strategy depends on the records at all."""
 
     learns = False
-    """Whether the strategy goes by the lags of the records, which are then counted."""
+    """Whether the strategy depends on the lags of the records; if so, the lags are counted."""
 
     idle: timedelta | None = None
-    """The time for which a partition may have nothing new and still hold the log back; None is for ever."""
+    """How long a partition without new records still holds back the log; None means for ever."""
 
     partitions: Sequence[str] = ()
-    """The partitions that are waited for even before they bring their first record."""
+    """The partitions for which the watermark waits even before their first record."""
 
     @abstractmethod
     def reached(self, latest: int, arrived: int, lags: Mapping[int, int]) -> int:
-        """Return a partition's watermark, given its latest event time and latest arrival in its epoch, in microseconds.
+        """Return a partition's watermark from its latest event time and arrival in the epoch, in microseconds.
 
-        `lags` counts the lags of the log's records so far, by bucket.
+        `lags` counts the log's records so far by the bucket of their lag.
         """
 
     @property
     def bound(self) -> timedelta | None:
-        """The maximum by which the watermark trails the latest event; None where it is not known."""
+        """The maximum distance of the watermark behind the latest event; None if the maximum is not known."""
         return None
 
     def learned(self, lags: Mapping[int, int], new: Iterable[Mapping[int, int]]) -> dict[int, int]:
-        """Add the lags of an epoch to the lags so far; beyond `REMEMBERED` records, halve all counts."""
+        """Add the lags of an epoch to the lags so far; halve all counts if there are more than `REMEMBERED` records."""
         found = dict(lags)
         for counts in new:
             for bucket, count in counts.items():
@@ -72,7 +75,10 @@ class WatermarkStrategy(ABC):
         return found
 
     def completes(self, file: str) -> tuple[str, int] | None:
-        """Find the partition, and until when it is complete once this file is read; None if the name does not say."""
+        """Return the partition of a file, and the instant up to which it is complete once the file has been read.
+
+        Return None if the name of the file states no such instant.
+        """
         return None
 
     def faults(self, path: str) -> Iterable[Fault]:
@@ -85,7 +91,7 @@ class WatermarkStrategy(ABC):
 class BoundedDisorder(WatermarkStrategy):
     """The watermark trails the partition's latest event time by a bound on the disorder.
 
-    Law: whatever is no further behind than the bound is in time.
+    Law: a record is in time if it is no further behind than the bound.
 
     >>> from tailrace.model.base.time import seconds
     >>> BoundedDisorder(seconds(1)).reached(latest=9_000_000, arrived=0, lags={})
@@ -112,11 +118,11 @@ class BoundedDisorder(WatermarkStrategy):
 class ObservedLag(WatermarkStrategy):
     """The watermark trails the latest arrival by the lag that `share` per cent of the records did not exceed.
 
-    A record's lag is its arrival less its event time, so arrivals must be known and come in order, as a Kafka
-    partition's do. Until a thousand records have been seen, and where the observed lag is larger, the watermark trails
-    by `at_most`.
+    The lag of a record is its arrival less its event time. So arrivals must be known and in order, as they are in a
+    Kafka partition. The watermark trails by `at_most` until a thousand records have been seen, and whenever the
+    observed lag is larger than `at_most`.
 
-    Law: of records that lag as those so far did, about `share` per cent are in time.
+    Law: of records with the same distribution of lags as the records so far, about `share` per cent are in time.
 
     >>> from tailrace.model.base.time import seconds
     >>> strategy = ObservedLag(90, at_most=seconds(60))
@@ -158,11 +164,12 @@ class ObservedLag(WatermarkStrategy):
 
 @dataclass(frozen=True)
 class Injected(WatermarkStrategy):
-    """The watermark follows names of files and `tailrace watermark`, and no record.
+    """The watermark follows the names of files and the command `tailrace watermark`, but not the records.
 
-    `files` is a regular expression that is searched for in the path of each file. Its group `until` is an instant in
-    ISO 8601, UTC where it names no zone: once the file is read, its partition is complete until then. The partition is
-    the group `partition`, if there is one; `partitions` names those to wait for even before their first file.
+    `files` is a regular expression that is searched for in the path of each file. The group `until` of this expression
+    is an instant in ISO 8601, in UTC if it has no time zone. Once the file has been read, its partition is complete up
+    to that instant. The partition is the group `partition`, if the expression has such a group. `partitions` names the
+    partitions for which the watermark waits even before their first file.
 
     >>> drops = Injected(files=r"(?P<partition>eu|us)/until-(?P<until>[0-9T-]+)", partitions=("eu", "us"))
     >>> drops.completes("file:/drops/eu/until-2026-01-01T06.parquet")
@@ -205,7 +212,7 @@ class Injected(WatermarkStrategy):
 
 
 def lag_bucket(lag: int) -> int:
-    """Find the bucket of a lag in microseconds; a lag of zero or less is in bucket 0."""
+    """Return the bucket of a lag in microseconds; a lag of zero or less is in bucket 0."""
     return math.ceil(LAG_STEPS * math.log2(1 + max(0, lag) / 1000))
 
 

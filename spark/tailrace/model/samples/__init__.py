@@ -1,1 +1,1 @@
-"""Hold definitions and records to try things on."""
+"""Sample definitions and sample records for trying things out."""

@@ -1,7 +1,8 @@
 """The paper's ten points and the definitions of its figures 6 to 14 (Dataflow Model, 2.4).
 
-There is one key; the day is 2015-01-01, and times are minutes and seconds past 12:00. In `element_at_a_time` each step
-of the watermark and each end of a processing-time period is an epoch of its own, so that no record shares its epoch.
+There is only one key. The day is 2015-01-01, and times are given as minutes and seconds after 12:00.
+`element_at_a_time` has a separate epoch for each record, each step of the watermark and each end of a processing-time
+period. So no two records are in the same epoch.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ POINTS = (
     (8, "07:25", "08:40"),
     (1, "07:45", "08:55"),
 )
-"""Value, event time and arrival of the ten records."""
+"""The value, the event time and the arrival time of each of the ten records."""
 
 WATERMARK = (("06:05", "02:00"), ("07:30", "04:00"), ("07:50", "06:00"), ("09:10", "08:00"))
-"""The steps of the observed watermark: a processing time, and the event time that the watermark reached then."""
+"""The steps of the observed watermark: a processing time, and the watermark that was reached at that time."""
 
 TICKS = ("05:00", "06:00", "07:00", "08:00", "09:00")
 """The ends of the one-minute periods of processing time."""
@@ -50,7 +51,7 @@ SCORES = Log(
 
 
 def at(clock: str) -> datetime:
-    """Return the instant that is `clock` minutes and seconds past noon.
+    """Return the instant that is `clock` (minutes and seconds) after noon.
 
     >>> at("02:05").isoformat()
     '2015-01-01T12:02:05+00:00'
@@ -65,7 +66,10 @@ def records() -> list[Record]:
 
 
 def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Clock]]:
-    """Make an epoch of each record, tick and step of the watermark; with `ends`, add a last one that ends the input."""
+    """Return one epoch for each record, each tick and each step of the watermark.
+
+    With `ends`, there is one more epoch, which ends the input.
+    """
     events: list[tuple[datetime, list[Record], datetime | None]] = [
         *((at(tick), [], None) for tick in TICKS),
         *((at(seen), [], at(advance)) for seen, advance in WATERMARK),
@@ -81,7 +85,7 @@ def element_at_a_time(*, ends: bool = True) -> list[tuple[Sequence[Record], Cloc
 
 
 def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
-    """Make an epoch of each minute of processing time, with the records that came in that minute (figures 8 and 11)."""
+    """Return one epoch for each minute of processing time, with the minute's records (figures 8 and 11)."""
     epochs: list[tuple[Sequence[Record], Clock]] = []
     for number, tick in enumerate(TICKS):
         now = at(tick)
@@ -92,7 +96,7 @@ def micro_batches() -> list[tuple[Sequence[Record], Clock]]:
 
 
 def figure(number: int) -> Pipeline:
-    """Build the definition of one of the paper's figures 6 to 14; figures 6 and 10 are the batch ones.
+    """Build the definition of one of the paper's figures 6 to 14; figures 6 and 10 are batch pipelines.
 
     Raises `KeyError` for any other number.
     """

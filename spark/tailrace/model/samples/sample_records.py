@@ -1,7 +1,7 @@
-"""Records read from text, and epochs made of records, to try a definition on a sample with plain Python.
+"""Functions that read sample records and cut them into epochs, to try out a definition in plain Python.
 
-A sample is read as the stream reads its source: a value is taken only as its declared type, and a row that does not fit
-is rejected with the reason. Only the parsers differ from the stream's, so odd input may be read differently.
+A sample is read like a stream's source: a value is accepted only as its declared type, and a row that does not fit is
+rejected with the reason. However, the parsers are not the stream's parsers, so unusual input may be read differently.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tailrace.model.step.progress import ALL, Progress, Seen
 from tailrace.model.step.step import Record
 
 Came = tuple[str, Record]
-"""A record, after the name of its log."""
+"""The name of a log, and a record of this log."""
 
 Epochs = list[tuple[Sequence[Record], Clock]]
-"""Bundles with their clocks, as `reference.fold` takes them."""
+"""Bundles with their clocks, in the form that `reference.fold` takes."""
 
 
 class RejectedRow(NamedTuple):
-    """A row of a sample that is not a record: its line, and the reason."""
+    """A row of a sample that is not a valid record: its line number, and the reason."""
 
     line: int
     reason: str
@@ -43,7 +43,10 @@ class RejectedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """The records of a sample, and its rejected rows; `duplicates` is how many of the records came again (rule X5)."""
+    """The records of a sample, and its rejected rows.
+
+    `duplicates` is the number of records that repeat an earlier record (rule X5).
+    """
 
     records: Sequence[Record]
     rejected: Sequence[RejectedRow]
@@ -51,19 +54,19 @@ class Sample:
 
     @classmethod
     def together(cls, parts: Iterable[Sample]) -> Sample:
-        """Make one sample of several, in their order."""
+        """Combine several samples into one sample, in the given order."""
         given = list(parts)
         records = [record for part in given for record in part.records]
         return cls(records, [bad for part in given for bad in part.rejected])
 
     @property
     def came(self) -> int:
-        """The number of records, each counted once."""
+        """The number of records without duplicates."""
         return len(self.records) - self.duplicates
 
 
 def from_json(log: Log, lines: Iterable[str]) -> Sample:
-    """Read records from lines of one JSON object each; blank lines are passed over.
+    """Read records from lines that contain one JSON object each; blank lines are skipped.
 
     >>> rides = Log(name="rides", columns={"at": "timestamp", "price": "decimal(6,2)"}, event_time="at")
     >>> from_json(rides, ['{"at": "2024-01-01T00:00:00Z", "price": 2.50}', '{"at": 7}']).rejected
@@ -73,26 +76,26 @@ def from_json(log: Log, lines: Iterable[str]) -> Sample:
 
 
 def from_csv(log: Log, lines: Iterable[str]) -> Sample:
-    """Read records from CSV with a header; an empty value is a missing one."""
+    """Read records from CSV with a header line; an empty value counts as a missing value."""
     rows = csv.DictReader(lines, restkey="", strict=True)
     given = ((rows.line_num, {n: v for n, v in row.items() if v is not None and v != ""}) for row in rows)
     return _sample(log, given, _of_text)
 
 
 def from_rows(log: Log, rows: Iterable[Mapping[str, Any]]) -> Sample:
-    """Read records from rows that hold Python's own values already, such as those of a Parquet file."""
+    """Read records from rows that already contain Python values, such as the rows of a Parquet file."""
     return _sample(log, enumerate(rows, 1), of_value)
 
 
 def epochs(
     log: Log, records: Sequence[Record], *, per_epoch: int = 1, every: timedelta | None = None, ends: bool = True
 ) -> Epochs:
-    """Cut the records into the epochs in which a stream would bring them, with their clocks.
+    """Cut the records into epochs as a stream would receive them, and return the epochs with their clocks.
 
-    Records come in the order of their arrival times where the log has such a column, else in the order given. A record
-    that comes again while its id is remembered is dropped (rule X5). An epoch has `per_epoch` records, or all that come
-    within a period of `every`. The watermark follows the log's strategy; with `ends` a last epoch brings it to the end
-    of time.
+    If the log has an arrival-time column, the records arrive in the order of this column, otherwise in the given order.
+    A record is dropped if its id is still remembered from an earlier record (rule X5). An epoch has `per_epoch`
+    records; if `every` is given, an epoch has all records that arrive within a period of this length. The watermark
+    follows the log's strategy. With `ends`, a last epoch moves the watermark to the end of time.
 
     Law: with `ends`, no window is left open, however the records are cut into epochs.
     """
@@ -107,9 +110,10 @@ def epochs_of_logs(
     every: timedelta | None = None,
     ends: bool = True,
 ) -> list[Mapping[str, tuple[Sequence[Record], Clock]]]:
-    """Cut the records of several logs into epochs, as `epochs` does those of one: an epoch is one cut over all of them.
+    """Cut the records of several logs into epochs, as `epochs` does for one log; each epoch is one cut over all logs.
 
-    `samples` are the logs with their records. An epoch has the records and the clock of each log, by the log's name.
+    `samples` has pairs of a log and the records of this log. An epoch maps the name of each log to its records and its
+    clock.
     """
     came = [(now, (log.name, one)) for log, records in samples for now, one in _unique(log, _arrivals(log, records))]
     arrivals = sorted(came, key=lambda one: one[0])
@@ -132,7 +136,7 @@ def epochs_of_logs(
 
 
 def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
-    """Yield each record after its arrival, a processing time in microseconds that never goes back."""
+    """Yield each record with its arrival time: a processing time in microseconds that never goes back."""
     column = log.arrival_time
     if column is None:
         now = BEGINNING
@@ -144,7 +148,7 @@ def _arrivals(log: Log, records: Sequence[Record]) -> Iterator[tuple[int, Record
 
 
 def _unique(log: Log, arrivals: Iterable[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
-    """Leave out the arrivals whose id came before within the log's horizon."""
+    """Drop the records whose id has already arrived within the log's horizon."""
     columns, horizon = log.id_columns, duration(log.remembered)
     came: dict[tuple[Any, ...], int] = {}
     for now, record in arrivals:
@@ -190,7 +194,7 @@ def _sample(log: Log, rows: Iterable[tuple[int, Mapping[str, Any] | str]], reads
 
 
 def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | str:
-    """Return the record of a row, or the reason why the row is rejected."""
+    """Return the record for a row, or the reason why the row is rejected."""
     extra = [name for name in row if name not in log.columns]
     if extra and log.unknown == "reject":
         return f"unknown column {', '.join(map(repr, extra))}: declare it in the log's columns"
@@ -211,7 +215,7 @@ def _record(log: Log, row: Mapping[str, Any], reads: Any) -> dict[str, Any] | st
             return f"the {role} {column} is missing"
         if column and not log.earliest <= at < log.latest:
             return f"the {role} {column} = {at.isoformat()} lies outside [{log.earliest}, {log.latest})"
-    # A row of a sample arrives at no time that is known, but where a column has it.
+    # The arrival time of a sample's row is unknown, unless a column contains it.
     event, arrival = (record[name] if name else None for name in (log.event_time, log.arrival_time))
     if log.bound_ahead is not None and arrival is not None and event - arrival > log.bound_ahead:
         by = f"{length(duration(log.bound_ahead))} (ahead in the log)"
@@ -229,7 +233,7 @@ def _of_json(value: Any, type: str) -> Any:
 
 
 def _refuse_beyond(whole: int) -> None:
-    """Raise `ValueError` for a whole number from where on not every one has a double."""
+    """Raise `ValueError` for a whole number beyond ±2**53, because doubles cannot represent all such numbers."""
     if abs(whole) > 2**53:
         raise ValueError
 

@@ -1,4 +1,4 @@
-"""A sample computation: it counts the clicks of each visit that has ended (MillWheel, 4.6, in small)."""
+"""A sample computation that counts the clicks of each visit that has ended (MillWheel, 4.6, on a small scale)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ CLICKS = Log(name="clicks", columns={"who": "string", "at": "timestamp"}, event_
 
 @dataclass(frozen=True, kw_only=True)
 class Visits(Computation):
-    """Clicks counted by visit: a visit ends when its key has not clicked for `gap`, and happened when it began."""
+    """A computation that counts clicks per visit.
+
+    A visit ends when its key has no click for `gap`; the event time of a visit is the time of its first click.
+    """
 
     gap: timedelta = timedelta(seconds=30)
 
@@ -38,13 +41,13 @@ class Visits(Computation):
 
 
 def example(**options: Any) -> Visits:
-    """Build the computation of visits over the log of clicks; `options` replace its fields."""
+    """Build a `Visits` computation over the log of clicks; `options` override its fields."""
     given: dict[str, Any] = {"name": "visits", "log": CLICKS, "key": "who"}
     return Visits(**given | options)
 
 
 def clicks(text: str) -> list[Record]:
-    """Parse clicks from text: who clicked, and how many seconds after 1970.
+    """Parse clicks from text: for each click, the user, and the time in seconds since 1970.
 
     >>> [(one["who"], one["at"].second) for one in clicks("a 0, b 7")]
     [('a', 0), ('b', 7)]

@@ -1,1 +1,1 @@
-"""The steps of an epoch over windows and keys: the reference with which every other execution is compared."""
+"""The step of an epoch over windows and keys: the reference execution, with which every other execution is compared."""

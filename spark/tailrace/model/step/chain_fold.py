@@ -1,8 +1,8 @@
-"""The reference execution of a chain of definitions: pipelines, computations and maps over whole inputs.
+"""The reference execution, over whole inputs, of a chain of pipelines, computations, maps and joins.
 
-A definition reads the records of its log: those of a source, the panes of a pipeline, or what a computation or a map
-produced. The definitions run in the same epoch, one after the other, each at the watermark that the one before passes
-on (rule T3).
+A definition reads the records of its log: a source's records, a pipeline's panes, or the output of a computation, a map
+or a join. The definitions run in the same epoch, one after the other; each definition uses the watermark that its
+predecessor passes on (rule T3).
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ class Passing:
 
 @dataclass
 class ChainRun:
-    """The result of a fold over epochs for one definition. `late` holds late records of the definition's own kind, and
-    `late_for_join` the late records of a join.
+    """The result of folding epochs into one definition.
 
-    `claimed` are the productions that do not count: by the registry of `claims` another computation has claimed their
-    id, or the id has been counted before.
+    `late` holds the late records of a pipeline or a computation, and `late_for_join` the late records of a join.
+
+    `claimed` holds the productions that do not count. The registry `claims` shows either that another computation has
+    claimed the production's id, or that the id has been counted before.
     """
 
     state: WindowsState | computation_state.KeysState | JoinState | Passing
@@ -59,15 +60,15 @@ class ChainRun:
 
 
 Input: TypeAlias = "tuple[Sequence[Record], Clock]"
-"""An epoch of a log: its records and its clock."""
+"""The input of one epoch of a log: the records and the clock."""
 
 
 def fold_chain(
     definition: Definition, epochs: Iterable[Input | Mapping[str, Input]], runs: Sequence[ChainRun] = ()
 ) -> list[ChainRun]:
-    """Fold every definition of a chain over bundles with their clocks; `runs` are earlier results to go on from.
+    """Fold bundles, each with its clock, into every definition of a chain; `runs` are earlier results to continue from.
 
-    Where the chain reads several logs, an epoch has a bundle and a clock for each, by the log's name.
+    If the chain reads several logs, an epoch maps the name of each log to a bundle and a clock.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> run = fold_chain(example(), [(clicks("a 0, a 5"), Clock(0, 0, 0)), ([], Clock(1, 10**9, 0))])[-1]
@@ -83,7 +84,9 @@ def fold_chain(
 
 
 def epochs_read(definition: Definition, epochs: Iterable[Mapping[str, Input]]) -> list[Input]:
-    """Return the epochs as a definition reads them, once all that it reads was folded; one epoch has each log's.
+    """Return the epochs as the definition reads them, after folding all definitions that it reads.
+
+    An epoch in `epochs` has the input of each log.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> epochs = [{"clicks": (clicks("a 0"), Clock(0, 7, 0))}]
@@ -99,7 +102,7 @@ def epochs_read(definition: Definition, epochs: Iterable[Mapping[str, Input]]) -
 
 
 def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
-    """Fold a definition alone over epochs as it reads them (`epochs_read`)."""
+    """Fold a single definition over its input epochs, as returned by `epochs_read`."""
     run = ChainRun(_nothing(definition))
     for records, clock in epochs:
         _folded(definition, run, records, clock)
@@ -107,7 +110,10 @@ def fold_read(definition: Definition, epochs: Iterable[Input]) -> ChainRun:
 
 
 def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed: dict[str, Input]) -> dict[str, Input]:
-    """Fold an epoch into definitions, one after the other; return the records for readers of each, and of the logs."""
+    """Fold an epoch into definitions, one after the other.
+
+    Return the input for the readers of each log and of each definition.
+    """
     for one, run in zip(definitions, runs, strict=True):
         records, clock = _read_on(one.log, passed, run.state.clock)
         made, watermark = _folded(one, run, records, clock)
@@ -116,7 +122,10 @@ def _passed(definitions: Sequence[Definition], runs: Sequence[ChainRun], passed:
 
 
 def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Input:
-    """Return an epoch of a log after one of clock `before`: a watermark that is handed on never goes back."""
+    """Return the epoch of a log that follows the clock `before`.
+
+    A watermark that another definition passes on never goes back.
+    """
     records, clock = _read(log, passed)
     if before is not None and not all(part.landed for part in log.parts):
         clock = replace(clock, watermark=max(clock.watermark, before.watermark))
@@ -124,7 +133,10 @@ def _read_on(log: Log, passed: Mapping[str, Input], before: Clock | None) -> Inp
 
 
 def _read(log: Log, passed: Mapping[str, Input]) -> Input:
-    """Return an epoch of a log; a union's epoch has the least watermark and the latest time of its logs (rule T3)."""
+    """Return the input of a log in this epoch.
+
+    A union takes the lowest watermark and the latest processing time of its logs (rule T3).
+    """
     if isinstance(log, Arrivals):
         records, clock = passed[log.of.name]
         now = clock.processing_time
@@ -150,7 +162,7 @@ def _nothing(definition: Definition) -> WindowsState | computation_state.KeysSta
 
 
 def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], clock: Clock) -> tuple[list[Record], int]:
-    """Fold one epoch into a run; return the records that the next definition reads, and its watermark."""
+    """Fold one epoch into a run. Return the records that the next definition reads, and the watermark that it uses."""
     if isinstance(definition, Pipeline):
         assert isinstance(run.state, WindowsState)
         run.state, panes, late, rejected = step(definition, run.state, records, clock)
@@ -192,9 +204,9 @@ def _folded(definition: Definition, run: ChainRun, records: Sequence[Record], cl
 def divide_claimed(
     once: Once, types: Mapping[str, str], productions: Iterable[tuple[Production, Mapping[str, Any]]], claims: Claims
 ) -> tuple[list[Production], list[Production]]:
-    """Divide the productions of an epoch, each with its record, into productions that count and claimed ones.
+    """Divide an epoch's productions, each paired with its record, into counting and claimed productions.
 
-    Of productions with the same id the first one given counts.
+    If several productions have the same id, the first one in the input counts.
     """
     counting, left_out = list[Any](), list[Any]()
     for one, record in productions:

@@ -21,8 +21,8 @@ Record = Mapping[str, Any]
 class KeyState(NamedTuple):
     """The state of a key between two epochs: its fields, its pending timers, and the records that wait for their turn.
 
-    Timers are in the order in which they are due, records in the order of their event times. A key whose fields all
-    have their defaults, with no timer and no record, is not kept.
+    Timers are in the order in which they fire, and records in the order of their event times. A key is not kept if it
+    has no timers, no records, and only default values in its fields.
     """
 
     fields: Mapping[str, Any] = MappingProxyType({})
@@ -34,10 +34,12 @@ NOTHING = KeyState()
 
 
 class Feedback(NamedTuple):
-    """A record that a key fed back, in flight to a key. `at` is its event time, in microseconds.
+    """A record that one key has sent back into the computation and that its target key has not yet received.
 
-    `out_of` is the sending key as text (`source_of`), `place` the record's place among those that this key fed back in
-    the epoch.
+    `at` is the event time of the record, in microseconds.
+
+    `out_of` is the sending key as text (`source_of`). `place` is the record's position among the records that the
+    sending key fed back in the epoch.
     """
 
     key: Key
@@ -52,7 +54,7 @@ class Feedback(NamedTuple):
 class KeysState:
     """The state of a computation between two epochs, and the clock of the last epoch.
 
-    `in_flight` are the records that the computation fed back in that epoch.
+    `in_flight` holds the records that the computation fed back in the last epoch.
     """
 
     keys: Mapping[Key, KeyState] = field(default_factory=dict)
@@ -63,7 +65,8 @@ class KeysState:
 class Production(NamedTuple):
     """A record that a computation produced. `at` is its event time, in microseconds.
 
-    `place` is the record's place among those that the key produced in the epoch: key, epoch and place are unique.
+    `place` is the record's position among the records that its key produced in the epoch. Key, epoch and `place`
+    together are unique.
     """
 
     key: Key
@@ -74,7 +77,10 @@ class Production(NamedTuple):
 
 
 class LateInput(NamedTuple):
-    """A record that came too late for its computation: `behind` the watermark by so many microseconds."""
+    """A record that arrived too late for its computation.
+
+    `behind` is the number of microseconds by which the record was behind the watermark.
+    """
 
     record: Record
     key: Key
@@ -83,9 +89,10 @@ class LateInput(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The counts of a key's work in an epoch: records taken; timers set, fired, and deleted or set again (`dropped`).
+    """The work of one key in an epoch: counts of records taken, and of timers set, fired and dropped.
 
-    `returned` counts the records that came back as feedback, rejected ones included.
+    `dropped` counts timers that were deleted or replaced by being set again. `returned` counts the records that arrived
+    as feedback, including rejected records.
     """
 
     taken: int
@@ -96,7 +103,7 @@ class Work(NamedTuple):
 
 
 class KeysOutcome(NamedTuple):
-    """The result of a step: the state after it, the productions, the records left out, and the work of each key."""
+    """The result of a step: the new state, the productions, the late and the rejected records, and each key's work."""
 
     state: KeysState
     productions: list[Production]
@@ -106,28 +113,28 @@ class KeysOutcome(NamedTuple):
 
 
 def record_of(computation: Computation, production: Production) -> dict[str, Any]:
-    """Turn a production into the record that its readers get."""
+    """Convert a production to the record that readers of the computation receive."""
     made = dict(zip(computation.key, production.key, strict=True)) | dict(production.values)
     place = (production.epoch, source_of(production.key), production.place)
     return made | {PANE_TIME: moment(production.at)} | dict(zip(PLACE, place, strict=True))
 
 
 def returned_of(computation: Computation, one: Feedback) -> dict[str, Any]:
-    """Turn a record in flight into the record that the receiving key takes."""
+    """Convert a record in flight to the record that the receiving key processes."""
     made = dict(zip(computation.key, one.key, strict=True)) | dict(one.values)
     return made | {PANE_TIME: moment(one.at)} | dict(zip(PLACE, (one.epoch, one.out_of, one.place), strict=True))
 
 
 def source_of(key: Key) -> str:
-    """Write a key as the text that stands in its records for a partition of the source (`_source`).
+    """Return a key as text. In the key's records the text takes the place of the source's partition (`_source`).
 
     >>> source_of(("a", 1))
     '["a", "1"]'
     """
-    # This is the text of `json.dumps`, which would make an encoder for each key.
+    # The text is the same as that of `json.dumps`, which would create an encoder for each key.
     return f"[{', '.join(['null' if one is None else encode_basestring(str(one)) for one in key])}]"
 
 
 def in_turn(productions: Iterable[Production]) -> list[Production]:
-    """Sort an epoch's productions into the order in which they are claimed: by the key's text, then by place."""
+    """Sort an epoch's productions into the order in which they are claimed: by the text of the key, then by `place`."""
     return sorted(productions, key=lambda one: (source_of(one.key), one.place))

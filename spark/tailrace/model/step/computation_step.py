@@ -2,9 +2,10 @@
 
     step(computation, state, bundle, clock) -> state', productions, late, rejected
 
-Records fed back in the epoch before go, key by key, to `process_feedback`. The bundle's records, less those that are
-too late, go to `process_record`; then the timers that are due go to `process_timer`, in the order of their instants.
-All that a key has is its state and the records in flight to it, so an epoch commits both at once (MillWheel, 6.2).
+First, `process_feedback` receives the records that were fed back in the preceding epoch, key by key. Next,
+`process_record` receives the bundle's records, except those that are too late. Last, `process_timer` receives the
+timers that are due, in the order of their instants. A key has only its state and the records in flight to it, so an
+epoch commits both together (MillWheel, 6.2).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from tailrace.model.windows.panes import Key, Rejected
 
 
 def step(computation: Computation, state: KeysState, bundle: Iterable[Record], clock: Clock) -> KeysOutcome:
-    """Take an epoch's records and the timers that are due at its clock.
+    """Process an epoch's records and the timers that are due at the epoch's clock.
 
-    Law: for an `ordered` computation, no cut of the records into epochs changes its productions.
-    Raises `ClockError` if the clock goes back, and `ComputationError` where timers of a key have no end.
+    Law: for an `ordered` computation, the productions do not depend on how the records are cut into epochs. Raises
+    `ClockError` if the clock goes back, and `ComputationError` if a key's timers fire without end.
 
     >>> from tailrace.model.samples.visits import clicks, example
     >>> visits, records = example(ordered=True), clicks("a 0, a 5, b 7, a 40")
@@ -53,18 +54,19 @@ def taken(
     *,
     stops: bool = False,
 ) -> KeysOutcome:
-    """Take an epoch's records, each given with its key and its event time in microseconds.
+    """Process an epoch's records. Each record is passed with its key and its event time in microseconds.
 
-    A timer that fails is rejected, as a record is; where the epoch `stops` at it, `ComputationError` is raised.
+    A timer that fails is rejected, as a failing record is. If `stops` is True, `ComputationError` is raised instead.
     """
     return _Step(computation, state, clock.after(state.clock), stops=stops).run(arrivals)
 
 
 def onward(computation: Computation, state: KeysState) -> int:
-    """Return the low watermark, which the readers of the productions have (MillWheel, 4.5 and 5.2; rule T3).
+    """Return the low watermark that the readers of the productions use (MillWheel, 4.5 and 5.2; rule T3).
 
-    It is the computation's own watermark less its lateness or, if older, the oldest event time that a pending timer
-    holds or that is in flight: no later production has an earlier event time.
+    This watermark is the minimum of three instants: the computation's watermark less its lateness, the oldest event
+    time that a pending timer holds, and the oldest event time of a record in flight. No later production has an earlier
+    event time.
     """
     assert state.clock is not None
     held = (timer.holds for one in state.keys.values() for timer in one.timers if timer.holds is not None)
@@ -72,11 +74,11 @@ def onward(computation: Computation, state: KeysState) -> int:
 
 
 NONE: Any = ()
-"""The arrivals, or the feedback, of a key that gets none."""
+"""The arrivals or the feedback of a key that receives no records."""
 
 
 class _Step:
-    """A run of `step`."""
+    """A single run of `step`."""
 
     def __init__(self, computation: Computation, state: KeysState, clock: Clock, *, stops: bool) -> None:
         self.state, self.epoch = state, Epoch(computation, state.clock, clock, stops=stops)
@@ -124,7 +126,7 @@ class _Step:
     def _without_set_aside(
         self, arrivals: Iterable[tuple[Key, int, AnyRecord]]
     ) -> Iterator[tuple[Key, int, AnyRecord]]:
-        """Yield the records that were not set aside; a record that was is rejected (rule X7)."""
+        """Yield the records that are not set aside, and reject the records that are (rule X7)."""
         epoch, reasons = self.epoch, self.epoch.computation.set_aside
         for key, at, given in arrivals:
             place = Place(*given[-3:]) if isinstance(given, tuple) else Place.of(given)

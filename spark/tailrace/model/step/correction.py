@@ -1,9 +1,10 @@
-"""The correction, by a backfill, of windows that are still open to the stream (rule X4).
+"""The correction, by a backfill, of windows that are still open in the stream (rule X4).
 
-A window's records in the log are compared with its state in the stream. Where both add up to the same, the window and
-its state are left alone. Where they differ, the window starts anew with all of its records at once, in the backfill's
-generation: its trigger is asked as in an epoch, and a window that has given an answer, or has closed, fires in any
-case, so that no wrong answer stands. The stream then goes on from the corrected state.
+The records that the log holds for a window are compared with the window's state in the stream. If both add up to the
+same totals, the window and its state are left alone. If the totals differ, the window starts over in the backfill's
+generation, with all of its records at once. The window's trigger is then asked as in an epoch. A window that already
+has an answer, or that has closed, fires in any case, so that no wrong answer remains. The stream then continues from
+the corrected state.
 """
 
 from __future__ import annotations
@@ -23,33 +24,35 @@ from tailrace.model.windows.panes import Answers, Key, Pane, Timing, Version
 from tailrace.model.windows.windows import Window
 
 Step = Callable[[Row], Row]
-"""A step of a correction: a function from the columns so far to the columns that it makes or changes."""
+"""A step of a correction: a function that takes the columns so far and returns the columns that it adds or changes."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """The steps by which a window starts over, in one algebra; a row also has `window_end` and these columns.
+    """The steps that start a window over, in one algebra.
 
-    `arrived` and the accumulator's parts: of all records that the log holds for the window. `answered`: whether the
-    window has an answer. `new_generation`, `watermark` and `now`: the run's generation and the clock of the
-    last epoch. After the last step `told` says whether a pane comes out.
+    Besides `window_end`, a row has the following columns.
+
+    `arrived` is the number of records that the log holds for the window; the accumulator's parts cover the same
+    records. `answered`: whether the window has an answer. `new_generation`: the run's generation. `watermark` and
+    `now`: the clock of the last epoch. After the last step, `told` is true if the window emits a pane.
     """
 
     rules: Transition
 
     @property
     def steps(self) -> list[Step]:
-        """The steps in order."""
+        """The steps, in the order in which they are applied."""
         return [self._opened, *(step for phase in Phase for step in self._phase(phase)), *self._phase(None)]
 
     def compared(self, row: Row) -> dict[str, Term]:
-        """Return a state row's totals by part, without the trigger's measures, which are of fresh records alone."""
+        """Return the totals of a state row by part, without the trigger's measures, which cover only fresh records."""
         total = self.rules.levelled(self.rules.contents(row)[0])
         return {name: term for name, term in total.items() if not is_measure(name)}
 
     @property
     def nothing(self) -> Row:
-        """The totals by part of a window whose records were all taken back, as `compared` returns them."""
+        """The totals by part of a window whose records were all retracted, in the form that `compared` returns."""
         return self.compared(self.rules.opened(self.rules.o.literal(0, "bigint")))
 
     def _opened(self, row: Row) -> Row:
@@ -69,7 +72,7 @@ class Correction:
             return {"fires": rules.advances(row, row["window_end"], always, times, phase)}
 
         def moves(row: Row) -> Row:
-            # A correction fires at most one pane of the window, which has no pane before it to take back.
+            # A correction fires at most one pane per window, and there is no pane before it to retract.
             never, state = o.literal(False, "boolean"), {name: row[name] for name in rules.columns()}
             firing = {"emits": o.every(row["fires"], o.no(row["told"])), "takes": never}
             fired = rules.fired(state, row["fires"], firing, row["window_end"], self._times(row), phase)
@@ -78,17 +81,17 @@ class Correction:
         return [asks, moves]
 
     def _times(self, row: Row) -> Times:
-        """Return the last epoch's clock standing still: the watermark stays, no time goes by, no signal comes."""
+        """Return the last epoch's clock as a clock that stands still: nothing advances, and no signal arrives."""
         silent = self.rules.o.literal(False, "boolean")
         signals = dict.fromkeys(self.rules.pipeline.when.signals(), silent)
         return Times(row["watermark"], row["watermark"], row["now"], row["now"], signals)
 
 
 class Corrected(NamedTuple):
-    """The result of a correction: the panes that put the answers right, and the state that the stream goes on from.
+    """The result of a correction: the panes that correct the answers, and the state from which the stream continues.
 
-    Where anything was corrected, that state opens windows in the run's generation: a window whose answer the run took
-    back may come again, and must then have the higher version (rule V1).
+    If the run corrected anything, the stream then opens new windows in the run's generation. A window whose answer the
+    run retracted may appear again, and must then have a higher version (rule V1).
     """
 
     state: WindowsState
@@ -106,15 +109,16 @@ def correct(
     *,
     closed: bool = False,
 ) -> Corrected:
-    """Correct the windows that are in reach of `state` and whose timestamp is in `[first, last)`.
+    """Correct the windows that `state` can still reach and whose timestamp is in `[first, last)`.
 
-    With `closed`, the answers of the windows beyond reach, too, which no state holds any more.
+    If `closed` is True, also correct the answers of windows that are out of reach and that no state holds any more.
 
-    `records` are all that the log holds up to the state's epoch, and `held` the answers that the panes so far give.
-    Windows that merge are corrected together where they overlap, those of the log, of the state and of the answers
-    alike: else the state could come to hold two that do. Such a group is in the range where the log's window is, or any
-    of its windows if the log has none; so any cut into ranges, in any order, corrects what one run over the whole does
-    (rule V5).
+    `records` are all records that the log holds up to the epoch of `state`. `held` has the current answers according to
+    the panes so far. Overlapping windows that merge are corrected together, whether the windows come from the log, the
+    state or the answers; otherwise, the state could end up with two overlapping windows. A group with a window from the
+    log is in the range if that window is in the range. A group without a window from the log is in the range if any of
+    its windows is in the range. So a range that is cut into parts, corrected in any order, has the same corrections as
+    a single run over the whole range (rule V5).
     """
     return _Correcting(pipeline, state, held, generation, Window(first, last), closed).run(records)
 
@@ -160,7 +164,7 @@ class _Correcting:
     ) -> Mapping[Window, Row]:
         wrong, waiting = set[Window](), answered & self._merged_away(held)
         for group in self._groups({*held, *own, *waiting, *filter(self._reached, answered)}):
-            # The answer of a window that merged away is retracted when its successor fires.
+            # The answer of a window that was merged into another window is retracted when that successor fires.
             compared = (window for window in group if window in held or window in own or window not in waiting)
             if self._meant(group & {*own} or group) and not all(self._same(held, own, window) for window in compared):
                 wrong |= group
@@ -188,13 +192,16 @@ class _Correcting:
                 self._emit(key, window, self.held.get((key, window)), parts, open_=False)
 
     def _groups(self, windows: set[Window]) -> Iterable[set[Window]]:
-        """Divide windows into groups that are right or wrong as a whole."""
+        """Divide windows into groups; the windows of a group are either all right or all wrong."""
         if not self.pipeline.where.merges:
             return ({window} for window in windows)
         return map(set, self.pipeline.where.gathered(windows).values())
 
     def _merged_away(self, held: Mapping[Window, Row]) -> set[Window]:
-        """Find the windows that merged into these, and whose answers wait for these to fire (rule V3)."""
+        """Return the windows that were merged into `held` and whose answers still have to be retracted (rule V3).
+
+        The answer of such a window is retracted when the window in `held` fires.
+        """
         if not self.pipeline.where.merges:
             return set()
         return {old.window for row in held.values() for old in row["predecessors"]}
@@ -204,7 +211,7 @@ class _Correcting:
             return False
         compared = self.correction.compared(held[window])
         if window not in own:
-            # Of a window whose records were all taken back there is nothing to be found but in the state.
+            # If all records of a window were retracted, the only trace of the window is in the state.
             return self.rules.later and compared == self.correction.nothing
         computed = self.rules.levelled(own[window][1])
         return compared == {name: computed[name] for name in compared}
@@ -244,7 +251,10 @@ class _Correcting:
 
 
 def totals(pipeline: Pipeline, records: Iterable[Record]) -> dict[Key, dict[Window, tuple[int, Row]]]:
-    """Count the records of each key and window, and build their accumulator; merge windows that merge."""
+    """Return the number of records and the accumulator for each key and window.
+
+    If the definition's windows merge, the result has the merged windows.
+    """
     rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
     found: dict[Key, dict[Window, tuple[int, Row]]] = {}
     for _, record in prepared(pipeline, records):

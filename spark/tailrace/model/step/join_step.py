@@ -1,9 +1,10 @@
-"""The reference step of a join: the pairs of an epoch's records of two logs, and the records kept for later ones.
+"""The reference step of a join: it pairs the records of two logs in an epoch, and keeps records for later epochs.
 
-Every pair is given in the epoch of its later record, so the same pairs come whatever the cut into epochs (rule L1). In
-an epoch records are judged against the watermark before it, then they meet their partners, then the watermark advances
-and records without a partner are given, and those that can have no further partner leave the state (rules T4, M1).
-Where a side's record is taken back, its pairs are; so is a record that was given without a partner, as it gets one.
+Every pair is output in the epoch of its later record, so the pairs do not depend on how the records are cut into epochs
+(rule L1). An epoch has three parts. First, records are judged against the watermark from before the epoch. Then the
+records are paired with their partners. Last, the watermark advances, records without a partner are output, and records
+that can have no further partner leave the state (rules T4, M1). When a side's record is retracted, its pairs are
+retracted as well. When a record that was output without a partner gets a partner, the earlier output is retracted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Place: TypeAlias = "tuple[Any, ...]"
 
 @dataclass(frozen=True)
 class Kept:
-    """A record of one side as it is kept, in one window where the join has those; `at` is in microseconds."""
+    """A record that the state keeps for one side, in one window if the join has windows; `at` is in microseconds."""
 
     side: str
     values: Mapping[str, Any]
@@ -32,12 +33,12 @@ class Kept:
     window: Window | None
     place: Place
     taken: bool = field(default=False, compare=False)
-    """Whether it is no record, but takes back the one that is its equal."""
+    """Whether this entry is not a record, but the retraction of an equal record."""
 
 
 @dataclass(frozen=True)
 class JoinState:
-    """The state of a join between two epochs: the last clock, and the records that may have a partner yet."""
+    """The state of a join between two epochs: the last clock, and the records that may still get a partner."""
 
     clock: Clock | None = None
     kept: tuple[Kept, ...] = ()
@@ -45,9 +46,9 @@ class JoinState:
 
 @dataclass(frozen=True)
 class Joined:
-    """A pair, or a record without a partner: its columns, its event time in microseconds, its records' places.
+    """A pair, or a record without a partner: its columns, its event time in microseconds, and its records' places.
 
-    A retraction takes one back that was given before.
+    If `retraction` is true, an earlier output with the same values is retracted.
     """
 
     values: Mapping[str, Any]
@@ -60,7 +61,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class LateKept:
-    """A record that came too late, and the watermark that it was judged by."""
+    """A record that arrived too late, and the watermark against which it was judged."""
 
     record: Kept
     epoch: int
@@ -70,7 +71,7 @@ class LateKept:
 def step(
     join: Join, state: JoinState, bundle: Iterable[Mapping[str, Any]], clock: Clock
 ) -> tuple[JoinState, list[Joined], list[LateKept]]:
-    """Take a join through an epoch; `bundle` has the records of both sides (`Join.log`).
+    """Process one epoch of a join; `bundle` has the records of both sides (`Join.log`).
 
     >>> from tailrace.model.base.time import EPOCH, minutes
     >>> from tailrace.model.logs.log import Log
@@ -106,7 +107,7 @@ def step(
 
 
 def meet(join: Join, left: Kept, right: Kept) -> bool:
-    """Tell whether two records belong together."""
+    """Return True if the two records form a pair."""
     keys = [(left.values[name], right.values[name]) for name in join.keys]
     if any(a is None or a != b for a, b in keys) or left.window != right.window:
         return False
@@ -115,7 +116,7 @@ def meet(join: Join, left: Kept, right: Kept) -> bool:
 
 
 def record_of(joined: Joined) -> dict[str, Any]:
-    """Convert a pair to a record of the definitions that read the join."""
+    """Convert a pair to the record that readers of the join receive."""
     places = ((None,) * len(PLACE) if place is None else place for place in (joined.left, joined.right))
     source = "|".join(":".join("" if part is None else str(part) for part in place) for place in places)
     place = dict(zip(PLACE, (joined.epoch, source, None), strict=True))
@@ -125,7 +126,7 @@ def record_of(joined: Joined) -> dict[str, Any]:
 def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
     side, at = record[SIDE], instant(record[PANE_TIME])
     values = {name: record[name] for name in join.taken(side)}
-    # An answer is known by its values, for its retraction comes in another epoch.
+    # An answer has no place: its retraction arrives in another epoch, so an answer is identified by its values.
     place = (None,) * len(PLACE) if join.side(side).takes_back else tuple(record.get(name) for name in PLACE)
     windows = [None] if join.where is None else windows_within_time(join.where, at, values)
     for window in windows:
@@ -133,7 +134,7 @@ def _kept(join: Join, record: Mapping[str, Any]) -> Iterator[Kept]:
 
 
 def _netted(came: Iterable[Kept]) -> tuple[list[Kept], list[Kept]]:
-    """Divide the records of an epoch into records taken back and records added; a record that is both is left out."""
+    """Divide an epoch's records into retracted and added records; drop each pair of a record and its retraction."""
     gone, new = list[Kept](), list[Kept]()
     for one in came:
         against, own = (new, gone) if one.taken else (gone, new)
@@ -152,7 +153,7 @@ def _without(kept: Iterable[Kept], gone: Iterable[Kept]) -> list[Kept]:
 
 
 class _Others:
-    """The records of the other side with a record's key and window, in their order: its possible partners."""
+    """The records of both sides by key and window, to look up the possible partners of a record on the other side."""
 
     def __init__(self, join: Join, together: Iterable[Kept]) -> None:
         self._names, self._found = tuple(join.keys), dict[Any, list[Kept]]()
@@ -167,20 +168,20 @@ class _Others:
 
 
 class _Together:
-    """The records of both sides at a watermark, and which of them belong together."""
+    """The records of both sides at a given watermark, and the pairs that they form."""
 
     def __init__(self, join: Join, kept: Sequence[Kept], watermark: int) -> None:
         self._join, self._kept, self._watermark, self._others = join, kept, watermark, _Others(join, kept)
 
     def pairs(self, of: Collection[int]) -> Iterator[tuple[Kept, Kept]]:
-        """Yield the pairs with a record of these identities."""
+        """Yield the pairs with at least one record whose `id()` is in `of`."""
         for left in self._kept:
             for right in self._others.of(left) if left.side == LEFT else ():
                 if (id(left) in of or id(right) in of) and meet(self._join, left, right):
                     yield left, right
 
     def alone(self, one: Kept) -> bool:
-        """Tell whether a record is given without a partner."""
+        """Return True if a record is output without a partner."""
         join = self._join
         if not join.keeps(one.side) or not join.complete(one.side, one.at, one.window, self._watermark):
             return False
@@ -205,5 +206,5 @@ def _pair(join: Join, left: Kept | None, right: Kept | None, epoch: int, *, retr
 
 
 def batch_rows(join: Join, bundle: Iterable[Mapping[str, Any]]) -> list[Joined]:
-    """Return all that a join gives of finished input, of which nothing comes too late."""
+    """Return the complete output of a join for finished input, in which no record is late."""
     return step(join, JoinState(), bundle, Clock(0, END_OF_TIME, 0))[1]

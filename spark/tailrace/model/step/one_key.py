@@ -1,7 +1,7 @@
-"""The epoch of one key of a computation: its feedback, its records and its timers, call by call (rule T4).
+"""One key's part in an epoch of a computation: calls for its feedback, its records and its timers (rule T4).
 
-A record comes with its event time in microseconds, so that this is converted only once. An engine hands the record over
-as its row, a tuple; a mapping is made of the row only for the user's code or for the state.
+A record is passed with its event time in microseconds, so that the event time is converted only once. An engine passes
+the record as its row, a tuple. The row is converted to a mapping only for the user's code or for the state.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ from tailrace.model.step.computation_state import (
 from tailrace.model.windows.panes import Key, Rejected
 
 MOST = 1_000_000
-"""The maximum of timers of a key that fire in an epoch: one that always sets itself again would never end it."""
+"""The maximum number of timers of one key that fire in an epoch. A timer that always sets itself again would never end
+the epoch.
+"""
 
 AnyRecord: TypeAlias = "Record | tuple[Any, ...]"
-"""A record, or a tuple of its values: of the log's columns in their order, then of `PLACE`."""
+"""A record as a mapping, or as a tuple: the values of the log's columns in their order, then the values of `PLACE`."""
 
 Arrival: TypeAlias = tuple[int, AnyRecord]
 """A record with its event time in microseconds."""
 
 
 def in_event_time_order(event_time: str, records: Iterable[Record]) -> list[Record]:
-    """Sort records into the order in which a key takes them: by event time, then by their places in the source."""
+    """Sort records into the order in which a key processes them: by event time, then by position in the source."""
     return sorted(records, key=lambda one: _turn_of((instant(one[event_time]), one)))
 
 
 def _turn_of(arrival: Arrival) -> tuple[int, str, int]:
-    """Return the sort key of a record: its event time, then its place in the source."""
+    """Return the sort key of a record: its event time, then its position in the source."""
     at, record = arrival
     if isinstance(record, tuple):
         return at, record[-2] or "", record[-1] or 0
@@ -53,9 +55,9 @@ def _turn_of(arrival: Arrival) -> tuple[int, str, int]:
 
 
 class Epoch:
-    """The clock and the settings that all keys of an epoch share, and the results, to which each key adds its own.
+    """The clock and settings that all keys of an epoch share, and the results, to which all keys contribute.
 
-    A timer that fails is rejected or, where the epoch `stops` at it, fails the epoch.
+    A timer that fails is rejected. If `stops` is True, a failing timer makes the whole epoch fail instead.
     """
 
     def __init__(self, computation: Computation, before: Clock | None, clock: Clock, *, stops: bool = False) -> None:
@@ -76,33 +78,33 @@ class Epoch:
         return self.computation.reached(self.before)
 
     def due(self, held: KeyState) -> bool:
-        """Tell whether a key has anything to do without a new record."""
+        """Return True if a key has something to do even without a new record."""
         if any(self.fires(timer) for timer in held.timers):
             return True
         return bool(held.waiting) and self.passed(instant(held.waiting[0][self.event_time]))
 
     def fires(self, timer: Timer) -> bool:
-        """Tell whether a timer is due."""
+        """Return True if a timer is due."""
         return timer.time <= (self.now if timer.domain is PROCESSING else self.watermark)
 
     def passed(self, at: int) -> bool:
-        """Tell whether the watermark has passed a record's event time, so that no earlier record is to come."""
+        """Return True if the watermark has passed a record's event time, so that no earlier record can be expected."""
         return at < self.watermark
 
     def record(self, record: AnyRecord) -> Record:
-        """Return a record as a mapping, with its place in the source."""
+        """Return a record as a mapping that includes the fields of its position in the source."""
         return dict(zip(self.names, record, strict=True)) if isinstance(record, tuple) else record
 
     def user_record(self, record: AnyRecord) -> dict[str, Any]:
-        """Return a record as the user's code sees it: a new mapping of the log's columns."""
+        """Return a record in the form that the user's code receives: a new mapping of the log's columns."""
         if isinstance(record, tuple):
-            # The values left over are the record's place in the source.
+            # The remaining values are the record's position in the source.
             return dict(zip(self.columns, record, strict=False))
         return {name: record.get(name) for name in self.columns}
 
 
 class OneKey:
-    """A key in an epoch: its fields, timers and waiting records, which change with each call of the user's code."""
+    """A key in an epoch: its fields, timers and waiting records; each call of the user's code may change them."""
 
     __slots__ = (
         "_failed_timers", "_made", "_sent", "computation", "dropped", "epoch", "fields", "fired", "key", "returned",
@@ -119,7 +121,7 @@ class OneKey:
         self.taken = self.set = self.fired = self.dropped = self.returned = 0
 
     def run(self, arrived: Sequence[Arrival], returned: Sequence[Feedback]) -> None:
-        """Take the feedback, then the records and timers in their order."""
+        """Process the feedback, and then the records and timers in order."""
         if returned:
             for back in sorted(returned, key=lambda one: (one.at, one.out_of, one.place)):
                 self._return(back)
@@ -137,7 +139,7 @@ class OneKey:
                 self._fire(timer)
 
     def _take_turns(self) -> None:
-        """Take the records that wait, and fire the timers between them."""
+        """Process the waiting records in order, and fire the timers that are due between them."""
         left = 0
         while True:
             timer = self._next_timer()
@@ -157,7 +159,7 @@ class OneKey:
         return Work(self.taken, self.set, self.fired, self.dropped, self.returned)
 
     def after(self) -> KeyState:
-        """Return the key's state after the epoch; `NOTHING` itself where the key is not kept."""
+        """Return the key's state after the epoch, or the constant `NOTHING` if the key is not kept."""
         timers = self.timers
         if not timers and not self.waiting and self.fields == self.epoch.defaults:
             return NOTHING
@@ -166,7 +168,7 @@ class OneKey:
         return KeyState(self.fields, tuple(pending), waiting)
 
     def _next_timer(self) -> Timer | None:
-        """Find the timer that fires next; None where none is due."""
+        """Return the timer that fires next, or None if no timer is due."""
         now, watermark = self.epoch.now, self.epoch.watermark
         found: Timer | None = None
         for timer in self.timers.values():
@@ -177,7 +179,10 @@ class OneKey:
         return found
 
     def _next_waiting(self, place: int) -> Arrival | None:
-        """Return the waiting record at a place; None where there is none or the watermark has not passed it."""
+        """Return the waiting record at this index.
+
+        Return None if there is no such record, or if the watermark has not passed the record.
+        """
         if place >= len(self.waiting) or not self.epoch.passed(self.waiting[place][0]):
             return None
         return self.waiting[place]
@@ -230,24 +235,27 @@ class OneKey:
         self._keep(context, fields)
 
     def _reject_timer(self, timer: Timer, error: Exception) -> None:
-        """Reject a firing: the timer is gone, and the key is as it was before it (rule X7)."""
+        """Reject a firing: remove the timer, and leave the key in the state from before the firing (rule X7)."""
         names, number = self.computation.key, self.epoch.number
         record = dict(zip(names, self.key, strict=True)) | {PANE_TIME: timer.at}
-        # It is of no record of the log, so no epoch landed it.
+        # The rejection does not come from a record of the log, so there is no epoch that landed it.
         record |= dict(zip(PLACE, (None, source_of(self.key), self._failed_timers), strict=True))
         reason = f"timer {timer.name!r}: {failure(error)}"
         self.epoch.rejected.append(Rejected(record, reason, number, timer=True))
         self._failed_timers += 1
 
     def _context(self, at: int, default: int, watermark: int) -> Context:
-        """Make the context of a call, which may produce from `at` on, or from the time that a pending timer holds."""
+        """Build the context of a call.
+
+        The call may produce from `at` on, or from the earliest time that a pending timer holds.
+        """
         for timer in self.timers.values():
             if timer.holds is not None and timer.holds < at:
                 at = timer.holds
         return Context(self.computation, self.key, self.fields, self.timers, at, default, watermark, self.epoch.now)
 
     def _checked(self, context: Context) -> dict[str, Any]:
-        """Return the fields after a call, having checked the lists, which the code may have changed in place."""
+        """Return the fields after a call, after checking the lists, which the user's code may have changed in place."""
         held = context.state.__dict__
         for name in self.epoch.lists:
             value = held[name]
@@ -284,5 +292,8 @@ class OneKey:
 
 
 def _turn(timer: Timer) -> tuple[bool, int, str]:
-    """Return the sort key of due timers: processing time first, since the watermark advances after it (rule T4)."""
+    """Return the sort key of a due timer.
+
+    Timers of processing time come first, because the watermark advances after processing time (rule T4).
+    """
     return (timer.domain is not PROCESSING, timer.time, timer.name)

@@ -1,8 +1,9 @@
-"""Tell by their ends alone which windows an epoch without records can change, so that no other window is read.
+"""Decide from window ends alone which windows an epoch without records can change, so that no other window is read.
 
-The rules of `model.step.transition` are computed in an algebra of what is known: a truth value, the range in which a
-number lies, or nothing but whether a value is the same in every epoch. Of a window only the end is known, from an
-instant on; all else in its row may be anything, but stays while the window rests.
+The rules of `model.step.transition` are evaluated in an algebra of partial knowledge. A term is a truth value, the
+range in which a number lies, or only the fact whether a value is the same in every epoch. All that is known of a window
+is that it ends at or after a given instant. Every other value in its row may be anything, but stays the same as long as
+no record arrives for the window.
 """
 
 from __future__ import annotations
@@ -21,20 +22,25 @@ from tailrace.model.step.transition import Times, Transition
 
 
 class Outlook(Enum):
-    """What epochs without records do to a window that ends after their watermarks."""
+    """The effect of epochs without records on a window that ends after their watermarks."""
 
     NOTHING = "nothing"
-    """No epoch changes it."""
+    """No epoch changes the window."""
 
     SAME = "same"
-    """Each epoch does the same, by the window's own state: one that an epoch left as it was, every later one leaves."""
+    """What an epoch does depends only on the state of the window. If one epoch leaves the window unchanged, all later
+    epochs do.
+    """
 
     ANY = "any"
-    """It depends on the epoch, as where panes fire by processing time."""
+    """The effect depends on the epoch, for example if panes fire by processing time."""
 
 
 def outlook(pipeline: Pipeline) -> Outlook:
-    """Tell what epochs without records do to windows that end after their watermarks, and those of the percentiles."""
+    """Return what epochs without records do to windows that end after the watermarks.
+
+    The windows also end after the watermarks of the percentiles.
+    """
     before = Range(-inf, -1 - _farthest(pipeline), moves=True, relative=True)
     signals = dict.fromkeys(pipeline.when.signals(), _MOVES)
     found = _changes(pipeline, Range(0, inf, relative=True), Times(before, before, _MOVES, _MOVES, signals))
@@ -44,14 +50,14 @@ def outlook(pipeline: Pipeline) -> Outlook:
 
 
 def passed_before(pipeline: Pipeline, watermark: int) -> int:
-    """Return the instant from which on windows end after a watermark, and after those of the percentiles."""
+    """Return the earliest end of windows that end after a watermark and after the watermarks of the percentiles."""
     return watermark + _farthest(pipeline) + 1
 
 
 def stays(pipeline: Pipeline, times: Times) -> bool:
-    """Tell whether this epoch surely changes no window without records that ends after its watermarks.
+    """Return True if this epoch surely changes no window that has no new records and ends after the watermarks.
 
-    `times` are the epoch's as numbers.
+    `times` is the epoch's clock, as numbers.
     """
     before, after, then, now = (
         Range(at, at, moves=True) for at in (times.watermark_before, times.watermark, times.before, times.now)
@@ -71,9 +77,10 @@ def _changes(pipeline: Pipeline, end: Range, times: Times) -> Any:
 
 @dataclass(frozen=True)
 class Range:
-    """A number that lies between two, both included; `moves` says that it comes from an epoch's clock.
+    """A number between two bounds, both included. `moves` is true if the number comes from an epoch's clock.
 
-    A `relative` one is an instant counted from the first after the watermarks, wherever that is, and not from 1970.
+    If `relative` is true, the number is an instant that is counted from the first instant after the watermarks,
+    whenever that is, and not from 1970.
     """
 
     low: float
@@ -84,7 +91,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A value of which no more is known than whether it `moves`: may be another in another epoch."""
+    """A value of which only one fact is known: whether it `moves`, that is, may differ from epoch to epoch."""
 
     moves: bool
 
@@ -169,7 +176,8 @@ class Known(Algebra):
 
     def least(self, a: Term, b: Term) -> Term:
         if _ranges(a, b) and a.relative and not b.relative and b.low == END_OF_TIME:
-            # Nothing ends later, so where that is the smaller one no window ends after the watermarks.
+            # No window ends later than `b`, the end of time. If `b` is less than `a`, no window ends after the
+            # watermarks.
             return a
         if not _alike(a, b):
             return _of(a, b)
@@ -284,7 +292,7 @@ def _ranges(*terms: Term) -> bool:
 
 
 def _alike(a: Term, b: Term) -> bool:
-    """Tell whether two terms are ranges that can be compared: both are relative, or neither is."""
+    """Return True if the two terms are comparable ranges: both are relative, or neither is."""
     return _ranges(a, b) and a.relative == b.relative
 
 

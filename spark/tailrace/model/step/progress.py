@@ -1,12 +1,12 @@
-"""The low watermark of a log, which is the least watermark of the partitions of its source (rule T3).
+"""The low watermark of a log, which is the lowest watermark of the partitions of its source (rule T3).
 
-A partition's watermark says that the records to come from it will hardly have older event times. It follows the
-partition's own records, by the log's strategy (`watermark_strategies`); the log's watermark is the least of all
-partitions' (MillWheel, 4.5 and 5.2: injectors). So a partition that is read slowly holds the log back, and none of its
-records is late for that. A partition with nothing new for as long as `idle` says holds nothing back, or one that is
-empty or gone would hold every window open.
+A partition's watermark states that later records of the partition are unlikely to have older event times. The watermark
+follows the partition's records according to the log's strategy (`watermark_strategies`). The log's watermark is the
+minimum over all partitions (MillWheel, 4.5 and 5.2: injectors). So a partition that is read slowly holds back the log,
+and its records do not become late because of the slow reading. A partition without new records for as long as `idle` no
+longer holds back the watermark; otherwise, a partition that is empty or gone would keep every window open.
 
-The progress of a log is data (`Progress`): it goes into the log's commits, and a restart goes on from there.
+The progress of a log is data (`Progress`): it is part of the log's commits, and a restart continues from there.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration
 from tailrace.model.logs.watermark_strategies import WatermarkStrategy
 
 ALL = ""
-"""The name of the one partition of a source that does not tell partitions apart."""
+"""The name of the single partition of a source that does not distinguish partitions."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The summary of a partition's records in an epoch, instants in microseconds.
+    """The summary of a partition's records in an epoch; instants are in microseconds.
 
-    `latest` is the latest event time and `arrived` the latest arrival. `lags` counts the records by the bucket of their
-    lag, arrival less event time (`watermark_strategies.lag_bucket`; only where the strategy asks). `complete` is the
-    instant until which the source itself says the partition is complete. None where there was nothing.
+    `latest` is the latest event time, and `arrived` the latest arrival time. `lags` counts the records by the bucket of
+    their lag, that is, the arrival time less the event time (`watermark_strategies.lag_bucket`). `lags` is filled only
+    if the strategy needs the lags. `complete` is the instant up to which the source states that the partition is
+    complete. `latest`, `arrived` and `complete` are None if there is no value.
     """
 
     latest: int | None = None
@@ -39,8 +40,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Partition:
-    """The progress of a partition: its own watermark, its latest event time (None before its first record), and the
-    processing time at which it last had anything new. All are in microseconds."""
+    """The progress of a partition.
+
+    The progress consists of the partition's watermark, its latest event time (None before its first record), and the
+    processing time at which it last had anything new. All three are in microseconds.
+    """
 
     watermark: int
     latest: int | None
@@ -51,10 +55,10 @@ class Partition:
 class Progress:
     """The progress of a log: its watermark, which never goes back, its partitions, and the lags of its records.
 
-    `now` is the processing time of the epoch that it is of. `idle` is how long a partition may have nothing new and
-    still hold the log back; None is for ever. Both are in microseconds.
+    `now` is the processing time of the epoch in which this progress was reached. `idle` is how long a partition without
+    new records still holds back the log; None means for ever. Both are in microseconds.
 
-    Law: a partition more never brings the watermark forward.
+    Law: an additional partition never moves the watermark forward.
 
     >>> from tailrace.model.logs.watermark_strategies import BoundedDisorder
     >>> from tailrace.model.base.time import seconds
@@ -79,10 +83,12 @@ class Progress:
         there: Iterable[str] = (),
         complete: int = BEGINNING,
     ) -> Progress:
-        """Return the log's progress after an epoch at processing time `now` that had `seen` of its partitions.
+        """Return the log's progress after an epoch at processing time `now`.
 
-        `there` names partitions of which the source knows, whether or not they ever had a record; `complete` is the
-        instant until which someone said that the whole log is complete.
+        `seen` has the summary of each partition that had something new in the epoch.
+
+        `there` names the partitions that the source knows, even if they have never had a record. `complete` is the
+        instant up to which somebody has declared the whole log complete.
         """
         now, idle = max(now, self.now), None if strategy.idle is None else duration(strategy.idle)
         lags = strategy.learned(self.lags, [one.lags for one in seen.values()])
@@ -98,25 +104,25 @@ class Progress:
 
     @property
     def holding(self) -> tuple[str, ...]:
-        """The partitions that the watermark waits for: all but the idle ones."""
+        """The partitions for which the watermark waits: all partitions that are not idle."""
         return tuple(name for name in sorted(self.partitions) if not self.is_idle(name))
 
     @property
     def all_idle(self) -> bool:
-        """Whether every partition is idle: what reads other logs besides does not wait for this one."""
+        """Whether every partition is idle. If so, a definition with other logs does not wait for this log."""
         return bool(self.partitions) and not self.holding
 
     @property
     def behind(self) -> tuple[str, ...]:
-        """The partitions that hold the watermark back: of those it waits for, the ones furthest behind."""
+        """The partitions that hold back the watermark: the non-idle partitions with the lowest watermark."""
         least = min((self.partitions[name].watermark for name in self.holding), default=None)
         return tuple(name for name in self.holding if self.partitions[name].watermark == least)
 
     def stalled(self, after: int) -> dict[str, int]:
-        """Find the partitions that hold the watermark back and have had nothing new for at least `after`.
+        """Return the partitions that hold back the watermark and have had nothing new for at least `after`.
 
-        Each comes with how long it has had nothing new; both in microseconds. A source's only partition holds nothing
-        back.
+        The value for each partition is how long it has had nothing new; this time and `after` are in microseconds. The
+        result is empty if the source has only one partition.
         """
         if len(self.partitions) < 2:
             return {}
@@ -124,20 +130,21 @@ class Progress:
         return {name: length for name, length in silent.items() if length >= after}
 
     def is_idle(self, name: str) -> bool:
-        """Tell whether a partition has had nothing new for so long that the watermark does not wait for it."""
+        """Return True if a partition has had nothing new for so long that the watermark does not wait for it."""
         return self.idle is not None and self.now - self.partitions[name].active >= self.idle
 
     def wakes(self) -> int | None:
-        """Return the processing time at which the next partition will be idle, in microseconds; None if none will.
+        """Return the processing time, in microseconds, at which the next partition becomes idle, or None.
 
-        None, too, where fewer than two partitions are not idle: a log whose partitions are all idle stays where it is.
+        The result is None if partitions never become idle. The result is also None if fewer than two partitions are not
+        idle, because the watermark of a log whose partitions are all idle stays where it is.
         """
         if self.idle is None or len(self.holding) < 2:
             return None
         return min(self.partitions[name].active for name in self.holding) + self.idle
 
     def text(self) -> str:
-        """Write the progress as JSON, for a commit; `parsed` reads it."""
+        """Return the progress as JSON for a commit; `parsed` reads this JSON."""
         partitions = {name: [one.watermark, one.latest, one.active] for name, one in sorted(self.partitions.items())}
         lags = {str(bucket): count for bucket, count in sorted(self.lags.items())}
         data = {"watermark": self.watermark, "now": self.now, "idle": self.idle, "partitions": partitions, "lags": lags}
@@ -162,9 +169,10 @@ class Progress:
 
 
 def least(logs: Iterable[tuple[int, bool]]) -> int:
-    """Return the watermark of several logs together: the least of the logs that are not idle, given as pairs.
+    """Return the common watermark of several logs: the lowest watermark of the logs that are not idle.
 
-    It is the beginning of time where all of them are idle: the watermark then stays where it was (rule T3).
+    Each log is passed as a pair: its watermark, and whether it is idle. If all logs are idle, return the beginning of
+    time: the common watermark then stays where it was (rule T3).
 
     >>> least([(7, False), (5, True)])
     7

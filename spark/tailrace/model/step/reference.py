@@ -1,6 +1,6 @@
-"""The reference execution over whole inputs: as a stream of epochs, and as the plain batch answer.
+"""The reference execution over whole inputs: as a stream of epochs, and as a plain batch computation.
 
-`batch` shares nothing with `step` but the combiners and windows: `step` is compared with it (law L1).
+`batch` shares no code with `step` except the combiners and windows, so that `step` can be compared with it (law L1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.model.windows.windows import Window
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """The result of a fold over epochs: the state after them, the panes, and the records left out."""
+    """The result of a fold over epochs: the final state, the panes, and the late and rejected records."""
 
     state: WindowsState
     panes: tuple[Pane, ...]
@@ -33,9 +33,10 @@ class ReferenceRun:
 def fold(
     pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]], state: WindowsState | None = None
 ) -> ReferenceRun:
-    """Fold `step` over bundles with their clocks, in order; a later stage is folded from the source's records on.
+    """Fold bundles, each with its clock, in order; for a later stage, the earlier stages are folded as well.
 
-    `state` is the state of a first stage to go on from; a later stage starts empty (`fold_stages` goes on from any).
+    `state` is the state from which a first stage continues. A later stage starts empty; to continue a later stage from
+    a state, use `fold_stages`.
 
     >>> from tailrace.model.samples import examples
     >>> run = fold(examples.figure(6), examples.element_at_a_time())
@@ -51,11 +52,11 @@ def fold_stages(
     states: Sequence[WindowsState] = (),
     corrected: Sequence[Sequence[Pane]] = (),
 ) -> tuple[ReferenceRun, ...]:
-    """Fold every stage of a definition, the first one first: a stage's panes of an epoch are the next stage's bundle.
+    """Fold every stage of a definition, in order: the panes of one stage in an epoch are the bundle of the next stage.
 
-    `states` are the states to go on from, the first stage's first; stages without one start empty. `corrected` are the
-    panes by which a backfill corrected each stage's open windows in these states: the next stage reads them with the
-    first epoch.
+    `states` are the states from which the stages continue, in the order of the stages; stages without a state start
+    empty. `corrected` has, for each stage, the panes with which a backfill corrected the open windows of these states.
+    The next stage reads these panes with the first epoch.
     """
     stages = pipeline.stages
     more = [changes(stage, filter(lambda pane: pane.open, own)) for stage, own in zip(stages, corrected, strict=False)]
@@ -80,12 +81,12 @@ def fold_stages(
 
 
 def batch(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late] = ()) -> Answers:
-    """Compute the answers over all the records at once, leaving each late record out of the windows it was late for.
+    """Compute the answers over all records at once, leaving each late record out of the windows for which it was late.
 
-    A batch engine would give these answers on a finished input; triggers and accumulation do not come into it. For
-    windows that merge, a late record is left out before merging, whether it expired or came to a finished window.
-    `late` are a first stage's late records; a later stage waits for corrections, and is computed from the answers of
-    the stage before it.
+    A batch engine would compute these answers on a finished input; triggers and accumulation play no part. If windows
+    merge, a late record is left out before the windows are merged, regardless of whether its window had expired or the
+    window's trigger had finished. `late` holds the late records of the first stage. A later stage waits for
+    corrections, so it is computed from the answers of the preceding stage.
     """
     o = Scalars()
     return {
@@ -119,13 +120,13 @@ def _grouped(
 
 
 def prepared(pipeline: Pipeline, records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-    """Yield each record of the log with each record that the steps make of it; rejected ones are left out."""
+    """Yield each record of the log with each record that the steps make of it; leave out rejected records."""
     for record in records:
         yield from ((record, one) for one in pipeline.prepared(record).records)
 
 
 def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late]) -> list[Record]:
-    """Compute the answers of a stage, as records of a later stage."""
+    """Compute the answers of a stage, in the form of records for the next stage."""
     o, found = Scalars(), []
     choose = {Timestamp.EARLIEST: min, Timestamp.LATEST: max}.get(pipeline.timestamp)
     for (key, window), inside in _grouped(pipeline, records, late).items():
@@ -136,21 +137,21 @@ def _answered(pipeline: Pipeline, records: Iterable[Record], late: Iterable[Late
 
 
 def at_once(pipeline: Pipeline, records: Sequence[Record], epoch: int = 0, now: int = 0) -> ReferenceRun:
-    """Fold all the records in one step, as a finished input: a backfill makes this fold (rule X4)."""
+    """Fold all records in one step, as finished input. A backfill performs this fold (rule X4)."""
     return fold(pipeline, [(records, Clock(epoch, END_OF_TIME, now))])
 
 
 def backfilled(pipeline: Pipeline, records: Sequence[Record], first: int, last: int) -> Answers:
-    """Compute the answers of a backfill of `[first, last)`: of the windows whose timestamp lies in the range (rule V5).
+    """Compute the answers of a backfill of `[first, last)`: of windows whose timestamp is in the range (rule V5).
 
-    It folds the whole log in one step, as a finished input: no record is late and each window fires once.
+    The whole log is folded in one step, as finished input, so that no record is late and each window fires once.
     """
     found = answers(at_once(_once(pipeline), records).panes)
     return {place: values for place, values in found.items() if first <= place[1].timestamp < last}
 
 
 def _once(pipeline: Pipeline) -> Pipeline:
-    """Return the definition changed to fire each window once, on finished input."""
+    """Return a copy of the definition that fires each window once, for finished input."""
     log, when = pipeline.log, AfterWatermark()
     if pipeline.earlier is not None:
         earlier = _once(pipeline.earlier)

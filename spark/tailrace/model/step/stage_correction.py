@@ -1,9 +1,11 @@
 """The correction, by a backfill, of all stages of a definition, one after the other (rules V4 and X4).
 
-A later stage's state adds up the answers of the stage before it that it has read: each pane adds one, or takes one
-back. So that is what it is compared with, and not with what the log says of the stage before, whose windows may have
-answers yet to fire. What a backfill corrects of a stage while the stream can reach it, the next stage reads with the
-next epoch, like any pane: wherever the backfill ends, no stage misses it or has it twice.
+A later stage's state sums up the answers that it has read from the preceding stage: each pane adds an answer or
+retracts an answer. Therefore the state is compared with the answers that the stage has read. The state is not compared
+with the answers that follow from the log, because windows of the preceding stage may have answers that are still to
+fire. When a backfill corrects answers of a stage that the stream can still reach, the next stage reads the corrections
+in the next epoch, like any other pane. So, whenever the backfill ends, no stage misses a correction or reads a
+correction twice.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ def correct_stages(
     panes: Sequence[Sequence[Pane]],
     generation: int,
 ) -> tuple[Corrected, ...]:
-    """Correct every window of every stage, whether the stream can still reach it or not.
+    """Correct every window of every stage, including windows that the stream can no longer reach.
 
-    `states` and `panes` are those of each stage, the first stage's first, and `records` are all that the log holds.
+    `states` and `panes` have one item for each stage, in the order of the stages; `records` are all records of the log.
     """
     found = list[Corrected]()
     for stage, state, own in zip(pipeline.stages, states, panes, strict=True):
@@ -39,7 +41,7 @@ def correct_stages(
 
 
 def standing_records(pipeline: Pipeline, panes: Iterable[Pane], epoch: int) -> list[Record]:
-    """Return the records that a later stage has read of a stage's panes up to an epoch, and that stand by then."""
+    """Return the records that a later stage has read from panes up to an epoch and that were not retracted by then."""
     stand = dict[tuple[Key, Window], Pane]()
     for pane in panes:
         if pane.version.epoch > epoch or (pane.open and pane.version.epoch == epoch):

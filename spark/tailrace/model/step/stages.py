@@ -1,8 +1,8 @@
 """The link between the stages of one definition: a stage's panes are the next stage's records.
 
-A pane is a record of its key, its window and its results, and a retraction takes such a record back. So a later stage
-always has the records of the earlier stage's current answers, also where a correction puts an answer under another key
-or in another window (Dataflow Model, 2.3, on several groupings in a row).
+A pane is a record with its key, its window and its results, and a retraction retracts such a record. So a later stage
+always has the records of the earlier stage's current answers, even if a correction moves an answer to another key or
+another window (Dataflow Model, 2.3, on several groupings in a row).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.model.windows.windows import Window
 
 
 def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
-    """Turn a stage's panes into the records that a later stage reads, each with its sign."""
+    """Convert a stage's panes to the records that a later stage reads, each with its sign."""
     made = []
     for pane in panes:
         at = pane.window.timestamp if pane.timestamp is None else pane.timestamp
@@ -30,13 +30,15 @@ def changes(pipeline: Pipeline, panes: Iterable[Pane]) -> list[Record]:
 
 
 def watermark(pipeline: Pipeline, state: WindowsState, before: Clock | None) -> int:
-    """Return a later stage's watermark after an epoch: the stage's own, or its oldest held timestamp if older (T3).
+    """Return a later stage's watermark: the minimum of the earlier stage's watermark and its held timestamps (T3).
 
-    `state` is the stage's after the epoch, and `before` the later stage's clock, since its watermark never goes back.
+    `state` is the earlier stage's state after the epoch, and `before` is the later stage's last clock: the watermark
+    never goes back.
 
-    A window that merged away holds the timestamp of its answer until that answer is taken back. Where answers have
-    another timestamp than the window's end, a window holds its answer's timestamp until it has fired on time; a window
-    that merges holds it until it is out of reach, since a merge takes the earlier answer back.
+    A window that was merged into another window holds the timestamp of its answer until the answer is retracted. If the
+    timestamp of answers is not the end of the window, a window holds its answer's timestamp until it has fired on time.
+    If windows merge, a window holds its answer's timestamp until it is out of reach, because a merge retracts the
+    earlier answer.
     """
     assert state.clock is not None
     rows = [row for windows in state.windows.values() for row in windows.values()]
@@ -56,7 +58,7 @@ def _held(pipeline: Pipeline, row: Row) -> Iterator[int]:
 def record_of(
     pipeline: Pipeline, key: Key, window: Window, values: Mapping[str, Any], at: int, sign: int = 1
 ) -> Record:
-    """Make the record of an answer for a later stage; `at` is its event time, in microseconds."""
+    """Build a later stage's record from an answer; `at` is the record's event time, in microseconds."""
     record = dict(zip(pipeline.key, key, strict=True)) | dict(values)
     record |= {"window_start": moment(window.start), "window_end": moment(window.end)}
     return record | {PANE_TIME: moment(at), SIGN: sign}

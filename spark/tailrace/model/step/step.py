@@ -1,9 +1,10 @@
-"""The function that streams, backfills and replays fold: an epoch of a pipeline (rules T2 to T4, M1 to M5).
+"""The function that streams, backfills and replays fold: one epoch of a pipeline (rules T2 to T4, M1 to M5).
 
-    step(pipeline, state, bundle, clock) -> state', panes, late
+    step(pipeline, state, bundle, clock) -> state', panes, late, rejected
 
-This is the reference execution: plain Python, one key at a time, the oracle for the others. A bundle of one record is
-the paper's element-at-a-time model (Dataflow Model, 2.2 to 2.4).
+The function is the reference execution: plain Python that handles one key at a time, and the oracle for the other
+executions. With bundles of one record, the function is the paper's element-at-a-time model (Dataflow Model, 2.2 to
+2.4).
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from tailrace.model.windows.panes import Key, Late, Pane, Rejected, Timing, Vers
 from tailrace.model.windows.windows import Window
 
 Record = Mapping[str, Any]
-"""A record of the log: its declared columns by name; event times as aware datetimes or microseconds."""
+"""A record of the log: its declared columns by name. Event times are aware datetimes or microseconds."""
 
 
 class Predecessor(NamedTuple):
-    """A window that merged away after it had fired, whose answer is taken back when its successor fires (V3)."""
+    """A window that fired and was then merged into another window.
+
+    The answer of the merged window is retracted when the other window fires (rule V3).
+    """
 
     window: Window
     generation: int
@@ -41,7 +45,7 @@ class Predecessor(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowsState:
-    """The open windows of a pipeline between two epochs, and the clock of the last one."""
+    """The open windows of a pipeline between two epochs, and the clock of the last epoch."""
 
     windows: Mapping[Key, Mapping[Window, Row]] = field(default_factory=dict)
     clock: Clock | None = None
@@ -49,9 +53,10 @@ class WindowsState:
 
 
 class StepOutcome(NamedTuple):
-    """The result of a step: the state after it, the panes in the order they fired, and the records left out.
+    """The result of a step: the new state, the panes in the order in which they fired, and records that were left out.
 
-    `late` records came too late for a window; `rejected` ones the definition's steps could not take.
+    `late` holds records that arrived too late for a window, and `rejected` records that the definition's steps could
+    not process.
     """
 
     state: WindowsState
@@ -61,7 +66,7 @@ class StepOutcome(NamedTuple):
 
 
 class _Arrivals:
-    """The records of a bundle for one key and window, with what each adds to the accumulator."""
+    """The records of a bundle for one key and window, and the accumulator's parts of each record."""
 
     __slots__ = ("lifted", "records")
 
@@ -71,7 +76,11 @@ class _Arrivals:
 
 
 class _End(NamedTuple):
-    """The effect of an epoch on the windows with one end: whether it finds them open, closes or drops them."""
+    """The effect of an epoch on all windows with the same end.
+
+    `open` is whether the epoch finds the windows open, `closing` whether it closes them, and `gone` whether it drops
+    them.
+    """
 
     open: bool
     closing: bool
@@ -81,10 +90,10 @@ class _End(NamedTuple):
 def step(
     pipeline: Pipeline, state: WindowsState, bundle: Iterable[Record], clock: Clock, *, prepared: bool = False
 ) -> StepOutcome:
-    """Fold one epoch's records into the open windows, at the epoch's clock.
+    """Fold one epoch's records into the open windows at the epoch's clock.
 
-    `prepared` says that the records have been through the definition's steps already.
-    Raises `ClockError` if the clock goes back.
+    If `prepared` is True, the records have already passed the definition's steps. Raises `ClockError` if the clock goes
+    back.
     """
     epoch = _Step(pipeline, state, clock.after(state.clock))
     if prepared or (not pipeline.each and pipeline.keep is None):
@@ -94,7 +103,7 @@ def step(
 
 
 class _Step:
-    """A run of `step`: its inputs do not change; its results are gathered in `panes`, `late` and `rejected`."""
+    """A single run of `step`: the inputs do not change; the results are collected in `panes`, `late` and `rejected`."""
 
     def __init__(self, pipeline: Pipeline, state: WindowsState, clock: Clock) -> None:
         before = state.clock
@@ -114,7 +123,7 @@ class _Step:
         self.rejected: list[Rejected] = []
 
     def prepared(self, bundle: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-        """Yield each record of the log with each record that the steps make of it; note the rejected ones."""
+        """Yield each record of the log with each record that the steps make of it; collect the rejected records."""
         for record in bundle:
             made, reasons = self.pipeline.prepared(record)
             self.rejected += [Rejected(record, reason, self.clock.epoch) for reason in reasons]
@@ -135,7 +144,7 @@ class _Step:
     def _judged(self, bundle: Iterable[tuple[Record, Record]]) -> dict[Key, dict[Window, _Arrivals]]:
         """Group the records by key and window; add records that are too late for a window to `late` (M1).
 
-        The bundle has each record of the log with each record that the steps made of it.
+        Each item of the bundle is a record of the log, together with one of the records that the steps made of it.
         """
         columns, at, assign = self.pipeline.key, self.pipeline.log.event_time, self.pipeline.windows_of
         lifted = lifter_of_parts(self.pipeline)
@@ -162,7 +171,7 @@ class _Step:
         return arrivals
 
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
-        """Add a key's arrivals to its windows: merge windows that meet, and open new ones."""
+        """Add a key's arrivals to its windows: merge windows that overlap, and open new windows."""
         windows = dict(held)
         merges = self.pipeline.where.merges
         spans = self._spans(held, arrivals) if merges else {window: [window] for window in arrivals}
@@ -174,23 +183,24 @@ class _Step:
                 for record in (record for arrived in brought for record in arrived.records):
                     self._too_late(record, key, span, "finished")
                 continue
-            # All records count at once: records that merge into one session may have come in any order (rule M5).
+            # The records of a bundle all count at once: records that merge into one session may have arrived in any
+            # order (rule M5).
             if lifted := [parts for arrived in brought for parts in arrived.lifted]:
                 total = self.rules.total(lifted)
                 windows[span] = self.rules.arrived(windows[span], len(lifted), total, span.end, self.times)
         return windows
 
     def _spans(self, held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:
-        """Find the merged windows that the arrivals touch, each with the windows it came from."""
+        """Return the merged windows to which the arrivals contribute, each with the windows that it consists of."""
         if not arrived:
             return {}
         spans = self.pipeline.where.gathered({*held, *arrived})
         return {span: members for span, members in spans.items() if any(member in arrived for member in members)}
 
     def _opened(self, absorbed: Mapping[Window, Row]) -> Row:
-        """Start a window over, with all that the windows it absorbs hold (rules M2, V2, V3).
+        """Start a new window that takes over the contents of the windows that it absorbs (rules M2, V2, V3).
 
-        It waits from this epoch on, since only a record that arrives makes such a window.
+        The new window's waiting time starts in this epoch, because only an arriving record creates such a window.
         """
         generation = max([self.state.generation, *(row["generation"] for row in absorbed.values())])
         row = self.rules.opened(generation) | {"predecessors": ()}
@@ -207,7 +217,7 @@ class _Step:
         return self.rules.carried(row)
 
     def _fired(self, key: Key, windows: Mapping[Window, Row]) -> dict[Window, Row]:
-        """Ask the triggers of a key's windows at each phase, then fire last panes; return the windows afterwards."""
+        """Ask the triggers of a key's windows at each phase, then fire last panes; return the new windows."""
         after = {}
         for window, row in sorted(windows.items()):
             at, fired, moved, before = self._at(window.end), False, row, len(self.panes)
@@ -223,7 +233,7 @@ class _Step:
         return after
 
     def _advances(self, row: Row, end: int, phase: Phase) -> bool:
-        """Tell whether an open window's trigger fires at a phase, asking once for all windows that look alike to it."""
+        """Return True if an open window's trigger fires at a phase; cache the answer for windows in the same state."""
         if self.rules.measures:
             return bool(self.rules.advances(row, end, True, self.times, phase))
         slots = [row[column] for column in self.rules.slots.values()]
@@ -234,7 +244,7 @@ class _Step:
         return found
 
     def _moved(self, key: Key, window: Window, row: Row, phase: Phase | None) -> tuple[Row, bool]:
-        """Fire a window at a phase, None as it closes; return its row afterwards, and whether anything came out."""
+        """Fire a window at a phase (None for its closing); return its new row, and whether it emitted a pane."""
         firing, predecessors = self.rules.firing(row, True, window.end, self.times, phase), row["predecessors"]
         emitted, contents = bool(firing["emits"] or firing["takes"]), self.rules.contents(row)
         if emitted:
@@ -244,7 +254,7 @@ class _Step:
         return after | {"predecessors": predecessors}, emitted
 
     def _at(self, end: int) -> _End:
-        """Return the epoch's effect on the windows that end at `end`."""
+        """Return the effect of the epoch on the windows that end at `end`."""
         if end not in self._ends:
             rules, times = self.rules, self.times
             gone = rules.out_of_reach(end, times.watermark)
@@ -286,7 +296,7 @@ class _Step:
 
 
 def _measured(measure: Measure, o: Scalars, values: Record, types: Mapping[str, str]) -> Term:
-    """Return the value that a record adds to a measure. Raises `RecordError` where the record is at fault."""
+    """Return the number that a record adds to a measure. Raises `RecordError` if the record is at fault."""
     try:
         made = measure.of(o, values, types)
         if not -(2**63) <= made < 2**63:
@@ -297,15 +307,15 @@ def _measured(measure: Measure, o: Scalars, values: Record, types: Mapping[str, 
 
 
 def lifter(pipeline: Pipeline) -> Callable[[Record], Row]:
-    """Make the function that turns a record, after the steps, into its accumulator, with the trigger's measures."""
+    """Return the function that converts a prepared record to its accumulator, including the trigger's measures."""
     names, lifted = list(pipeline.parts), lifter_of_parts(pipeline)
     return lambda record: dict(zip(names, lifted(record), strict=True))
 
 
 def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
-    """Make the function that turns a record into its accumulator's parts, in the order of the definition's parts.
+    """Return the function that converts a record to its accumulator's parts, in the order of the definition's parts.
 
-    For a record of an earlier stage's panes that is taken back, they are the opposite of the values that it added.
+    For a retracted record of an earlier stage's panes, the parts are the inverse of the parts that the record added.
     """
     o, types, measures = Scalars(), pipeline.columns, pipeline.when.measures()
     later, at, stamp = pipeline.takes_back, pipeline.log.event_time, pipeline.stamp
@@ -340,5 +350,6 @@ def lifter_of_parts(pipeline: Pipeline) -> Callable[[Record], Sequence[Term]]:
             parts[stamp] = instant(record[at])
         return [parts[name] for name in everything]
 
-    # Most definitions need only their columns, and `plain` is quicker: it is called for each record.
+    # Most definitions need only the columns of their combiners. `plain` is faster for these definitions, and it is
+    # called for every record.
     return lifted if later or by_time or measures or stamp is not None else plain

@@ -1,9 +1,10 @@
 """The transition of one window in one epoch, written once for every execution (rule T4).
 
-A window's state is a row of named terms: `STATE` names the fixed ones, `trigger_*` are the trigger's slots, and
-`fired_*` and `pending_*` the two accumulators: of the records in panes that fired, and of the records since. The rules
-here turn rows into rows or conditions, in the algebra that they are given. The reference execution calls them on Python
-values; the native one on SQL expressions, with a projection for each.
+A window's state is a row of named terms. `STATE` names the fixed columns, and `trigger_*` are the trigger's slots.
+`fired_*` and `pending_*` are two accumulators: for the records in panes that fired, and for the records since then. The
+rules in this module compute rows or conditions from rows, in the algebra that is passed to `Transition`. The reference
+execution calls the rules on Python values. The native execution calls the rules on SQL expressions, with one projection
+per rule.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tailrace.model.triggers.trigger import Trigger
 from tailrace.model.windows.panes import Accumulation, Timing
 
 Row = dict[str, Term]
-"""A window's state, or other terms that the rules take or give, by column name."""
+"""A window's state, or other terms that the rules take or return, by column name."""
 
 STATE = {
     "generation": "bigint",
@@ -34,27 +35,30 @@ STATE = {
     "panes": "bigint",
     "settled": "boolean",
 }
-"""The columns of a window's state besides the trigger's slots and the accumulators.
+"""The columns of a window's state, other than the trigger's slots and the accumulators.
 
-fresh: how many records are in no pane yet, and fresh_on_time how many of these came before the watermark passed the
-window. waiting_since: the processing time of the first fresh record. panes: how many panes fired. settled: whether a
-pane fired after the watermark passed the window.
+fresh: the number of records that are not yet in a pane. fresh_on_time: the number of fresh records that arrived before
+the watermark passed the window. waiting_since: the processing time of the first fresh record. panes: the number of
+panes that fired. settled: whether a pane fired after the watermark passed the window.
 """
 
 
 @dataclass(frozen=True)
 class Times:
-    """The clock of an epoch as terms: the watermark before and after, the processing time before and now."""
+    """The clock of an epoch as terms: the watermark and the processing time, each before the epoch and in the epoch."""
 
     watermark_before: Term
     watermark: Term
     before: Term
     now: Term
     signals: Mapping[str, Term] = field(default_factory=dict)
-    """Whether each signal that the trigger waits for came with the epoch."""
+    """Whether each signal that the trigger waits for arrived with the epoch."""
 
     def watermark_at(self, phase: Phase | None) -> Term:
-        """Return the watermark of a phase: at `Phase.DATA` the one before the epoch; None is the closing of windows."""
+        """Return a phase's watermark: at `Phase.DATA` the watermark before the epoch, otherwise the watermark after it.
+
+        The phase `None` stands for the closing of windows.
+        """
         return self.watermark_before if phase is Phase.DATA else self.watermark
 
 
@@ -72,18 +76,18 @@ class Transition:
 
     @cached_property
     def _trigger(self) -> Trigger:
-        """The definition's trigger; a custom one that is called for each window is kept from failing."""
+        """The definition's trigger. A custom trigger that is called for each window is guarded against errors."""
         when = self.pipeline.when
         return GuardedTrigger(when) if isinstance(self.o, Scalars) and has_own(when) else when
 
     @cached_property
     def slots(self) -> dict[str, str]:
-        """The trigger's slots, each with its column."""
+        """The column name of each of the trigger's slots."""
         return {name: f"trigger_{name}" for name in self.pipeline.when.slots()}
 
     @cached_property
     def later(self) -> bool:
-        """Whether records of the definition's log may be taken back."""
+        """Whether records of the definition's log may be retracted."""
         return self.pipeline.takes_back
 
     @cached_property
@@ -96,7 +100,7 @@ class Transition:
         return self.pipeline.log.percentiles_ahead
 
     def columns(self) -> dict[str, str]:
-        """Return the columns of a state row with their types."""
+        """Return the columns of a state row, and the type of each column."""
         slots = {f"trigger_{name}": type for name, type in slot_types(self.pipeline.when).items()}
         parts = {name: part.type for name, part in self.pipeline.parts.items()}
         fired = {f"fired_{name}": type for name, type in parts.items()}
@@ -122,16 +126,16 @@ class Transition:
         return row | self._named("fired", zero) | self._named("pending", zero)
 
     def done(self, row: Row) -> Term:
-        """Tell whether a window's trigger has finished, so that further records are too late (rule M4)."""
+        """Return whether a window's trigger has finished, so that further records are too late (rule M4)."""
         return self._trigger.done(self.o, self._slots(row))
 
     def arrived(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """Add `count` records, whose accumulator is `parts`, to a row; with no record it stays as it is."""
+        """Add `count` records, whose accumulator is `parts`, to a row; if `count` is zero, the row stays as it is."""
         after = self.absorbed(row, count, parts, end, times)
         return after | self._pattern(row, parts) if self.measures else after
 
     def absorbed(self, row: Row, count: Term, parts: Mapping[str, Term], end: Term, times: Times) -> Row:
-        """Add `count` records to a row, without showing them to its trigger yet (`carried`)."""
+        """Add `count` records to a row, without passing them to its trigger yet; `carried` does that."""
         o = self.o
         some = o.at_least(count, o.literal(1, "bigint"))
         in_time = o.no(o.at_least(times.watermark_before, end))
@@ -145,11 +149,11 @@ class Transition:
         }
 
     def carried(self, row: Row) -> Row:
-        """Show the trigger of a window that has just merged its fresh records, as if they had come at once."""
+        """Pass the fresh records of a newly merged window to its trigger, as if all of them had arrived at once."""
         return row | self._pattern(row, self._acc("pending", row))
 
     def _pattern(self, row: Row, parts: Mapping[str, Term]) -> Row:
-        """Return the columns of the trigger's slots after records with these measures have come."""
+        """Return the columns of the trigger's slots after the arrival of records with these measures."""
         measures = {name: parts[f"{MEASURED}__{name}"] for name in self.measures}
         arrived = self._trigger.arrived(self.o, self._slots(row), measures)
         return {f"trigger_{name}": term for name, term in arrived.items()}
@@ -159,27 +163,27 @@ class Transition:
         return self.pipeline.lateness
 
     def closed(self, end: Term, watermark: Term) -> Term:
-        """Tell whether the watermark has closed a window that ends at `end` (rule M1)."""
+        """Return whether the watermark has closed a window that ends at `end` (rule M1)."""
         o = self.o
         late = o.add(end, o.literal(self._lateness, "bigint"), "bigint")
         return o.at_least(watermark, o.least(late, o.literal(END_OF_TIME, "bigint")))
 
     def out_of_reach(self, end: Term, watermark: Term) -> Term:
-        """Tell whether no record that may still come can touch a window, so that it leaves the state."""
+        """Return whether no further record can change or merge with a window, so that the window leaves the state."""
         o = self.o
         margin = o.literal(self.pipeline.lateness + self.pipeline.where.reach, "bigint")
         return o.at_least(watermark, o.least(o.add(end, margin, "bigint"), o.literal(END_OF_TIME, "bigint")))
 
     def open(self, end: Term, times: Times) -> Term:
-        """Tell whether a window that ends at `end` is open in the epoch: not closed before the epoch."""
+        """Return whether a window that ends at `end` is open in the epoch, that is, was not closed before the epoch."""
         return self.o.no(self.closed(end, times.watermark_before))
 
     def closing(self, end: Term, times: Times) -> Term:
-        """Tell whether the epoch closes a window that ends at `end` (rule M3)."""
+        """Return whether the epoch closes a window that ends at `end` (rule M3)."""
         return self.o.every(self.closed(end, times.watermark), self.open(end, times))
 
     def advances(self, row: Row, end: Term, open_: Term, times: Times, phase: Phase) -> Term:
-        """Tell whether the trigger of a window, `open_` or not, fires at a phase, so that the window's state moves."""
+        """Return whether a window's trigger fires at a phase; `open_` is whether the window is open."""
         o = self.o
         moment = self._moment(row, end, times.watermark_at(phase), times, phase)
         ready = self._trigger.ready(o, self._slots(row), moment)
@@ -187,7 +191,10 @@ class Transition:
         return o.every(open_, ready.fires, o.some(fresh, ready.on_time))
 
     def closes(self, row: Row, closing: Term, fired: Term) -> Term:
-        """Tell whether a window fires a last pane as it closes (rule M3); `fired` if one fired at this watermark."""
+        """Return whether a window fires a last pane as it closes (rule M3).
+
+        `fired` is whether the window already fired a pane at this watermark.
+        """
         o = self.o
         fresh = o.at_least(row["fresh"], o.literal(1, "bigint"))
         if self.pipeline.closing != "always":
@@ -195,11 +202,11 @@ class Transition:
         return o.every(closing, o.some(fresh, o.no(o.some(fired, self.done(row)))))
 
     def ends(self, row: Row, closing: Term) -> Term:
-        """Tell whether no pane of a window comes after the epoch: it closes, or its trigger has finished (rule M4)."""
+        """Return whether a window has no later pane, because it closes or its trigger has finished (rule M4)."""
         return self.o.some(closing, self.done(row)) if self.pipeline.finishing == "close" else closing
 
     def changes_without_records(self, row: Row, end: Term, times: Times) -> Term:
-        """Tell whether an epoch without records for a window changes it: a pane fires, or it leaves the state."""
+        """Return whether an epoch changes a window without new records: the window fires a pane or leaves the state."""
         o, open_ = self.o, self.open(end, times)
         last = self.closes(row, self.closing(end, times), o.literal(False, "boolean"))
         due = o.some(last, self.out_of_reach(end, times.watermark))
@@ -208,12 +215,15 @@ class Transition:
         return due
 
     def firing(self, row: Row, advances: Term, end: Term, times: Times, phase: Phase | None) -> Row:
-        """Tell whether a window that `advances` at a phase, or as it closes, emits a pane or takes its answer back.
+        """Return whether a window emits a pane, and whether it retracts its answer.
 
-        `emits`: whether a pane comes out. `takes`: whether the answer before is retracted. `timing`: the pane's timing.
+        `phase` is None when the window closes.
 
-        In a later stage a window whose records were all taken back has no answer any more: only the answer that it had
-        is retracted (rule V4 has the same of backfills).
+        `advances`: whether the window fires. The result has three terms. `emits`: whether a pane is emitted. `takes`:
+        whether the preceding answer is retracted. `timing`: the pane's timing.
+
+        In a later stage, a window has no answer if all of its records were retracted: then only its earlier answer is
+        retracted (rule V4 states the same for backfills).
         """
         o, one, never = self.o, self.o.literal(1, "bigint"), self.o.literal(False, "boolean")
         wanted, timing = advances, self._timing(row, end, times.watermark_at(phase))
@@ -229,7 +239,7 @@ class Transition:
         return {"emits": o.every(wanted, some), "takes": takes, "timing": timing}
 
     def contents(self, row: Row) -> tuple[Row, Row, Row]:
-        """Return the accumulators of a pane that fires now: of all records, of fresh records, and of fired ones."""
+        """Return the accumulators of a pane that fires now: of all records, of fresh records, and of fired records."""
         fired, pending = self._acc("fired", row), self._acc("pending", row)
         return self.merged(fired, pending), pending, fired
 
@@ -243,10 +253,14 @@ class Transition:
         phase: Phase | None,
         everything: Row | None = None,
     ) -> Row:
-        """Return the row after a phase: as it was or, where it `advances`, with all its records in the fired part."""
+        """Return the row after a phase.
+
+        If the window `advances`, the new row has all records in the fired part. Otherwise, the row is unchanged.
+        """
         o = self.o
         watermark, nothing = times.watermark_at(phase), o.literal(0, "bigint")
-        # In a later stage a retraction may come without a pane, and counts as one, since it has a version, too.
+        # In a later stage a retraction may be emitted without a pane. Such a retraction counts as a pane, because it
+        # also has a version.
         emitted = firing["emits"] if not self.later else o.some(firing["emits"], firing["takes"])
         total = self.contents(row)[0] if everything is None else everything
         fired, pending, zero = self._acc("fired", row), self._acc("pending", row), self._zero
@@ -275,7 +289,7 @@ class Transition:
         return dict(zip(names, merged_parts(self.o, list(self.parts.values()), *both), strict=True))
 
     def total(self, lifted: Sequence[Sequence[Term]]) -> Row:
-        """Merge the parts of records, of which there is at least one, into the accumulator of them all."""
+        """Merge the parts of all records into one accumulator; there must be at least one record."""
         if self._guarded:
             merged = partial(merged_parts, self.o, list(self.parts.values()))
             return dict(zip(self.parts, balanced_merge.total([tuple(one) for one in lifted], merged), strict=True))
@@ -286,7 +300,7 @@ class Transition:
 
     @cached_property
     def _guarded(self) -> bool:
-        """Whether custom code that may fail merges a part."""
+        """Whether a part is merged by custom code that may fail."""
         return any(f"{name}{FAILED}" in self.parts for name in self.parts)
 
     @cached_property
@@ -294,7 +308,7 @@ class Transition:
         return [(name, partial(part.merged, self.o)) for name, part in self.parts.items()]
 
     def levelled(self, parts: Mapping[str, Term]) -> Row:
-        """Return an accumulator in its one form, however its records were added up (`Algebra.levelled`)."""
+        """Return an accumulator in a form that does not depend on how records were added up (`Algebra.levelled`)."""
         row = dict(parts)
         for name, part in self.parts.items():
             if part.unit:
@@ -303,12 +317,16 @@ class Transition:
         return row
 
     def results(self, parts: Mapping[str, Term]) -> Row:
-        """Compute the named results of an accumulator, and say which are null because they left their type."""
+        """Compute the named results of an accumulator.
+
+        If a result is null because its value does not fit its type, the row also has an explanation.
+        """
         row, whys = {}, []
         for name, combiner, type_, own in self._answering:
             named = {part: parts[column] for part, column in own}
             row[name] = combiner.result(self.o, named, type_)
-            # Of a value there is nothing to explain; a text of SQL is no value yet.
+            # A value that is not null needs no explanation. An SQL term has no value yet, so its explanation is
+            # computed.
             if combiner.leaves(type_) and not (isinstance(self.o, Scalars) and row[name] is not None):
                 of = self.o.literal(f"{name}: ", "string")
                 whys.append(self.o.text(of, combiner.why_null(self.o, named, type_)))
@@ -318,7 +336,7 @@ class Transition:
 
     @cached_property
     def _answering(self) -> list[tuple[str, Combiner, str | None, list[tuple[str, str]]]]:
-        """Each result's name, combiner, the type of the combiner's column, and its parts with their columns."""
+        """For each result: its name, combiner, the type of the combiner's column, and the parts with their columns."""
         found = []
         for name, combiner in self.pipeline.combiners.items():
             type_ = self.pipeline.type_of(combiner)
@@ -328,7 +346,7 @@ class Transition:
 
     @property
     def retracts(self) -> bool:
-        """Whether a pane takes back the one before it."""
+        """Whether a pane retracts the pane before it."""
         return self.pipeline.how is Accumulation.RETRACTING
 
     @property
@@ -363,7 +381,7 @@ class Transition:
 
     @cached_property
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
-        """The accumulators' parts, each with its column."""
+        """For each of the two accumulators: its parts, each with its column."""
         return {which: [(name, f"{which}_{name}") for name in self.parts] for which in ("fired", "pending")}
 
     @cached_property

@@ -1,1 +1,1 @@
-"""Triggers, which say when in processing time: simple ones, those made of others, and the check of custom ones."""
+"""Triggers, which decide when in processing time panes fire: simple, composite and custom triggers."""

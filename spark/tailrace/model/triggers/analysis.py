@@ -1,9 +1,10 @@
-"""A static analysis of a custom trigger at definition time, which asks the trigger when it fires.
+"""A static analysis of a custom trigger at definition time: it asks the trigger in many situations whether it fires.
 
-A trigger is a machine over a few slots. It is asked at the moments that matter (nothing fresh or a lot, the watermark
-before and past the window, a period's end or not, every measure or none), and its slots are followed wherever they go,
-up to a bound. So a trigger that can never fire, fires for ever on nothing, says that it is done and fires, or does not
-keep its slots, is refused before it runs. The built-in triggers declare such properties themselves.
+A trigger is a state machine over a few slots. The analysis asks the trigger in all situations that matter: no fresh
+record or many, the watermark before and past the end of the window, the end of a period or not, every measure or none.
+The analysis follows the values of the slots through these situations, up to a maximum number of states. So a trigger is
+refused before it runs if it can never fire, fires for ever without new records, fires although it is done, or changes
+the names or types of its slots. The built-in triggers declare such properties themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tailrace.model.base.errors import Fault
 from tailrace.model.triggers.trigger import Moment, Phase, Trigger, slot_type
 
 MOST = 500
-"""The maximum number of states of the slots that are explored."""
+"""The maximum number of slot states that the analysis explores."""
 
 _END, _HOUR, _MANY = 1_000_000_000, 3_600_000_000, 1_000_000_000
 _NOW = 1_000_000 * _HOUR
@@ -26,7 +27,7 @@ Slots = dict[str, Any]
 
 
 def explored_faults(path: str, trigger: Trigger) -> Iterable[Fault]:
-    """Find the faults of a trigger that asking it shows."""
+    """Yield the faults that become apparent when the trigger is asked in many situations."""
     try:
         yield from _Explored(path, trigger).faults()
     except Exception as error:
@@ -35,7 +36,7 @@ def explored_faults(path: str, trigger: Trigger) -> Iterable[Fault]:
 
 
 class _Explored:
-    """An exploration of a trigger: the states that its slots can have, and what happens in each."""
+    """An exploration of a trigger: the states that its slots can have, and the trigger's answers in each state."""
 
     def __init__(self, path: str, trigger: Trigger) -> None:
         self.path, self.trigger, self.o = path, trigger, Scalars()
@@ -69,7 +70,7 @@ class _Explored:
             yield self._fault("a trigger that waits for records: it fires again and again with nothing new", remedy)
 
     def _states(self) -> Iterator[Slots]:
-        """Yield the states of the slots to which panes and arrivals lead, up to the bound."""
+        """Yield the states of the slots that panes and arrivals can lead to, up to the maximum number."""
         seen: set[tuple[tuple[str, Any], ...]] = set()
         left = [self.start]
         while left and len(seen) < MOST:
@@ -105,7 +106,7 @@ class _Explored:
             )
 
     def _restless(self) -> bool:
-        """Tell whether it fires in every epoch after the watermark passed, with nothing fresh and no time going by."""
+        """Return True if, once the watermark has passed, the trigger fires in every epoch with nothing new."""
         for slots in self._states():
             at, still = slots, 0
             for _ in range(8):

@@ -1,6 +1,6 @@
-"""The algebra of triggers, which say when in processing time a window's pane fires (Dataflow Model, 2.3 and 3.3).
+"""The algebra of triggers, which decide when in processing time a window's pane fires (Dataflow Model, 2.3 and 3.3).
 
-Triggers that stand on their own come from `trigger` and `punctuation`; those defined here are made of others.
+Simple triggers are defined in `trigger` and `punctuation`; the triggers in this module are composed of other triggers.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ __all__ = [
 
 
 class AnyOf(Many):
-    """Fires when any part is ready; is done when any part that fired is done.
+    """A trigger that fires when any part is ready, and that is done when any part that fired is done.
 
-    Law: `AnyOf(t)` fires just when `t` does.
+    Law: `AnyOf(t)` fires exactly when `t` does.
     """
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
@@ -88,9 +88,9 @@ class AnyOf(Many):
 
 
 class AllOf(Many):
-    """Fires when every part is ready or done; is done when every part is done.
+    """A trigger that fires when every part is ready or done, and that is done when every part is done.
 
-    Law: `AllOf(t)` fires just when `t` does.
+    Law: `AllOf(t)` fires exactly when `t` does.
     """
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
@@ -124,7 +124,10 @@ class AllOf(Many):
 
 
 class Sequence(Many):
-    """Asks its parts one after the other, each once the one before is done; is done when the last part is done."""
+    """A trigger that asks its parts in turn, each once the preceding part is done.
+
+    The trigger is done when its last part is done.
+    """
 
     def slots(self) -> dict[str, bool | int]:
         return super().slots() | {"at": 0}
@@ -154,7 +157,7 @@ class Sequence(Many):
         return self._in_turn(o, slots, super().fired_by_others(o, slots, moment))
 
     def _in_turn(self, o: Algebra, slots: Slots, after: Slots) -> dict[str, Term]:
-        """Return the slots after a pane, of which only the part whose turn it is takes notice."""
+        """Return the slots after a pane, in which only the current part's slots have changed."""
         for place, (turn, part) in enumerate(zip(self._current(o, slots), self.parts, strict=True)):
             names = [f"{place}_{name}" for name in part.slots()]
             after = {**after, **{name: o.choose(turn, after[name], slots[name]) for name in names}}
@@ -184,7 +187,10 @@ class Sequence(Many):
 
 @dataclass(frozen=True)
 class Repeat(Composite):
-    """Fires as its part does, over and over: the part starts over each time it is done. Is never done."""
+    """A trigger that fires whenever its part does, and that is never done.
+
+    Each time the part is done, the part starts over.
+    """
 
     part: Trigger
 
@@ -224,11 +230,14 @@ class Repeat(Composite):
 
 @dataclass(frozen=True)
 class Until(Composite):
-    """Fires as its part does until `stop` is ready, which fires once more and ends it; is done when either is done.
+    """A trigger that fires as its part does until `stop` is ready, and then a last time.
 
-    The stop counts and measures from where the Until began, whatever has fired since: from the window's beginning, or
-    in a `Sequence` or `Repeat` from its turn (rule M6). So it ends in the epoch that brings the record which ends it,
-    however the records are cut into epochs.
+    The trigger is done when `part` or `stop` is done.
+
+    The stop counts and measures from the start of the Until, regardless of the panes that have fired since. The start
+    is the beginning of the window or, within a `Sequence` or `Repeat`, the moment at which the Until gets its turn
+    (rule M6). So the Until ends in the epoch of the record that meets the stop, however the records are cut into
+    epochs.
     """
 
     part: Trigger
@@ -243,9 +252,9 @@ class Until(Composite):
 
     @cached_property
     def _fired_before(self) -> dict[str, int]:
-        """The slots of what the stop looks at in records that are in panes by now: their number, first time, measures.
+        """The slots for records in earlier panes that the stop still counts: their number, first time, and measures.
 
-        There are only those that the stop needs.
+        Only the slots that the stop needs are present.
         """
         own = {"count": 0} if self.stop.counts else {}
         if self.stop.counts or self.stop.delays():
@@ -253,7 +262,7 @@ class Until(Composite):
         return own | {f"total_{name}": 0 for name in self.stop.measures()}
 
     def _seen_by_stop(self, o: Algebra, slots: Slots, moment: Moment) -> Moment:
-        """Return the moment as the stop sees it, with the records that have fired as if they were fresh."""
+        """Return the moment as the stop sees it: records that have already fired count as fresh."""
         seen, before = self._seen_by(1, self.stop, moment), self._fired_before
         if "count" in before:
             seen = seen._replace(fresh=o.add(slots["count"], seen.fresh, "bigint"))
@@ -265,7 +274,10 @@ class Until(Composite):
         return seen._replace(measures=totals)
 
     def _first(self, o: Algebra, slots: Slots, moment: Moment) -> Term:
-        """Return the processing time of the first record that the stop looks at; the end of time for none."""
+        """Return the processing time of the first record that the stop counts.
+
+        Return the end of time if there is no such record.
+        """
         since = moment.waiting_since
         return o.least(slots["since"], o.choose(o.missing(since), o.literal(END_OF_TIME, "bigint"), since))
 
@@ -290,17 +302,17 @@ class Until(Composite):
         return self._after(o, slots, moment, never, never)
 
     def _after(self, o: Algebra, slots: Slots, moment: Moment, part: Term, stop: Term) -> dict[str, Term]:
-        """Return the slots after a pane, for which the part fired or not, and the stop or not."""
+        """Return the slots after a pane; `part` and `stop` are whether the part and the stop fired."""
         (_, _, of_part), (_, _, of_stop) = self._split(slots)
         after, seen = dict(slots), self._seen_by(0, self.part, moment)
         others = self.part.fired_by_others(o, of_part, seen)
         for name, value in self.part.fired(o, of_part, seen).items():
             after[f"0_{name}"] = o.choose(part, value, others[name])
-        # To the stop, records that it has not fired itself stay fresh.
+        # For the stop, records stay fresh until the stop itself has fired.
         seen = self._seen_by_stop(o, slots, moment)
         for name, value in self.stop.fired(o, of_stop, seen).items():
             after[f"1_{name}"] = o.choose(stop, value, of_stop[name])
-        # The stop counts no more records that it has fired: a stop that is not done yet starts over.
+        # When the stop fires, it no longer counts the records so far: a stop that is not done yet starts over.
         now: dict[str, Term] = {f"total_{name}": value for name, value in seen.measures.items()}
         if "count" in self._fired_before:
             now["count"] = seen.fresh
@@ -349,9 +361,9 @@ class Until(Composite):
 def AfterWatermark(  # noqa: N802  (it reads as one of the triggers)
     early: Trigger | None = None, late: Trigger | None = None
 ) -> Trigger:
-    """Build the trigger of early panes until the watermark passes the window, one on time, then late panes.
+    """Build a trigger with early panes until the watermark passes the window, one pane on time, and then late panes.
 
-    `early` and `late` are repeated without a `Repeat` around them (Dataflow Model, 2.3). It is shorthand:
+    `early` and `late` are repeated without a `Repeat` around them (Dataflow Model, 2.3). The function is shorthand:
 
     >>> AfterWatermark() == AtWatermark()
     True

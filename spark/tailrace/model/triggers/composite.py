@@ -1,4 +1,4 @@
-"""The base of triggers that are made of others: it keeps their parts' slots side by side, and finds their faults."""
+"""The base of composite triggers: it combines the slots of the parts, and finds the faults of the parts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from tailrace.model.triggers.trigger import Measure, Moment, Ready, Slots, Trigg
 
 
 def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
-    """Find the faults of an object that is given as a trigger."""
+    """Find the faults of an object that is passed as a trigger."""
     if isinstance(trigger, Trigger):
         return [*trigger.faults(path), *(explored_faults(path, trigger) if is_own(trigger) else ())]
     return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
 
 
 class Composite(Trigger):
-    """A trigger made of others. Its slots are its parts' slots, with the part's place before each name."""
+    """A trigger composed of other triggers.
+
+    The trigger's slots are the slots of its parts. The name of a slot is the position of the part, followed by the
+    slot's name in the part.
+    """
 
     @property
     def of(self) -> tuple[Trigger, ...]:
@@ -27,7 +31,7 @@ class Composite(Trigger):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The name of each part in a fault, after the trigger's own path."""
+        """The path of each part in a fault, relative to the path of this trigger."""
         return tuple(f"[{place}]" for place in range(len(self.of)))
 
     @property
@@ -63,7 +67,11 @@ class Composite(Trigger):
     def part_arrived(
         self, o: Algebra, slots: Slots, measures: Mapping[str, Term], only: Mapping[int, Term] | None
     ) -> dict[str, Term]:
-        """Return the slots after a bundle: only parts whose condition in `only` holds see it, or all parts if None."""
+        """Return the slots after a bundle.
+
+        `only` has a condition for each part: the bundle counts only for parts whose condition holds. If `only` is None,
+        the bundle counts for all parts.
+        """
         after = dict(slots)
         for place, part, own in self._split(slots):
             seen = {name: measures[f"{place}_{name}"] for name in part.measures()}
@@ -77,19 +85,19 @@ class Composite(Trigger):
 
     @cached_property
     def _own_slots(self) -> list[tuple[int, Trigger, list[tuple[str, str]]]]:
-        """Each part with the names of its slots, and the names that these have here."""
+        """For each part: its position, the part itself, and the names of its slots in the part and in this trigger."""
         return [
             (place, part, [(name, f"{place}_{name}") for name in part.slots()]) for place, part in enumerate(self.of)
         ]
 
     def _seen_by(self, place: int, part: Trigger, moment: Moment) -> Moment:
-        """Return the moment with the part's own measures alone."""
+        """Return the moment with only the part's measures."""
         if not moment.measures:
             return moment
         return moment._replace(measures={name: moment.measures[f"{place}_{name}"] for name in part.measures()})
 
     def part_fired(self, o: Algebra, slots: Slots, moment: Moment, only: Mapping[int, Term]) -> dict[str, Term]:
-        """Return the slots after a pane, in which just the parts whose condition in `only` holds have fired."""
+        """Return the slots after a pane that was fired only by the parts whose condition in `only` holds."""
         after = dict(slots)
         for place, part, own in self._split(slots):
             seen = self._seen_by(place, part, moment)
@@ -126,12 +134,12 @@ class Composite(Trigger):
             yield from part.percentile_faults(path + place, known)
 
     def own_faults(self, path: str) -> Iterable[Fault]:
-        """Find the faults of the combination of parts that are sound by themselves."""
+        """Find the faults of the combination, given that each part alone is sound."""
         return ()
 
 
 class Many(Composite):
-    """A trigger of any number of parts, at least one, given one after the other."""
+    """A composite trigger of one or more parts, which are passed as positional arguments."""
 
     def __init__(self, *parts: Trigger) -> None:
         self.parts = parts

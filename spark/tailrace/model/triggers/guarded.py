@@ -1,4 +1,4 @@
-"""A custom trigger that fails costs its window a pane, not the stream (rule X7)."""
+"""A guard for custom triggers: a failing trigger costs its window a pane, but does not stop the stream (rule X7)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ _BIGINT = 2**63
 
 
 class TriggerWarning(RuntimeWarning):
-    """A failure of a custom trigger for a window, which keeps its records until a pane fires."""
+    """A custom trigger failed for a window. The window keeps its records until a pane fires."""
 
 
 def has_own(trigger: Trigger) -> bool:
-    """Tell whether a trigger, or a part of it, is custom code."""
+    """Return True if the trigger or one of its parts is custom code."""
     return is_own(trigger) or (isinstance(trigger, Composite) and any(map(has_own, trigger.of)))
 
 
 class GuardedTrigger(Trigger):
-    """A trigger that is not ready where its code raises, and keeps its slots where these come out as none of theirs.
+    """A guarded trigger: if its code raises, it is not ready; if it returns unsound slots, it keeps the old slots.
 
-    What a window holds stays in it: it is asked again in the next epoch, and all of it comes in the last pane as the
-    window closes. It is of the reference and of steps in Python; where a step is SQL no code is called for a window.
+    The window keeps its records, and the trigger is asked again in the next epoch. At the latest, the records are in
+    the window's last pane, which fires as the window closes. The guard is used by the reference execution and by steps
+    in Python. A step in SQL calls no custom code for a window.
     """
 
     def __init__(self, trigger: Trigger) -> None:

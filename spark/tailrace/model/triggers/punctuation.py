@@ -1,7 +1,7 @@
-"""Triggers that look at the records themselves: their bytes, punctuation, a pattern of arrivals (Dataflow Model, 2.3).
+"""Triggers that depend on the content of records: bytes, punctuation, a pattern of arrivals (Dataflow Model, 2.3).
 
-Such a trigger sees a record through a `Measure`, a number that is added up over the fresh records beside the
-accumulators; so it needs no record again.
+A trigger of this kind sees records through a `Measure`, a number that is summed over the fresh records alongside the
+accumulators. So the trigger never needs to see a record again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Bytes:
 
 @dataclass(frozen=True)
 class AfterBytes(Once):
-    """Fires once, when the values of a string column in the fresh records come to `size` bytes of UTF-8 or more."""
+    """A trigger that fires once, when a string column's values in the fresh records reach `size` bytes of UTF-8."""
 
     size: int
     column: str
@@ -66,7 +66,10 @@ class _Matches:
 
 @dataclass(frozen=True)
 class AfterMatch(Once):
-    """Fires once, when a fresh record meets the condition: punctuation in the data (Dataflow Model, 2.3)."""
+    """A trigger that fires once, when a fresh record meets the condition.
+
+    The condition recognizes punctuation in the data (Dataflow Model, 2.3).
+    """
 
     condition: Condition
 
@@ -86,11 +89,11 @@ class AfterMatch(Once):
 
 
 class AfterPattern(Once):
-    """Fires once, when records that meet the conditions have come one after the other: a pattern over the arrivals.
+    """A trigger that fires once, when records that meet the conditions have arrived in the conditions' order.
 
-    Other records may come between. The trigger is asked once a bundle, so the records of one bundle count as having
-    come in any order (rule M5); with bundles of one record the pattern is met by the sequence of the arrivals to the
-    letter. In a window that merges the pattern starts anew, with the fresh records.
+    Other records may arrive in between. The trigger is asked once per bundle, so the records of a bundle count as
+    having arrived in any order (rule M5). With bundles of one record, the pattern matches exactly the sequence of
+    arrivals. When windows merge, the pattern starts over with the fresh records.
     """
 
     def __init__(self, *conditions: Condition) -> None:
@@ -125,7 +128,8 @@ class AfterPattern(Once):
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
         fires = self.ready(o, slots, moment).fires
-        # A pane of other triggers restarts the pattern, too: the records that it has met are in that pane.
+        # A pane of another trigger also restarts the pattern, because the records that have met conditions so far are
+        # in that pane.
         return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
 
     @property

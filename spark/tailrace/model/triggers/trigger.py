@@ -1,13 +1,14 @@
-"""The base of triggers and the simple ones, which `combinators` composes (Dataflow Model, 2.3 and 3.3).
+"""The base class of triggers, and the simple triggers, which `combinators` composes (Dataflow Model, 2.3 and 3.3).
 
-A trigger is asked once per window and epoch after the bundle has arrived (`Phase.DATA`), and once more after the
-watermark has advanced (`Phase.WATERMARK`). It answers whether it is ready; if the pane then fires, `fired` gives the
-trigger's next state. Its whole state is a few named slots of numbers and truth values, and its rules are terms of the
-algebra, so the same text runs in every execution.
+For each window and epoch, a trigger is asked once after the bundle has arrived (`Phase.DATA`), and once more after the
+watermark has advanced (`Phase.WATERMARK`). The trigger answers whether it is ready. If the pane then fires, `fired`
+returns the trigger's next state. The whole state is a few named slots of numbers and truth values, and the rules are
+terms of the algebra, so all executions use the same code.
 
-Fresh records are those in no pane yet. Their number, the time since the first of them, and the window's end are kept
-with the window (`Moment`); a trigger's slots only remember which of its parts are done. Anything else that a trigger
-needs to know of the fresh records is a `Measure`, which is added up beside the accumulators.
+Fresh records are records that are not yet in any pane. Their number, the time since the first fresh record, and the end
+of the window are kept with the window (`Moment`); the slots of a trigger only remember which of its parts are done.
+Anything else that a trigger needs to know about the fresh records is a `Measure`, which is summed alongside the
+accumulators.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tailrace.model.base.names import name_faults
 from tailrace.model.base.time import BEGINNING, duration, duration_faults, offset_faults
 
 Slots = Mapping[str, Term]
-"""A trigger's state: its slots by name."""
+"""A trigger's state: the value of each slot, by name."""
 
 
 class Phase(Enum):
@@ -36,33 +37,33 @@ class Phase(Enum):
 
 
 class Moment(NamedTuple):
-    """The window and the clock as a trigger sees them, as terms of the algebra."""
+    """The window and the clock as a trigger sees them. Values that vary are terms of the algebra."""
 
     phase: Phase
     fresh: Term
-    """The number of fresh records: records of the window that are in no pane yet."""
+    """The number of fresh records, that is, records of the window that are not yet in any pane."""
     waiting_since: Term
-    """The processing time at which the first fresh record came; null when there is none."""
+    """The processing time at which the first fresh record arrived; null if there is no fresh record."""
     end: Term
     """The window's end."""
     watermark: Term
     now: Term
     """The epoch's processing time."""
     before: Term
-    """The processing time of the epoch before."""
+    """The processing time of the preceding epoch."""
     measures: Mapping[str, Term] = {}
     """The total of each of the trigger's measures over the fresh records."""
     ahead: Mapping[int, int] = {}
     """The lead over the log's watermark, in microseconds, of the watermark of each percentile that the log declares."""
     signals: Mapping[str, Term] = {}
-    """Whether each signal that the trigger waits for came with this epoch."""
+    """Whether each signal that the trigger waits for arrived with this epoch."""
 
 
 class Measure(Protocol):
-    """A number of each record that is added up over a window's fresh records."""
+    """A number that is computed from each record and summed over a window's fresh records."""
 
     def of(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
-        """Return what one record adds, a bigint; `record` has its columns' values, `types` their types."""
+        """Return the bigint that one record adds; `record` has the values of the columns, and `types` their types."""
 
 
 class Ready(NamedTuple):
@@ -73,70 +74,79 @@ class Ready(NamedTuple):
 
 
 class Trigger:
-    """The base of every trigger: no slots, no measures, never done."""
+    """The base class of all triggers: no slots, no measures, never done."""
 
     def slots(self) -> dict[str, bool | int]:
-        """Name the slots, each with the value that it starts at."""
+        """Return the names of the slots, each with its initial value."""
         return {}
 
     def measures(self) -> dict[str, Measure]:
-        """Name the measures of the fresh records that the trigger needs besides their number."""
+        """Return the measures of the fresh records that the trigger needs in addition to their number, by name."""
         return {}
 
     def signals(self) -> frozenset[str]:
-        """Name the signals that the trigger waits for."""
+        """Return the names of the signals that the trigger waits for."""
         return frozenset()
 
     def periods(self) -> frozenset[tuple[int, int]]:
-        """List the periods of processing time at whose ends it may fire, with their offsets, in microseconds."""
+        """Return the periods of processing time at whose ends the trigger may fire, with offsets, in microseconds."""
         return frozenset()
 
     def delays(self) -> frozenset[int]:
-        """List the delays of processing time after a first fresh record at which it may fire, in microseconds."""
+        """Return the delays of processing time after which the trigger may fire, in microseconds.
+
+        A delay is counted from the arrival of the first fresh record.
+        """
         return frozenset()
 
     def arrived(self, o: Algebra, slots: Slots, measures: Mapping[str, Term]) -> dict[str, Term]:
-        """Return the slots after a bundle whose records have these measures; `ready` is asked after that."""
+        """Return the slots after a bundle whose records have these measures. `ready` is called after this method."""
         return dict(slots)
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
-        """Tell whether the trigger fires at this moment."""
+        """Return whether the trigger fires at this moment."""
         raise NotImplementedError
 
     def fired(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        """Return the slots after a pane that the trigger was ready for."""
+        """Return the slots after a pane for which the trigger was ready."""
         return dict(slots)
 
     def fired_by_others(self, o: Algebra, slots: Slots, moment: Moment) -> dict[str, Term]:
-        """Return the slots after a pane that fired without this trigger, which is a part of the one that fired."""
+        """Return the slots after a pane that the enclosing trigger fired and for which this part was not ready."""
         return dict(slots)
 
     def done(self, o: Algebra, slots: Slots) -> Term:
-        """Tell whether the trigger will never fire again. Law: a trigger that is done is not ready."""
+        """Return whether the trigger will never fire again. Law: a trigger that is done is not ready."""
         return o.literal(False, "boolean")
 
     @property
     def finishes(self) -> bool:
-        """Whether it can become done."""
+        """Whether the trigger can become done."""
         return False
 
     @property
     def finishes_only_on_time(self) -> bool:
-        """Whether it is done no sooner than the watermark passes the window."""
+        """Whether the trigger becomes done only when the watermark has passed the window, not earlier."""
         return not self.finishes
 
     @property
     def fires_on_nothing(self) -> bool:
-        """Whether it can be on time with no fresh record each time that it starts over."""
+        """Whether the trigger can fire on time without fresh records each time that it starts over."""
         return any(ready.fires and ready.on_time for ready in self._asked_on_nothing())
 
     @property
     def ready_on_nothing(self) -> bool:
-        """Whether it can be ready so, on time or early: no pane comes of it alone, but it lets an `AllOf` fire one."""
+        """Whether the trigger can be ready without fresh records, on time or early.
+
+        Early readiness alone fires no pane without fresh records, but it can enable an `AllOf` to fire.
+        """
         return any(ready.fires for ready in self._asked_on_nothing())
 
     def _asked_on_nothing(self) -> Iterator[Ready]:
-        """Ask it at its start, past the watermark and with no fresh record, whatever time goes by or signal comes."""
+        """Yield the trigger's answers in its initial state, past the watermark and without fresh records.
+
+        There is an answer for each combination of passing time and arriving signals.
+        """
         o, now = Scalars(), 1 << 60
         for phase, before, came in product(Phase, (now, 0), (False, True)):
             measures, signals = dict.fromkeys(self.measures(), 0), dict.fromkeys(self.signals(), came)
@@ -144,40 +154,40 @@ class Trigger:
 
     @property
     def looks_at_watermark(self) -> bool:
-        """Whether it can become ready by the watermark alone."""
+        """Whether the watermark alone can make the trigger ready."""
         return False
 
     @property
     def counts(self) -> bool:
-        """Whether it looks at the number of fresh records; a custom trigger may."""
+        """Whether the trigger depends on the number of fresh records; a custom trigger may."""
         return True
 
     @property
     def stops(self) -> bool:
-        """Whether a part of it is ended by a stop that looks at records in panes, too (rule M6)."""
+        """Whether the trigger contains a stop that also counts records that are already in panes (rule M6)."""
         return False
 
     @property
     def fires_at_once(self) -> bool:
-        """Whether it fires in every epoch that brings a record, so that nothing is ever left fresh."""
+        """Whether the trigger fires in every epoch that has a record, so that no record ever stays fresh."""
         return False
 
     def faults(self, path: str) -> Iterable[Fault]:
-        """Find the faults of the trigger and its parts, each with its sub-expression."""
+        """Find the faults of the trigger and its parts, each with the path of the faulty sub-expression."""
         return ()
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the columns that the trigger looks at, in a log with columns of these types."""
+        """Find the faults of the columns that the trigger uses; `types` are the column types of the log."""
         return ()
 
     def percentile_faults(self, path: str, known: Iterable[int]) -> Iterable[Fault]:
-        """Find the faults of the percentiles that the trigger looks at, in a log that declares these."""
+        """Find the faults of the percentiles that the trigger uses; `known` are the percentiles that the log has."""
         return ()
 
 
 @dataclass(frozen=True)
 class Never(Trigger):
-    """Fires no pane: a window's records come in its last pane alone, as it closes (rule M3)."""
+    """A trigger that never fires: a window outputs all records in its last pane, as the window closes (rule M3)."""
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         never = o.literal(False, "boolean")
@@ -218,7 +228,7 @@ class Once(Trigger):
 
 @dataclass(frozen=True)
 class AtWatermark(Once):
-    """Fires once, when the watermark reaches the window's end (rule M1)."""
+    """A trigger that fires once, when the watermark reaches the end of the window (rule M1)."""
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         passed = o.at_least(moment.watermark, moment.end)
@@ -239,9 +249,11 @@ class AtWatermark(Once):
 
 @dataclass(frozen=True)
 class AtPercentile(Once):
-    """Fires once, early, when a percentile's watermark reaches the window's end: so many per cent are thought complete.
+    """A trigger that fires once, early, when a percentile's watermark reaches the end of the window.
 
-    The log says how much less this share of the records trails (`Log.percentiles`). The trigger does not wait for
+    By then, about `percent` per cent of the window's records are expected to have arrived.
+
+    The log declares a smaller disorder for this share of its records (`Log.percentiles`). The trigger does not wait for
     stragglers (Dataflow Model, 2.3).
     """
 
@@ -249,7 +261,7 @@ class AtPercentile(Once):
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         ahead = o.literal(moment.ahead.get(self.percent, 0), "bigint")
-        # The beginning of time is no watermark to count from.
+        # A watermark at the beginning of time means that nothing is known yet, so no lead is added to it.
         known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
         passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
         return Ready(passed, o.literal(False, "boolean"))
@@ -276,7 +288,10 @@ class AtPercentile(Once):
 
 @dataclass(frozen=True)
 class AfterCount(Once):
-    """Fires once, when at least `count` records are fresh. It is asked once per bundle (rule M5)."""
+    """A trigger that fires once, when at least `count` records are fresh.
+
+    The trigger is asked once per bundle (rule M5).
+    """
 
     count: int
 
@@ -291,7 +306,7 @@ class AfterCount(Once):
 
 @dataclass(frozen=True)
 class AfterDelay(Once):
-    """Fires once, when `delay` of processing time has gone by since the first fresh record."""
+    """A trigger that fires once, when `delay` of processing time has passed since the first fresh record arrived."""
 
     delay: timedelta
 
@@ -299,7 +314,7 @@ class AfterDelay(Once):
         return frozenset({duration(self.delay)})
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
-        # Where no record waits, the delay counts from now, so that it has not gone by: it is more than zero.
+        # If no record waits, the delay counts from now. The delay is greater than zero, so it has not yet passed.
         since = o.choose(o.missing(moment.waiting_since), moment.now, moment.waiting_since)
         due = o.add(since, o.literal(duration(self.delay), "bigint"), "bigint")
         return Ready(o.at_least(moment.now, due), o.literal(False, "boolean"))
@@ -314,10 +329,13 @@ class AfterDelay(Once):
 
 @dataclass(frozen=True)
 class AfterSignal(Once):
-    """Fires once, in the epoch in which a signal of this name comes: a row in the log's table of signals.
+    """A trigger that fires once, in the epoch in which a signal with this name arrives.
 
-    It is the model's external signal (Dataflow Model, 2.3). A window fires what it has then; a signal that finds
-    no fresh record fires nothing, and is not kept for later records.
+    A signal is a row in the log's table of signals.
+
+    The signal is the model's external signal (Dataflow Model, 2.3). When a signal arrives, a window fires a pane with
+    the records that it has at that time. A signal that finds no fresh record fires nothing, and is not kept for later
+    records.
     """
 
     name: str
@@ -339,10 +357,12 @@ class AfterSignal(Once):
 
 @dataclass(frozen=True)
 class Every(Trigger):
-    """Fires at every period of processing time, aligned to 1970 plus `offset`, when there are fresh records.
+    """A trigger that fires at the end of each period of processing time if there are fresh records.
 
-    The period's end must lie after the processing time of the epoch before and no later than that of this epoch. The
-    first epoch of all counts a period's end only if its processing time falls on it.
+    Periods are aligned to 1970 plus `offset`.
+
+    The end of the period must be after the processing time of the preceding epoch, and not after the processing time of
+    this epoch. In the very first epoch, a period's end counts only if it equals the epoch's processing time.
     """
 
     period: timedelta
@@ -369,17 +389,17 @@ class Every(Trigger):
 
 
 def is_own(trigger: Trigger) -> bool:
-    """Tell whether a trigger is custom; its parts may be custom where it is not."""
+    """Return True if the trigger itself is custom code. Its parts may be custom even if the trigger is not."""
     return not type(trigger).__module__.startswith("tailrace.model.")
 
 
 def slot_type(start: bool | int) -> str:
-    """Return the column type of a slot that starts at this value."""
+    """Return the column type of a slot with this initial value."""
     return "boolean" if isinstance(start, bool) else "bigint"
 
 
 def slot_types(trigger: Trigger) -> dict[str, str]:
-    """Return the column type of each of the trigger's slots.
+    """Return the column type of each slot of the trigger.
 
     >>> slot_types(AfterCount(2))
     {'done': 'boolean'}

@@ -1,1 +1,1 @@
-"""Windows, which say where in event time: windowings, calendars, and the panes that windows fire."""
+"""Windows, which say where in event time results are computed: windowings, calendars and panes."""

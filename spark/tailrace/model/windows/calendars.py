@@ -1,7 +1,8 @@
-"""Calendar windows: days, weeks and more, as the clocks of a time zone show them.
+"""Calendar windows: days, weeks and longer periods, according to the clocks of a time zone.
 
-The paper's windows are any function of an event time (Dataflow Model, 1.2 and 2.2); a bill, for example, goes by the
-customer's day, which has 23 or 25 hours where the clocks are changed. Zones are named as in the IANA database.
+In the paper, windows are any function of an event time (Dataflow Model, 1.2 and 2.2). For example, a bill may depend on
+the customer's local day, which has 23 or 25 hours when the clocks change. Time zones have the names of the IANA
+database.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _LONGEST: dict[Unit, int] = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 UNITS: tuple[Unit, ...] = tuple(_LONGEST)
 _CYCLE = duration(days(146_097))
-"""The 400 years after which dates, days of the week and clocks repeat, in microseconds."""
+"""The length of 400 years in microseconds; dates, days of the week and clock changes repeat after 400 years."""
 
 _FIRST, _LAST = BEGINNING + duration(days(400)), END_OF_TIME - duration(days(400))
-"""The instants before and after which a window or a local time may be out of a `datetime`'s range."""
+"""Two instants between which windows and local times are certainly in the range of `datetime`."""
 
 _CHANGE = days(2)
-"""A time longer than any by which clocks were set back: even a zone that had a day twice stays within it."""
+"""An upper bound on the time by which the clocks of any zone were set back; a few zones had the same day twice."""
 
 
 @dataclass(frozen=True)
 class Calendar(Windowing):
-    """The days, weeks (from Monday), months, quarters or years of a time zone, by its clocks.
+    """The days, weeks (from Monday), months, quarters or years of a time zone, according to its clocks.
 
-    Law: every instant is in exactly one window, and each window begins at midnight, or, where the clocks skip midnight,
-    at the first instant after it.
+    Law: every instant is in exactly one window. Each window begins at midnight or, if the clocks skip midnight, at the
+    first instant after the skip.
 
     >>> from tailrace.model.base.time import text
     >>> noon = datetime.fromisoformat("2024-03-31T12:00:00+00:00")
@@ -72,7 +73,8 @@ class Calendar(Windowing):
         return ZoneInfo(self.zone)
 
     def _instant(self, local: datetime) -> int:
-        # A time that the clocks show twice is the first of the two; one that they skip is the instant of the skip.
+        # If the clocks show a local time twice, use the first instant; if the clocks skip the local time, use the
+        # instant of the skip.
         return instant(local.replace(tzinfo=self._zone))
 
 

@@ -1,4 +1,4 @@
-"""Panes, the output of windows: the record of every answer that a window has given (Dataflow Model, 2.3)."""
+"""Panes, the output of windows: a window fires a pane for each of its answers (Dataflow Model, 2.3)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from tailrace.model.windows.windows import Window
 
 Key = tuple[Any, ...]
-"""The values of a definition's key columns, in their order."""
+"""The values of a definition's key columns, in the order of the columns."""
 
 
 class Accumulation(Enum):
     """The way in which the panes of one window relate to each other (Dataflow Model, 2.3).
 
-    DISCARDING: a pane holds the records since the pane before. ACCUMULATING: a pane holds all records so far.
-    RETRACTING: a pane holds everything so far, and the pane before is taken back first.
+    DISCARDING: a pane covers the records since the previous pane. ACCUMULATING: a pane covers all records so far.
+    RETRACTING: a pane covers all records so far, and the previous pane is retracted first.
     """
 
     DISCARDING = "discarding"
@@ -31,7 +31,7 @@ RETRACTING = Accumulation.RETRACTING
 
 
 class Timing(Enum):
-    """A pane's place against the watermark: before it, with it, after it, or by a backfill."""
+    """The timing of a pane: before, with or after the watermark, or a correction by a backfill."""
 
     EARLY = "early"
     ON_TIME = "on_time"
@@ -42,8 +42,8 @@ class Timing(Enum):
 class Timestamp(Enum):
     """The event time that a window's answer has in a later stage: the timestamp combiner (Dataflow Model, 2.2).
 
-    END_OF_WINDOW: the window's last microsecond. EARLIEST and LATEST: the event time of its first or last record; a
-    later stage's watermark then waits for windows that have not fired (rule T3).
+    END_OF_WINDOW: the window's last microsecond. EARLIEST and LATEST: the event time of the window's first or last
+    record. With EARLIEST or LATEST, a later stage's watermark waits for windows that have not fired (rule T3).
     """
 
     END_OF_WINDOW = "end_of_window"
@@ -57,7 +57,7 @@ LATEST = Timestamp.LATEST
 
 
 class Version(NamedTuple):
-    """The version of a pane: versions order the panes of one key and window (rule V1)."""
+    """The version of a pane; the versions define the order of the panes of one key and window (rule V1)."""
 
     generation: int
     epoch: int
@@ -66,11 +66,12 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True)
 class Pane:
-    """An answer of one key and window, or the retraction of one.
+    """An answer for one key and window, or the retraction of an answer.
 
-    `values` are the named results: of the records since the pane before when discarding, else of all records.
-    `answer` is always of everything so far. A retraction takes back the window's whole answer, which it repeats.
-    `watermark` and `processing_time` are the clock's when the pane fired, in microseconds.
+    `values` are the named results: for the records since the previous pane if the pipeline is discarding, otherwise for
+    all records so far. `answer` always has the results for all records so far. A retraction removes the window's whole
+    answer, and contains a copy of this answer. `watermark` and `processing_time` are the times of the clock when the
+    pane fired, in microseconds.
     """
 
     key: Key
@@ -84,23 +85,28 @@ class Pane:
     processing_time: int
     writer: str = "stream"
     timestamp: int | None = None
-    """The answer's event time, in microseconds; None stands for the window's last microsecond."""
+    """The event time of the answer in microseconds; None means the window's last microsecond."""
     parts: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The accumulator from which `values` are computed."""
     is_last: bool | None = None
-    """Whether no pane of the window comes after it: the window closes in its epoch, or its trigger has finished.
+    """Whether this is the last pane of the window: the window closes in this epoch, or its trigger has finished.
 
-    None of a retraction and of a correction, as a backfill may correct a window once more.
+    `is_last` is None for a retraction and for a correction, because another backfill may correct the window again.
     """
     open: bool = False
-    """Whether a backfill wrote it of a window that the stream could reach; later stages read it with the next epoch."""
+    """Whether a backfill wrote the pane for a window that was still open in the stream.
+
+    In their next epoch, later stages read a pane that corrects an open window.
+    """
 
 
 @dataclass(frozen=True)
 class Late:
-    """A record that came too late for one of its windows: it had expired, or its trigger was done (rules M1, M4).
+    """A record that is too late for one of its windows.
 
-    `behind` says how far the watermark was past the window's end, in microseconds.
+    Either the window has closed, or the window's trigger has finished (rules M1, M4).
+
+    `behind` is the time by which the watermark was past the window's end, in microseconds.
     """
 
     record: Mapping[str, Any]
@@ -113,9 +119,10 @@ class Late:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A record that a step of the definition could not take, and why; `returned` is true of one that was fed back.
+    """A record that a step of the definition could not process, with the reason.
 
-    With `timer` it is a timer of a computation: the record has the key, and when the timer was due.
+    `returned` is True for a record that was fed back. With `timer`, a computation's timer was rejected: `record` then
+    has the key, and the time at which the timer was due.
     """
 
     record: Mapping[str, Any]
@@ -126,9 +133,12 @@ class Rejected:
 
 
 def settled_indexes(panes: Iterable[tuple[Hashable, str, bool]]) -> Iterator[int | None]:
-    """Yield each pane's place among those of its window that are not early; None for an early one and a retraction.
+    """Yield each pane's index among the panes of its window, not counting early panes and retractions.
 
-    A pane is given by its place (key, window and generation), its timing, and whether it is a retraction, in order.
+    For early panes and retractions, the index is None.
+
+    `panes` has one item for each pane, in order: its place (key, window and generation), its timing, and whether it is
+    a retraction.
 
     >>> fired = [("w", "early", False), ("w", "on_time", False), ("w", "late", True), ("w", "late", False)]
     >>> list(settled_indexes(fired))
@@ -148,9 +158,10 @@ Answers = dict[tuple[Key, Window], Mapping[str, Any]]
 
 
 def answers(panes: Iterable[Pane]) -> Answers:
-    """Find the current answers after these panes: the highest version of each key and window, unless it was retracted.
+    """Return the current answers after these panes: for each key and window, the answer with the highest version.
 
-    Of a retraction and a pane with the same version the pane is the later. The order of the input does not matter.
+    If a retraction has the highest version, the key and window have no current answer. If a retraction and a pane have
+    the same version, the pane takes precedence. The order of the input does not matter.
     """
     latest: dict[tuple[Key, Window], Pane] = {}
     for pane in panes:

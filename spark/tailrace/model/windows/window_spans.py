@@ -1,6 +1,7 @@
-"""Which windows a range of event time concerns, as far as the windowing alone tells (rule V5).
+"""Functions that find the windows of a range of event time from the windowing alone, without data (rule V5).
 
-A window belongs to the range that holds its timestamp, its last microsecond. Instants are microseconds.
+A window belongs to the range that contains its timestamp, which is the window's last microsecond. Instants are in
+microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ T = TypeVar("T")
 
 
 def window_at(where: Windowing, at: int) -> Window | None:
-    """Return the only window that holds an instant, whatever the record; None where several may, or one by its record.
+    """Return the only window that contains an instant.
+
+    Returns None if several windows may contain the instant, or if the window depends on the record.
 
     >>> from tailrace.model.base.time import hours
     >>> window_at(Fixed(hours(1)), 5), window_at(Sliding(hours(2), every=hours(1)), 5)
@@ -29,7 +32,7 @@ def window_at(where: Windowing, at: int) -> Window | None:
 
 
 def windows_between(where: Windowing, first: int, last: int) -> bool:
-    """Tell whether a window may have its timestamp in `[first, last)`.
+    """Return True if a window may have its timestamp in `[first, last)`.
 
     >>> from tailrace.model.base.time import hours
     >>> windows_between(Fixed(hours(1)), 5, 3_600_000_000), windows_between(Fixed(hours(1)), 5, 3_599_999_999)
@@ -42,9 +45,9 @@ def windows_between(where: Windowing, first: int, last: int) -> bool:
 
 
 def windows_holding(where: Windowing, first: int, last: int) -> tuple[int, int]:
-    """Find a range for the timestamps of all windows that may hold an event time in `[first, last)`.
+    """Return a range that contains the timestamps of all windows that may contain an event time in `[first, last)`.
 
-    Of windows that merge it has no end, for how far they reach is in the data.
+    If windows merge, the range has no end, because the length of the windows depends on the data.
 
     >>> from tailrace.model.base.time import hours
     >>> windows_holding(Fixed(hours(1)), 5, 6)

@@ -1,8 +1,9 @@
-"""Windowings, which say where in event time: the windows of a record, and which windows merge (Dataflow Model, 2.2).
+"""Windowings, which say where in event time results are computed (Dataflow Model, 2.2).
 
-Windows are half open, `[start, end)`, in microseconds (rule T1). Assignment looks at one record alone, merging at one
-key's windows alone. Of the built-in kinds only `Fixed` with a phase looks at more of a record than its event time. All
-built-in kinds hold their options as data, so that each execution can compile them.
+A windowing assigns records to windows, and says which windows merge. Windows are half open, `[start, end)`, in
+microseconds (rule T1). The assignment depends on one record alone; merging depends on the windows of one key alone.
+Among the built-in kinds, only `Fixed` with a phase uses more of a record than its event time. All built-in kinds hold
+their options as data, so that each execution can compile them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class Window(NamedTuple):
 
     @property
     def timestamp(self) -> int:
-        """The instant that stands for the window: its last microsecond (rule T1)."""
+        """The instant that represents the window: its last microsecond (rule T1)."""
         return self.end - 1
 
     def overlaps(self, other: Window) -> bool:
-        """Tell whether two windows share an instant. Windows that just touch do not (rule M2).
+        """Return True if two windows share an instant; windows that only touch do not overlap (rule M2).
 
         >>> [Window(2, 4).overlaps(other) for other in (Window(0, 2), Window(0, 3), Window(3, 6), Window(4, 6))]
         [False, True, True, False]
@@ -42,35 +43,37 @@ class Window(NamedTuple):
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""An empty record, for windowings that look at the event time alone."""
+"""An empty record, for windowings that use only the event time."""
 
 
 class Windowing:
-    """The base of windowings, which put records into windows that stay apart, or merge just where they overlap."""
+    """The base class of windowings, which assign records to windows and may merge windows that overlap."""
 
-    # Type checkers see read-only properties, so that a kind may have an attribute or an option instead, or compute it.
+    # For type checkers, these are read-only properties, so that a kind may define them as attributes, options or
+    # properties.
     if TYPE_CHECKING:
 
         @property
         def columns(self) -> tuple[str, ...]:
-            """The log's columns that the windowing looks at besides the event time."""
+            """The columns of the log that the windowing reads, in addition to the event time."""
             return ()
 
         @property
         def merges(self) -> bool:
-            """Whether windows of one key that overlap become one."""
+            """Whether overlapping windows of one key merge into one window."""
             return False
 
         @property
         def longest(self) -> int | None:
-            """The greatest length of a window, in microseconds; None where that depends on the records."""
+            """The maximum length of a window in microseconds; None if the length depends on the records."""
             return None
 
         @property
         def reach(self) -> int:
-            """The time after a window closes in which a record that is not too late can reach it, in microseconds.
+            """The time, in microseconds, for which a record that is not too late can still change a closed window.
 
-            Only windows that merge have a reach: a record in time may overlap a window that closed before it came.
+            The reach is zero unless windows merge: the window of a record that is not too late may overlap a window
+            that has already closed.
             """
             return 0
 
@@ -78,13 +81,15 @@ class Windowing:
         columns, merges, longest, reach = (), False, None, 0
 
     def assign(self, at: int, record: Mapping[str, Any] = NOTHING) -> list[Window]:
-        """Return the windows of a record with event time `at`, by start."""
+        """Return the windows of a record with event time `at`, ordered by start."""
         raise NotImplementedError
 
     def gathered(self, windows: Iterable[Window]) -> Mapping[Window, list[Window]]:
-        """Merge the windows of one key; return the merged windows by start, each with those it came from.
+        """Merge the windows of one key.
 
-        Laws: the order of the input does not matter, and merging again changes nothing.
+        Returns the merged windows, ordered by start, each with the windows from which it was merged.
+
+        Laws: the order of the input does not matter, and merging the result again does not change it.
         """
         return gathered(windows)
 
@@ -94,7 +99,7 @@ class Windowing:
 
 
 def windows_within_time(where: Windowing, at: int, record: Mapping[str, Any]) -> list[Window]:
-    """Assign a record to windows that are cut at the ends of time, beyond which no table can show an instant (T1).
+    """Assign a record to windows, cut at the ends of time, beyond which no table can represent an instant (rule T1).
 
     >>> from tailrace.model.base.time import days
     >>> [END_OF_TIME - window.end for window in windows_within_time(Fixed(days(7)), END_OF_TIME - 1, {})]
@@ -117,10 +122,10 @@ class Global(Windowing):
 
 @dataclass(frozen=True)
 class Fixed(Windowing):
-    """Windows of one size, end to end, aligned to 1970 plus `offset` (figures 10 to 13).
+    """Adjacent windows of one size, aligned to 1970 plus `offset` (figures 10 to 13).
 
-    `phase` names a column of the key by whose value the windows are moved further: unaligned windows, which spread the
-    load of completing them over time (Dataflow Model, 1.2).
+    `phase` names a key column whose value shifts the windows further. With a phase, the windows of different keys are
+    unaligned, which spreads the load of completing windows over time (Dataflow Model, 1.2).
 
     Law: every instant is in exactly one window.
 
@@ -156,11 +161,12 @@ class Fixed(Windowing):
 
 @dataclass(frozen=True)
 class Sliding(Windowing):
-    """Windows of one size, which start one period (`every`) apart, so that each record is in size / period of them.
+    """Windows of one size; a new window starts in each period (`every`).
 
-    With a period above the size there are gaps: a record in a gap is in no window.
+    Each record is in size / period windows. If the period is longer than the size, there are gaps between windows: a
+    record in a gap is in no window.
 
-    Law: a window holds exactly the records of its span.
+    Law: a window holds exactly the records whose event times are in its span.
 
     >>> from tailrace.model.base.time import seconds
     >>> [(w.start, w.end) for w in Sliding(seconds(4), every=seconds(2)).assign(5_000_000)]
@@ -189,9 +195,10 @@ class Sliding(Windowing):
 
 @dataclass(frozen=True)
 class Sessions(Windowing):
-    """Spans of activity of one key, ended by a gap without a record (figure 14).
+    """Periods of activity of one key; a session ends after a gap without records (figure 14).
 
-    Each record starts as a window of one gap; windows that overlap merge, windows that just touch do not (rule M2).
+    Each record starts as a window whose length is the gap. Windows that overlap merge; windows that only touch do not
+    merge (rule M2).
 
     >>> from tailrace.model.base.time import seconds
     >>> one = Sessions(seconds(1))
@@ -215,16 +222,16 @@ class Sessions(Windowing):
 
 
 PHASE_TYPES = ("string", "boolean", "int", "bigint", "date")
-"""The column types whose values are written alike in every execution, so that a phase can be made of them."""
+"""The column types that a phase can use: their values have the same text in every execution."""
 
 PHASE_STEP = 1_000_003
-"""The factor that spreads a checksum of 32 bits over 136 years of microseconds: more than any window."""
+"""The factor that spreads a 32-bit checksum over 136 years in microseconds, which is longer than any window."""
 
 
 def phase_of(value: object) -> int:
-    """Compute how far the windows of a key with this value are moved, in microseconds, before reduction by their size.
+    """Return the shift of windows for a phase value, in microseconds, without reduction modulo the window size.
 
-    It is a checksum of the value as text, and so the same in every execution and in every year.
+    The shift is computed from a checksum of the value's text, so it is the same in every execution and never changes.
 
     >>> phase_of("a") == phase_of("a") != phase_of("b"), phase_of(None)
     (True, 0)
@@ -234,9 +241,10 @@ def phase_of(value: object) -> int:
 
 
 def merge(windows: Iterable[Window]) -> list[Window]:
-    """Merge windows that overlap, directly or through others, into spans, by start (Dataflow Model, 2.2.2).
+    """Merge windows that overlap directly or through other windows (Dataflow Model, 2.2.2).
 
-    Laws: the order of the input does not matter, and merging again changes nothing.
+    Returns the merged windows, ordered by start. Laws: the order of the input does not matter, and merging the result
+    again does not change it.
 
     >>> merge([Window(4, 6), Window(0, 3), Window(2, 4)])
     [Window(start=0, end=4), Window(start=4, end=6)]
@@ -245,7 +253,9 @@ def merge(windows: Iterable[Window]) -> list[Window]:
 
 
 def gathered(windows: Iterable[Window]) -> dict[Window, list[Window]]:
-    """Merge windows that overlap into spans, by start, each with the windows that it came from.
+    """Merge windows that overlap.
+
+    Returns the merged windows, ordered by start, each with the windows from which it was merged.
 
     >>> gathered([Window(4, 6), Window(0, 3), Window(2, 4)])[Window(0, 4)]
     [Window(start=0, end=3), Window(start=2, end=4)]
