@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
-from math import ceil, floor
 from typing import Any
 from xml.etree import ElementTree
 
@@ -25,13 +24,7 @@ _LOOK = json.loads(files("tailrace.plots").joinpath("look.json").read_text(encod
 """Vega's configuration of a light page, and the colours of a dark page by the colours of a light one."""
 
 _INK, _WRONG, _MADE = "#1d2733", "#c2203f", "#7a3fb0"
-_MINUTE, _DAY = 60_000, 86_400_000
-_STEPS = [
-    *(second * 1_000 for second in (1, 2, 5, 10, 15, 30)),
-    *(minute * _MINUTE for minute in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
-    *(day * _DAY for day in (1, 2, 7, 14, 28)),
-]
-_MOST_TICKS = 16
+_TICKS = 12
 _FAR_ROW = 26
 _BOX: dict[str, Any] = {"fillOpacity": 0.62, "strokeOpacity": 0.6, "strokeWidth": 1}
 _BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "middle"}
@@ -171,15 +164,10 @@ def _data(name: str) -> alt.Chart:
 
 def _instants(title: str | None, domain: tuple[float, float]) -> dict[str, Any]:
     """Make a UTC axis over the domain: a round step, labels as fine as the step, the date where the day changes."""
-    low, high = domain
-    step = next((step for step in _STEPS if (high - low) / step <= _MOST_TICKS), (high - low) / _MOST_TICKS)
-    ticks = [step * number for number in range(ceil(low / step), floor(high / step) + 1)]
-    clock = "%-d %b" if step >= _DAY else "%H:%M" if step >= _MINUTE else "%H:%M:%S"
-    label = f"utcFormat(datum.value, datum.value % {_DAY} == 0 ? '%-d %b' : '{clock}')"
-    if title is not None and ticks:
-        first = datetime.fromtimestamp(ticks[0] / 1000, UTC)
+    if title is not None:
+        first = datetime.fromtimestamp(domain[0] / 1000, UTC)
         title = f"{title}, from {first.day} {first:%b %Y}"
-    axis = alt.Axis(title=title, values=ticks, labelExpr=label, labelOverlap=True)
+    axis = alt.Axis(title=title, tickCount=_TICKS, format=_LOOK["instants"], labelOverlap=True)
     return {"scale": alt.Scale(type="utc", domain=list(domain), nice=False, zero=False), "axis": axis}
 
 

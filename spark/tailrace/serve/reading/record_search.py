@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -17,17 +17,9 @@ from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.definition.definition import Definition
 from tailrace.serve.reading.event_time import TimeRange
 from tailrace.serve.reading.lake_reader import Session, digest_of
-from tailrace.serve.reading.shown_text import instant_text, span_text, value_text, window_text
 from tailrace.trace.steps import InWindow, Step
 from tailrace.trace.tracing import Tracing
-from tailrace.trace.wanted_records import (
-    LandedRecord,
-    RejectedRecord,
-    Wanted,
-    WantedError,
-    find_in_logs,
-    place_text,
-)
+from tailrace.trace.wanted_records import LandedRecord, RejectedRecord, Wanted, WantedError, find_in_logs
 
 MOST_FOUND = 5
 """The maximum number of records that a search shows."""
@@ -39,35 +31,16 @@ _PLACE = re.compile(r"\S+:[0-9]{1,18}")
 _CONDITION = re.compile(r"[=<>]|\b(is|in|like|between)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class StepShown:
-    """What became of a record in one definition: the row of a table. `query` leads to the window's page."""
-
-    definition: str
-    state: str
-    window: str = ""
-    key: str = ""
-    told: str = ""
-    query: Mapping[str, str] | None = None
+Outcome: TypeAlias = "tuple[Step, Mapping[str, str] | None]"
+"""The outcome of a record in one definition, and the query of its window's page, None if there is no such page."""
 
 
 @dataclass(frozen=True)
-class RecordShown:
-    """A record that was found: where it is, its columns, and what became of it."""
+class SearchResult:
+    """The records that a search found, each with its outcomes; `says` is the reason of an empty result."""
 
-    log: str
-    place: str
-    landed: str
-    values: Mapping[str, str]
-    steps: tuple[StepShown, ...]
-
-
-@dataclass(frozen=True)
-class SearchShown:
-    """What a search found; `says` is why nothing was, in a sentence."""
-
-    records: tuple[RecordShown, ...] = ()
-    rejected: tuple[Mapping[str, str], ...] = ()
+    records: tuple[tuple[LandedRecord, tuple[Outcome, ...]], ...] = ()
+    rejected: tuple[RejectedRecord, ...] = ()
     says: str = ""
     more: bool = False
 
@@ -85,24 +58,24 @@ def parse_wanted(text: str) -> Wanted:
     return Wanted(id=tuple(text.split()))
 
 
-def search(session: Session, stage: Definition, text: str) -> SearchShown:
-    """Find the records that a text names, in the logs that a definition reads, and what became of each in it."""
+def search(session: Session, stage: Definition, text: str) -> SearchResult:
+    """Find the records that a text names, in the logs that a definition reads, and the outcomes of each record."""
     asked = parse_wanted(text)
     rows = None if asked.offset is None else partial(_at_place, session, asked)
     try:
         found = find_in_logs(session.lake, stage.sources, asked, MOST_FOUND, rows)
     except WantedError as error:
-        return SearchShown(says=str(error))
+        return SearchResult(says=str(error))
     tracing = Tracing(session.lake, stage)
     stages = {one.name: one for one in tracing.chain}
     records = tuple(
-        _record(record, [_step(session, stages[step.definition], step) for step in tracing.of(record)])
+        (record, tuple((step, _window_query(session, stages[step.definition], step)) for step in tracing.of(record)))
         for one in found
         for record in one.landed
     )
-    rejected = tuple(_rejected(one) for log in found for one in log.rejected)
+    rejected = tuple(record for one in found for record in one.rejected)
     nothing = "" if records or rejected else "There is no such record, and none was rejected."
-    return SearchShown(records, rejected, nothing, any(one.more for one in found))
+    return SearchResult(records, rejected, nothing, any(one.more for one in found))
 
 
 def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> list[dict[str, Any]]:
@@ -114,29 +87,10 @@ def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> l
         return session.all(query, [asked.offset, source, f"/{source}"])
 
 
-def _record(record: LandedRecord, steps: list[StepShown]) -> RecordShown:
-    values = {name: value_text(value) for name, value in record.values.items()}
-    landed = f"epoch {record.epoch}, {instant_text(record.arrival)}"
-    return RecordShown(record.log, value_text(place_text(record.source, record.offset)), landed, values, tuple(steps))
-
-
-def _rejected(one: RejectedRecord) -> Mapping[str, str]:
-    return {
-        "log": one.log,
-        "place": value_text(place_text(one.source, one.offset)),
-        "epoch": str(one.epoch),
-        "error": value_text(one.error),
-        "raw": value_text(one.raw[:1000].decode(errors="backslashreplace")),
-    }
-
-
-def _step(session: Session, stage: Definition, step: Step) -> StepShown:
-    told = ". ".join(one[:1].upper() + one[1:] for one in step.told(span_text, value_text))
-    if not isinstance(step, InWindow):
-        return StepShown(step.definition, step.word, told=told)
-    window, key = TimeRange(step.window.start, step.window.end), ", ".join(value_text(part) for part in step.key)
-    query = {**window.query, "key": _digest(session, stage, step)} if step.panes or step.late else None
-    return StepShown(step.definition, step.word, window_text(window.first, window.last), key, told, query)
+def _window_query(session: Session, stage: Definition, step: Step) -> Mapping[str, str] | None:
+    if not isinstance(step, InWindow) or not (step.panes or step.late):
+        return None
+    return TimeRange(step.window.start, step.window.end).query | {"key": _digest(session, stage, step)}
 
 
 def _digest(session: Session, stage: Definition, step: InWindow) -> str:
