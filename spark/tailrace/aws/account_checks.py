@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -136,31 +137,33 @@ class Aws:
             )
         return f"bucket {name} is there, in {region or 'a region that it does not say'}"
 
-    def _objects(self) -> str:
+    @contextmanager
+    def _object(self, **more: Any) -> Iterator[dict[str, str]]:
+        """Put an object for a check, yield the words that name it, and delete it."""
         name, prefix = self._place
         at = {"Bucket": name, "Key": f"{prefix}{SCRATCH}/{uuid.uuid4().hex}"}
-        self._call("s3", "put_object", **at, Body=b"doctor")
+        self._call("s3", "put_object", **at, Body=b"doctor", **more)
         try:
-            read = self._call("s3", "get_object", **at)["Body"].read()
+            yield at
         finally:
             self._call("s3", "delete_object", **at)
+
+    def _objects(self) -> str:
+        with self._object() as at:
+            read = self._call("s3", "get_object", **at)["Body"].read()
         if read != b"doctor":
             raise WrongError("an object that was written is read as another", "use another store (TAILRACE_WAREHOUSE)")
-        return f"put, read and deleted under s3://{name}/{prefix}{SCRATCH}/"
+        return f"put, read and deleted under s3://{at['Bucket']}/{at['Key'].rpartition('/')[0]}/"
 
     def _conditional(self) -> str:
-        name, prefix = self._place
-        at = {"Bucket": name, "Key": f"{prefix}{SCRATCH}/{uuid.uuid4().hex}"}
         another = "use a store that honours If-None-Match (TAILRACE_WAREHOUSE)"
-        self._call("s3", "put_object", **at, Body=b"first", IfNoneMatch="*")
-        try:
-            self._call("s3", "put_object", **at, Body=b"second", IfNoneMatch="*")
-        except WrongError as error:
-            if _status(error) == 412:
-                return "an object that is there is not written over where that is ruled out"
-            raise WrongError(error.found, error.mend or another) from error
-        finally:
-            self._call("s3", "delete_object", **at)
+        with self._object(IfNoneMatch="*") as at:
+            try:
+                self._call("s3", "put_object", **at, Body=b"second", IfNoneMatch="*")
+            except WrongError as error:
+                if _status(error) == 412:
+                    return "an object that is there is not written over where that is ruled out"
+                raise WrongError(error.found, error.mend or another) from error
         raise WrongError("an object was written over where that was ruled out (If-None-Match)", another)
 
     def _bucket_settings(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import moment
@@ -20,7 +20,7 @@ Timing = Literal["early", "on_time", "late", "correction"]
 
 
 class PlotError(TailraceError, ValueError):
-    """A plot that cannot be drawn: an instant without a zone, an unknown timing, or nothing to draw."""
+    """A plot that cannot be drawn, because it has neither a pane nor a record."""
 
 
 class PlotMissingError(TailraceError, ImportError):
@@ -113,22 +113,6 @@ class PanePlot:
     tables: Sequence[PlotTable] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     productions: Sequence[PlotProduction] = ()
-
-    def __post_init__(self) -> None:
-        """Raise `PlotError` for an instant without a zone, a timing that is not in `Timing`, or a ragged table."""
-        instants = [moment for pane in self.panes for moment in (pane.window_start, pane.window_end, pane.fired_at)]
-        instants += [moment for record in self.records for moment in (record.event_time, record.arrived_at)]
-        instants += [moment for one in self.productions for moment in (one.event_time, one.produced_at)]
-        instants += [moment for step in self.watermark for moment in step]
-        bare = next((moment for moment in instants if moment.tzinfo is None), None)
-        if bare is not None:
-            raise PlotError(f"{bare.isoformat()} has no time zone: write it with one, for example +00:00")
-        for table in self.tables:
-            if any(len(row) != len(table.columns) for row in table.rows):
-                raise PlotError(f"table {table.heading!r}: expected {len(table.columns)} cells in each row")
-        for pane in self.panes:
-            if pane.timing not in get_args(Timing):
-                raise PlotError(f"timing {pane.timing!r}: expected one of {', '.join(get_args(Timing))}")
 
 
 def is_bounded(moment: datetime) -> bool:

@@ -217,10 +217,12 @@ def _box(plot: PanePlot, pane: PlotPane, place: _Place, bottom: float) -> Row:
     top = _ms(pane.fired_at)
     if pane.retraction:  # a strip on the edge of the pane that replaces it
         bottom, top = top, top + place.up(_STRIP)
+    return {"left": left, "right": right, "low": bottom, "high": top} | _paint(plot, pane)
+
+
+def _paint(plot: PanePlot, pane: PlotPane) -> Row:
     name, ink = KINDS[_kind(pane)]
-    tip = _tip(plot, pane)
-    sides = {"left": left, "right": right, "low": bottom, "high": top}
-    return sides | {"kind": name, "ink": ink, "tip": tip}
+    return {"kind": name, "ink": ink, "tip": _tip(plot, pane)}
 
 
 def _labels(panes: Sequence[PlotPane], obstacles: Sequence[PlotRecord], place: _Place) -> list[Row]:
@@ -300,7 +302,6 @@ def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[
         if pane.fired_at <= limit:
             continue
         kind = _kind(pane)
-        name, ink = KINDS[kind]
         left, right = place.clip(pane.window_start, pane.window_end)
         word = "retracted" if pane.retraction else kind.replace("_", " ")
         row = f"{format_value(pane.fired_at)[:16]} {word}"
@@ -308,7 +309,7 @@ def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[
             row = f"{format_value(pane.fired_at)} {word} {pane.index}"
         rows.setdefault(row, (pane.fired_at.replace(second=0, microsecond=0), -order.index(kind)))
         sides = {"row": row, "left": left, "right": right, "middle": (left + right) / 2}
-        boxes[row, left, right] = sides | {"kind": name, "ink": ink, "tip": _tip(plot, pane), "text": _label(pane)}
+        boxes[row, left, right] = sides | _paint(plot, pane) | {"text": _label(pane)}
     for record in plot.records:
         if record.arrived_at > limit:
             dot = _dot(record)

@@ -31,6 +31,7 @@ MOST_RECORDS = 500
 """The maximum number of records of a window that are drawn, the first to come."""
 
 _FIRED = ("timing", "retraction", "is_last", "watermark", "processing_time", "writer")
+_INSTANTS = {*SPAN, "watermark", "processing_time", "event_time"}
 _OF_LATE = ("event_time", "epoch", "behind", "reason", "source_epoch", "source_partition", "source_offset")
 
 
@@ -117,11 +118,10 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
     there = ledger.schema().column_names
     keys = [name for name in pipeline.key if name in there]
     results = [name for name in pipeline.answer_columns if name in there]
-    columns = [*keys, *SPAN, *VERSION, *_FIRED, *results, *_OF_LATE]
+    columns = ["kind", *SPAN, *VERSION, *_FIRED, *_OF_LATE]
     whole = ["answer"] if "answer" in there else []
-    with session.relation(ledger, _files_of_window(pipeline, window), ["kind", *columns, *whole]) as name:
-        micros = [f"epoch_us({one}) AS {one}" for one in (*SPAN, "watermark", "processing_time", "event_time")]
-        plain = ["kind", *VERSION, "timing", "retraction", "is_last", "writer", "behind", "reason", *_OF_LATE[4:]]
+    with session.relation(ledger, _files_of_window(pipeline, window), [*keys, *columns, *results, *whole]) as name:
+        plain = [f"epoch_us({one}) AS {one}" if one in _INSTANTS else one for one in columns]
         cut = cut_columns(ledger.schema(), [*keys, *results])
         rows = f"(SELECT *, {digest_of(keys)} AS _key FROM {name})"
         if pipeline.where.merges:
@@ -131,7 +131,7 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
         # In discarding mode a pane has what was fresh, and the answer so far beside it.
         packed = ", ".join(cut_columns(ledger.schema(), results, "answer."))
         answers = [f"(SELECT s FROM (SELECT {packed}) s) AS answer"] if whole and results else []
-        items = ", ".join([*dict.fromkeys([*plain, *micros, *cut, *answers])])
+        items = ", ".join([*plain, *cut, *answers])
         select = f"SELECT {items} FROM {rows} WHERE _key = $key AND {touches} AND kind = "
         values = {"first": window.first, "last": window.last, "key": key}
         order = "generation DESC, epoch DESC, pane_index DESC, retraction"
