@@ -178,7 +178,7 @@ def finished(logs: Logs, join: Join) -> Counter[Any]:
         records = [record for epoch, _ in epochs_read(join, epochs) for record in epoch]
     else:
         records = [record for epoch, _ in logs.together(join.log) for record in epoch]
-    made = join_step.batch_rows(join, records)
+    made = join_step.step(join, join_step.JoinState(), records, Clock(0, END_OF_TIME, 0))[1]
     return Counter((moment(one.at), *(one.values[name] for name in join.results)) for one in made)
 
 

@@ -29,6 +29,7 @@ from tailrace.model.definition.computation import NotKeptError
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
+from tailrace.model.windows.window_spans import touching_groups
 from tailrace.sql.records.stage_records import changes, productions
 from tailrace.sql.records.unions import union_records
 from tailrace.sql.terms import Query, Relation, all_of, bracketed
@@ -217,10 +218,5 @@ def _ranges(epochs: Iterable[int]) -> str:
     >>> _ranges([0, 1, 2, 5, 7, 8])
     '0..2, 5, 7..8'
     """
-    runs: list[list[int]] = []
-    for epoch in epochs:
-        if runs and runs[-1][-1] == epoch - 1:
-            runs[-1].append(epoch)
-        else:
-            runs.append([epoch])
+    runs = touching_groups(epochs, lambda epoch: (epoch, epoch + 1))
     return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

@@ -16,7 +16,7 @@ from tailrace.model.base.time import instant
 from tailrace.model.definition.context import Context, Timer
 from tailrace.model.step.chain_fold import ChainRun
 from tailrace.model.step.computation_state import KeysState, KeyState, Production
-from tailrace.model.step.one_key import in_event_time_order
+from tailrace.model.step.one_key import turn_of
 from tailrace.model.windows.panes import Key
 from tests.support.cases.strategies import LOG
 
@@ -200,7 +200,7 @@ class Desk:
         self.total, self.timers, self.said = 0, dict[str, tuple[int, int]](), list[tuple[Any, ...]]()
 
     def run(self, records: list[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-        for record in in_event_time_order("at", records):
+        for record in sorted(records, key=lambda one: turn_of((instant(one["at"]), one))):
             self._until(instant(record["at"]))
             if record["label"] != "Z":
                 self._record(record)

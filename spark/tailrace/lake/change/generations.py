@@ -239,13 +239,10 @@ def go_over(
     with write_manifest_list(2, table.io.new_output(place), number, None, sequence, "deflate") as listed:
         listed.add_manifests(list(held.manifests))
     updates: list[TableUpdate] = []
-    same = next((one for one in table.schemas().values() if one == held.schema), None)
-    schema = held.schema
-    if same is None:
+    schema = next((one for one in table.schemas().values() if one == held.schema), None)
+    if schema is None:
         schema = _numbered(held.schema, max(table.schemas()) + 1)
         updates.append(AddSchemaUpdate(schema_=schema))
-    else:
-        schema = same
     names = {PREFIX + name: value for name, value in properties.items()}
     if parent is None:
         names[PREFIX + BEGINS] = "true"
@@ -259,7 +256,7 @@ def go_over(
         summary=Summary(Operation.OVERWRITE, **held.totals, **names, **own),
         schema_id=schema.schema_id,
     )
-    updates += [_current(schema.schema_id), SetPropertiesUpdate(updates=dict(table_properties))]
+    updates += [SetCurrentSchemaUpdate(schema_id=schema.schema_id), SetPropertiesUpdate(updates=dict(table_properties))]
     if before is not None:
         updates.append(ref_update(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), ref_update(MAIN, number, "branch")]
@@ -347,7 +344,3 @@ def _last(table: Table) -> int:
 
 def _numbered(schema: Schema, number: int) -> Schema:
     return Schema(*schema.fields, schema_id=number, identifier_field_ids=schema.identifier_field_ids)
-
-
-def _current(schema: int) -> SetCurrentSchemaUpdate:
-    return SetCurrentSchemaUpdate(schema_id=schema)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import MAIN, Lake, ref_of
 from tailrace.lake.catalog.table_protocol import STAMP
 from tailrace.lake.commit.retention import Removal, find_expired, snapshots_needed_by
 from tailrace.lake.commit.runs_table import runs_named
 from tailrace.lake.commit.signal_tables import Completions, Signals
+from tailrace.lake.digests.commit_digest import manifest_files
 from tailrace.lake.schema.contracts import Contract, log_contract, rejected_contract
 from tailrace.lake.schema.owned_tables import archives, tables_of
 from tailrace.lake.schema.table_names import ledger_name, runs_name
@@ -146,49 +146,28 @@ def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
         runs = {one.run: one for one in runs_named(lake, table.stage.name)}
     # The readers' positions are read before the table, because readers only move forward.
     needed = needed_snapshots(lake, table)
-    loaded = lake.table(table.name)
-    small, files, deletes, manifests, former = _files(loaded)
-    settings = lake.settings
+    loaded, settings = lake.table(table.name), lake.settings
+    current = loaded.metadata.snapshot_by_id(ref_of(loaded, MAIN) or -1)
+    manifests = [] if current is None else current.manifests(loaded.io)
+    files = list(manifest_files(manifests, loaded.io))
+    data = [file for file in files if file.content is DataFileContent.DATA]
+    limit = _SMALL * int(loaded.properties.get("write.target-file-size-bytes", _TARGET))
+    small = [file for file in data if file.file_size_in_bytes < limit]
     return Need(
         table,
-        files,
-        small,
-        deletes,
-        manifests,
-        len(loaded.metadata.snapshots),
-        find_expired(loaded, now, settings.keep_snapshots, needed),
-        tuple(leftover_names(loaded, runs, now, settings.keep_leftovers)),
-        former,
-        bool(loaded.sort_order().fields),
+        files=len(data),
+        # Partitions with only a few small files are left as they are.
+        small=sum(count for count in Counter(map(partition_of, small)).values() if count >= TOGETHER),
+        deletes=len(files) - len(data),
+        manifests=len(manifests),
+        snapshots=len(loaded.metadata.snapshots),
+        going=find_expired(loaded, now, settings.keep_snapshots, needed),
+        names=tuple(leftover_names(loaded, runs, now, settings.keep_leftovers)),
+        former=sum(file.spec_id != loaded.metadata.default_spec_id for file in small),
+        sorted=bool(loaded.sort_order().fields),
     )
 
 
 def needed_snapshots(lake: Lake, one: UpkeepTable) -> list[int]:
     """List the snapshots from which a table's readers will continue."""
     return [snapshot for reader, named in one.readers for snapshot in snapshots_needed_by(lake, reader, named)]
-
-
-def _files(table: Table) -> tuple[int, int, int, int, int]:
-    """Count a table's small data files to merge, its data files, delete files and manifests.
-
-    The last count is of the small files under a former partitioning.
-    """
-    current = table.metadata.snapshot_by_id(ref_of(table, MAIN) or -1)
-    if current is None:
-        return 0, 0, 0, 0, 0
-    manifests = current.manifests(table.io)
-    limit = _SMALL * int(table.properties.get("write.target-file-size-bytes", _TARGET))
-    small: Counter[object] = Counter()
-    files = deletes = former = 0
-    for manifest in manifests:
-        for entry in manifest.fetch_manifest_entry(table.io):
-            file = entry.data_file
-            if file.content is not DataFileContent.DATA:
-                deletes += 1
-                continue
-            files += 1
-            if file.file_size_in_bytes < limit:
-                small[partition_of(file)] += 1
-                former += file.spec_id != table.metadata.default_spec_id
-    # Partitions with only a few small files are left as they are.
-    return sum(count for count in small.values() if count >= TOGETHER), files, deletes, len(manifests), former

@@ -20,6 +20,7 @@ from pyiceberg.table.sorting import SortDirection
 
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.table_protocol import MAINTAINED, FileChange, repeated_properties
+from tailrace.lake.digests.commit_digest import manifest_files
 from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.layouts import SPANS, span_columns
 from tailrace.lake.upkeep.file_rows import batches_as_written
@@ -49,14 +50,6 @@ class FileLot:
 def partition_of(file: DataFile) -> tuple[object, ...]:
     """Return the key of a file's partition: the partitioning, and the values of its fields."""
     return (file.spec_id, *(file.partition[place] for place in range(len(file.partition))))
-
-
-def by_partition(files: Iterable[DataFile]) -> dict[tuple[object, ...], list[DataFile]]:
-    """Group files by partition."""
-    found: defaultdict[tuple[object, ...], list[DataFile]] = defaultdict(list)
-    for file in files:
-        found[partition_of(file)].append(file)
-    return dict(found)
 
 
 def cut_into_lots(files: Iterable[DataFile], most: int, least: int = 2) -> Iterator[FileLot]:
@@ -97,8 +90,10 @@ def write_together(lake: Lake, table: str, least: int, most: int) -> tuple[int, 
 
 
 def _lots(table: Table, least: int) -> Iterator[FileLot]:
-    today = table.metadata.default_spec_id
-    for files in by_partition(files_of(table)).values():
+    today, partitions = table.metadata.default_spec_id, defaultdict[tuple[object, ...], list[DataFile]](list)
+    for file in files_of(table):
+        partitions[partition_of(file)].append(file)
+    for files in partitions.values():
         small = sorted((file for file in files if file.file_size_in_bytes < 0.75 * LARGE), key=_first(table))
         if files[0].spec_id != today:
             yield from cut_into_lots(small, LARGE, 1)
@@ -109,9 +104,8 @@ def _lots(table: Table, least: int) -> Iterator[FileLot]:
 def files_of(table: Table) -> Iterator[DataFile]:
     """Yield the data files of a loaded table."""
     snapshot = table.current_snapshot()
-    for manifest in () if snapshot is None else snapshot.manifests(table.io):
-        if manifest.content is ManifestContent.DATA:
-            yield from (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
+    manifests = [] if snapshot is None else snapshot.manifests(table.io)
+    yield from manifest_files((one for one in manifests if one.content is ManifestContent.DATA), table.io)
 
 
 def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:

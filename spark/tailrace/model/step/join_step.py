@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
+from tailrace.model.base.time import BEGINNING, instant, moment
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN, sign_of
@@ -203,8 +203,3 @@ def _pair(join: Join, left: Kept | None, right: Kept | None, epoch: int, *, retr
         values |= dict(zip(JOIN_WINDOW, map(moment, window), strict=True))
     first, second = (None if one is None else one.place for one in (left, right))
     return Joined(values, max(one.at for one in there), epoch, first, second, retraction)
-
-
-def batch_rows(join: Join, bundle: Iterable[Mapping[str, Any]]) -> list[Joined]:
-    """Return the complete output of a join for finished input, in which no record is late."""
-    return step(join, JoinState(), bundle, Clock(0, END_OF_TIME, 0))[1]

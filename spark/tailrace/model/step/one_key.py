@@ -6,7 +6,7 @@ the record as its row, a tuple. The row is converted to a mapping only for the u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import is_
 from typing import Any, TypeAlias
@@ -41,12 +41,7 @@ Arrival: TypeAlias = tuple[int, AnyRecord]
 """A record with its event time in microseconds."""
 
 
-def in_event_time_order(event_time: str, records: Iterable[Record]) -> list[Record]:
-    """Sort records into the order in which a key processes them: by event time, then by position in the source."""
-    return sorted(records, key=lambda one: _turn_of((instant(one[event_time]), one)))
-
-
-def _turn_of(arrival: Arrival) -> tuple[int, str, int]:
+def turn_of(arrival: Arrival) -> tuple[int, str, int]:
     """Return the sort key of a record: its event time, then its position in the source."""
     at, record = arrival
     if isinstance(record, tuple):
@@ -126,12 +121,12 @@ class OneKey:
             for back in sorted(returned, key=lambda one: (one.at, one.out_of, one.place)):
                 self._return(back)
         if len(arrived) > 1:
-            arrived = sorted(arrived, key=_turn_of)
+            arrived = sorted(arrived, key=turn_of)
         if not self.epoch.ordered:
             for arrival in arrived:
                 self._take(arrival, self.epoch.before)
         elif arrived:
-            self.waiting = sorted([*self.waiting, *arrived], key=_turn_of)
+            self.waiting = sorted([*self.waiting, *arrived], key=turn_of)
         if self.waiting:
             self._take_turns()
         else:
