@@ -412,6 +412,4 @@ def _own_windows(where: Windowing, at: int, record: Mapping[str, Any]) -> list[W
 class _Finished(Pipeline):
     """A pipeline over finished input, in which no record is retracted."""
 
-    @property
-    def takes_back(self) -> bool:
-        return False
+    takes_back = False

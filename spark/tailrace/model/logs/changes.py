@@ -33,15 +33,10 @@ class Changes(Log):
     True
     """
 
+    takes_back = True
+    signed = True
+
     unknown: Literal["reject", "ignore"] = "ignore"
-
-    @property
-    def takes_back(self) -> bool:
-        return True
-
-    @property
-    def signed(self) -> bool:
-        return True
 
     def _faults(self) -> Iterable[Fault]:
         yield from super()._faults()

@@ -43,11 +43,9 @@ class _Output(Log, Generic[P]):
     The rows come from the definition's ledger, not from a source.
     """
 
-    of: P = field(kw_only=True)
+    landed = False
 
-    @property
-    def landed(self) -> bool:
-        return False
+    of: P = field(kw_only=True)
 
     @property
     def trails(self) -> int:
@@ -69,9 +67,7 @@ class Panes(_Output[P]):
     neither bounds nor disorder, because its watermark is the watermark of the stage (rule T3).
     """
 
-    @property
-    def takes_back(self) -> bool:
-        return True
+    takes_back = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +105,8 @@ class Union(Log):
     {'log': 'string', 'at': 'timestamp', 'ad': 'bigint', 'by': 'string', 'event_time': 'timestamp'}
     """
 
+    landed = False
+
     of: Mapping[str, Log] | tuple[Log, ...]
     tag: str = "log"
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -130,10 +128,6 @@ class Union(Log):
         object.__setattr__(self, "percentiles", MappingProxyType({}))
         for name, found in (("earliest", min), ("latest", max)):
             object.__setattr__(self, name, found(self._bounds(name)))
-
-    @property
-    def landed(self) -> bool:
-        return False
 
     @property
     def members(self) -> Mapping[str, Log]:
@@ -235,6 +229,8 @@ class Arrivals(Log):
     {'at': 'timestamp', 'who': 'string', 'arrival': 'timestamp'}
     """
 
+    landed = False
+
     of: Log
     name: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -247,10 +243,6 @@ class Arrivals(Log):
         object.__setattr__(self, "name", self.name or f"{self.of.name}_arrivals")
         object.__setattr__(self, "columns", MappingProxyType({**self.of.columns, ARRIVAL: "timestamp"}))
         object.__setattr__(self, "percentiles", MappingProxyType({}))
-
-    @property
-    def landed(self) -> bool:
-        return False
 
     @property
     def sources(self) -> tuple[Log, ...]:

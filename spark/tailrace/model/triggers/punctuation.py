@@ -29,6 +29,8 @@ class _Bytes:
 class AfterBytes(Once):
     """A trigger that fires once, when a string column's values in the fresh records reach `size` bytes of UTF-8."""
 
+    counts = False
+
     size: int
     column: str
 
@@ -38,10 +40,6 @@ class AfterBytes(Once):
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         reached = o.at_least(moment.measures["bytes"], o.literal(self.size, "bigint"))
         return Ready(reached, o.literal(False, "boolean"))
-
-    @property
-    def counts(self) -> bool:
-        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         size: object = self.size
@@ -71,6 +69,8 @@ class AfterMatch(Once):
     The condition recognizes punctuation in the data (Dataflow Model, 2.3).
     """
 
+    counts = False
+
     condition: Condition
 
     def measures(self) -> dict[str, Measure]:
@@ -79,10 +79,6 @@ class AfterMatch(Once):
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         came = o.at_least(moment.measures["matches"], o.literal(1, "bigint"))
         return Ready(came, o.literal(False, "boolean"))
-
-    @property
-    def counts(self) -> bool:
-        return False
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         return condition_faults(f"{path}.condition", self.condition, types)
@@ -95,6 +91,8 @@ class AfterPattern(Once):
     having arrived in any order (rule M5). With bundles of one record, the pattern matches exactly the sequence of
     arrivals. When windows merge, the pattern starts over with the fresh records.
     """
+
+    counts = False
 
     def __init__(self, *conditions: Condition) -> None:
         self.conditions = conditions
@@ -131,10 +129,6 @@ class AfterPattern(Once):
         # A pane of another trigger also restarts the pattern, because the records that have met conditions so far are
         # in that pane.
         return {"done": o.some(slots["done"], fires), "met": o.literal(0, "bigint")}
-
-    @property
-    def counts(self) -> bool:
-        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         if not self.conditions:

@@ -189,17 +189,18 @@ class Trigger:
 class Never(Trigger):
     """A trigger that never fires: a window outputs all records in its last pane, as the window closes (rule M3)."""
 
+    counts = False
+
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         never = o.literal(False, "boolean")
         return Ready(never, never)
 
-    @property
-    def counts(self) -> bool:
-        return False
-
 
 class Once(Trigger):
     """A trigger that is done after its first pane."""
+
+    finishes = True
+    finishes_only_on_time = False
 
     def slots(self) -> dict[str, bool | int]:
         return {"done": False}
@@ -217,34 +218,18 @@ class Once(Trigger):
     def done(self, o: Algebra, slots: Slots) -> Term:
         return slots["done"]
 
-    @property
-    def finishes(self) -> bool:
-        return True
-
-    @property
-    def finishes_only_on_time(self) -> bool:
-        return False
-
 
 @dataclass(frozen=True)
 class AtWatermark(Once):
     """A trigger that fires once, when the watermark reaches the end of the window (rule M1)."""
 
+    counts = False
+    finishes_only_on_time = True
+    looks_at_watermark = True
+
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         passed = o.at_least(moment.watermark, moment.end)
         return Ready(passed, passed)
-
-    @property
-    def counts(self) -> bool:
-        return False
-
-    @property
-    def finishes_only_on_time(self) -> bool:
-        return True
-
-    @property
-    def looks_at_watermark(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)
@@ -257,6 +242,9 @@ class AtPercentile(Once):
     stragglers (Dataflow Model, 2.3).
     """
 
+    counts = False
+    looks_at_watermark = True
+
     percent: int
 
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
@@ -265,14 +253,6 @@ class AtPercentile(Once):
         known = o.at_least(moment.watermark, o.literal(BEGINNING + 1, "bigint"))
         passed = o.every(known, o.at_least(o.add(moment.watermark, ahead, "bigint"), moment.end))
         return Ready(passed, o.literal(False, "boolean"))
-
-    @property
-    def counts(self) -> bool:
-        return False
-
-    @property
-    def looks_at_watermark(self) -> bool:
-        return True
 
     def faults(self, path: str) -> Iterable[Fault]:
         percent: object = self.percent
@@ -308,6 +288,8 @@ class AfterCount(Once):
 class AfterDelay(Once):
     """A trigger that fires once, when `delay` of processing time has passed since the first fresh record arrived."""
 
+    counts = False
+
     delay: timedelta
 
     def delays(self) -> frozenset[int]:
@@ -318,10 +300,6 @@ class AfterDelay(Once):
         since = o.choose(o.missing(moment.waiting_since), moment.now, moment.waiting_since)
         due = o.add(since, o.literal(duration(self.delay), "bigint"), "bigint")
         return Ready(o.at_least(moment.now, due), o.literal(False, "boolean"))
-
-    @property
-    def counts(self) -> bool:
-        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from duration_faults(f"{path}.delay", self.delay, "AfterDelay(minutes(1))")
@@ -338,6 +316,8 @@ class AfterSignal(Once):
     records.
     """
 
+    counts = False
+
     name: str
 
     def signals(self) -> frozenset[str]:
@@ -346,10 +326,6 @@ class AfterSignal(Once):
     def _holds(self, o: Algebra, moment: Moment) -> Ready:
         never = o.literal(False, "boolean")
         return Ready(moment.signals[self.name] if moment.phase is Phase.DATA else never, never)
-
-    @property
-    def counts(self) -> bool:
-        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from name_faults(f"{path}.name", self.name)
@@ -365,6 +341,8 @@ class Every(Trigger):
     this epoch. In the very first epoch, a period's end counts only if it equals the epoch's processing time.
     """
 
+    counts = False
+
     period: timedelta
     offset: timedelta = timedelta(0)
 
@@ -378,10 +356,6 @@ class Every(Trigger):
         period, offset = duration(self.period), duration(self.offset)
         now, before = o.periods(moment.now, period, offset), o.periods(moment.before, period, offset)
         return Ready(o.no(o.at_least(before, now)), never)
-
-    @property
-    def counts(self) -> bool:
-        return False
 
     def faults(self, path: str) -> Iterable[Fault]:
         yield from duration_faults(f"{path}.period", self.period, "Every(minutes(15))")
