@@ -1,4 +1,4 @@
-"""Make Airflow DAGs from definitions. Files in `dags/` call these factories and nothing else.
+"""Create Airflow DAGs from definitions. The files in `dags/` only call these factories.
 
 Parsing a DAG loads its definition, which needs only the standard library; the engine, the tables and Spark are imported
 only when a task runs.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class RangesOperator(RunnerOperator):
-    """Backfills ranges of a definition; `definition` is `FILE` or `FILE:NAME`, with an absolute path.
+    """Backfills ranges of a definition. `definition` is `FILE` or `FILE:NAME`, with an absolute path.
 
-    A run that changed anything emits an event of the table's asset.
+    If the backfill changed any answers, the task emits an event of the asset.
     """
 
     ui_color = "#dbe9f6"
@@ -39,7 +39,7 @@ class RangesOperator(RunnerOperator):
 
     @abstractmethod
     def find_ranges(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
-        """Return the request for the run, and the ranges of its separate runs."""
+        """Return the request for the run, and the ranges into which the run is divided."""
 
     def execute(self, context: Context) -> None:
         with self.reporting(context) as report:
@@ -67,7 +67,7 @@ class RangesOperator(RunnerOperator):
         return [BackfillJob.of(first=first, last=last, **same) for first, last in parts]
 
     def _report_behind(self) -> dict[str, Any]:
-        """Report the stages that lack corrections, and the ranges to backfill for them."""
+        """Return the stages, among the pipeline and its inputs, that lack corrections, and the ranges to backfill."""
         from tailrace.lake.catalog.lake import Lake
         from tailrace.lake.corrections.stages_behind import backfills_of, stages_behind
         from tailrace.settings import Settings
@@ -82,7 +82,7 @@ class RangesOperator(RunnerOperator):
 class BackfillOperator(RangesOperator):
     """Backfills the range of the form, or the interval of a run of Airflow's *Backfill*.
 
-    `cron` and `timezone` give the intervals.
+    `cron` and `timezone` define the intervals.
     """
 
     def __init__(self, *, cron: str, timezone: str, **more: Any) -> None:
@@ -96,7 +96,7 @@ class BackfillOperator(RangesOperator):
 
 
 def summarize(outcomes: Sequence[JobOutcome], *, dry_run: bool) -> dict[str, Any]:
-    """Sum up the results of the runs, as the page of the run shows them; `said` is the sum in one line."""
+    """Sum up the outcomes of the runs, for the run's page. The value of `said` sums them up in one line."""
     sums = {name: sum(getattr(one, name) for one in outcomes) for name in COUNTED}
     generations = [one.generation for one in outcomes if one.gave_way_to is None]
     newer = [one.gave_way_to for one in outcomes if one.gave_way_to is not None]
@@ -121,7 +121,7 @@ def summarize(outcomes: Sequence[JobOutcome], *, dry_run: bool) -> dict[str, Any
 
 
 def _interval(context: Context) -> Interval | None:
-    """Return the interval of a run of Airflow's *Backfill*, in microseconds; None for other runs."""
+    """Return the interval of a run of Airflow's *Backfill*, in microseconds; None for any other run."""
     run: Any = context["dag_run"]
     if run.run_type != "backfill":
         return None
@@ -132,5 +132,8 @@ def _interval(context: Context) -> Interval | None:
 
 
 def _micros(at: datetime) -> int:
-    """Convert an instant of Airflow's type, which subtracts differently, to microseconds by a plain `datetime`."""
+    """Convert an instant from Airflow to microseconds.
+
+    The instant is converted to a plain `datetime` first, because Airflow's type subtracts differently.
+    """
     return instant(datetime.fromisoformat(at.isoformat()))

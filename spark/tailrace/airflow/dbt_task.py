@@ -1,4 +1,4 @@
-"""Build a dbt project in another process, and report dbt's counts of results: the dbt DAG's task."""
+"""Build a dbt project in another process, and report the number of nodes by dbt's status: the task of the dbt DAG."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DbtOperator(ReportingOperator):
-    """Builds a dbt project on the lake, by `tailrace dbt`; `arguments` are arguments of dbt."""
+    """Builds a dbt project on the lake with `tailrace dbt`. `arguments` are passed on to dbt."""
 
     ui_color = "#fbe6d8"
 
@@ -59,7 +59,10 @@ class DbtOperator(ReportingOperator):
 
 
 def read_results(file: Path) -> tuple[Counter[str], list[str]]:
-    """Count the nodes by status, and list the failed nodes, from dbt's report of a run; both empty without a report."""
+    """Return the number of nodes by status, and the failed nodes, from dbt's report on a run.
+
+    Both results are empty if there is no report.
+    """
     if not file.is_file():
         return Counter(), []
     nodes = [(node["unique_id"], str(node["status"])) for node in json.loads(file.read_text())["results"]]

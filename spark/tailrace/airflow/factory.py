@@ -1,4 +1,4 @@
-"""Make DAGs from definitions."""
+"""Create DAGs from definitions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tailrace.plan.loader import load, load_any, load_ranged
 from tailrace.runners.jobs import Runner, StreamJob
 
 MOST_RUNS = 16
-"""The maximum number of active runs of one DAG; a *Backfill* sets how many of them it uses."""
+"""The maximum number of active runs of one DAG; each *Backfill* sets how many runs it uses at once."""
 
 
 def local() -> Runner:
-    """Make the runner on this machine, with its warm Spark session."""
+    """Create the runner for this machine, which keeps a warm Spark session."""
     from tailrace.runners.local import Local
 
     return Local()
@@ -41,10 +41,10 @@ def backfill_dag(
     runner: Callable[[], Runner] = local,
     retries: int = 2,
 ) -> DAG:
-    """Make the DAG that recomputes ranges of a pipeline or map: by *Trigger*, or by *Backfill*, one run per interval.
+    """Create the DAG that recomputes ranges of a pipeline or map: by *Trigger*, or by *Backfill*, one run per interval.
 
-    `definition` is `FILE` or `FILE:NAME`; `cron` sets the intervals. Nothing runs by itself. Raises the definition's
-    `LoadError` and `DefinitionError`, which Airflow shows as an import error.
+    `definition` is `FILE` or `FILE:NAME`; `cron` sets the intervals. No run starts without a user's request. Raises the
+    definition's `LoadError` and `DefinitionError`, which Airflow shows as an import error.
     """
     place = _place(definition)
     pipeline = load_ranged(place)
@@ -64,10 +64,10 @@ def backfill_dag(
 def repair_dag(
     definition: str | Path, *, cron: str | None = None, runner: Callable[[], Runner] = local, retries: int = 2
 ) -> DAG:
-    """Make the DAG that proposes to backfill records that came too late, and does so after a person's decision.
+    """Create the DAG that proposes backfills for late records, and runs the backfills once a person has approved.
 
-    `cron` says when the DAG searches for such records; None means only when triggered. One run at a time waits for a
-    decision.
+    `cron` is the schedule on which the DAG searches for late records; None means only when triggered. Only one run at a
+    time waits for a decision.
     """
     from airflow.providers.standard.operators.hitl import ApprovalOperator
 
@@ -91,9 +91,9 @@ def repair_dag(
 def maintenance_dag(
     definition: str | Path, *, cron: str | None = "30 3 * * *", runner: Callable[[], Runner] = local, retries: int = 2
 ) -> DAG:
-    """Make the DAG that maintains a definition's tables, beside running streams and backfills.
+    """Create the DAG that maintains a definition's tables, alongside running streams and backfills.
 
-    The DAG is paused until somebody unpauses it; then it runs as `cron` says.
+    The DAG is paused until somebody unpauses it; after that, the DAG runs on the schedule `cron`.
     """
     place = _place(definition)
     name = load_any(place).name
@@ -103,7 +103,7 @@ def maintenance_dag(
 
 
 class StreamOptions(TypedDict, total=False):
-    """The source and the pace of a stream, as `StreamJob` has them."""
+    """The source and the pace of a stream. `StreamJob` has the same fields."""
 
     folder: str | Path | None
     format: Literal["json", "csv", "parquet"]
@@ -121,16 +121,17 @@ def stream_dag(
     runner: Callable[[], Runner] = local,
     **options: Unpack[StreamOptions],
 ) -> DAG:
-    """Make the DAG that watches a stream: it starts the stream if it is not running, and fails if it falls behind.
+    """Make the DAG that watches a stream. The DAG starts the stream if it is not running, and fails if the stream falls
+    behind.
 
-    The source is a `folder` of files or a Kafka `topic`. A run fails if the watermark is more than `behind` behind the
-    wall clock (None for historical records), or if another stream has the lease. The DAG is paused
-    until somebody unpauses it. Raises `RunnerError` for invalid options.
+    The source is a `folder` of files or a Kafka `topic`. A run of the DAG fails if the watermark is more than `behind`
+    behind the wall clock, or if another stream has the lease. `behind` is None for historical records. The DAG is
+    paused until somebody unpauses it. Raises `RunnerError` for invalid options.
     """
     place = _place(definition)
     loaded = load_any(place)
     if (folder := options.get("folder")) is not None:
-        # An absolute path, because another process has to find the folder.
+        # The path is absolute, because another process opens the folder.
         options["folder"] = str(folder) if "://" in str(folder) else str(Path(folder).resolve())
     job = StreamJob.of(definitions=(place,), **options)
     with _dag(
@@ -151,10 +152,10 @@ def dbt_dag(
     arguments: Sequence[str] = ("build",),
     retries: int = 2,
 ) -> DAG:
-    """Make the DAG that builds a dbt project when a table that it `reads` has changed, and on the schedule `sweep`.
+    """Create the DAG that builds a dbt project when a table in `reads` has changed, and on the schedule `sweep`.
 
-    A table's backfill, repair and stream DAGs report its changes. The sweep finds all other changes. The DAG
-    is paused until somebody unpauses it.
+    The backfill, repair and stream DAGs report the changes that they make to a table, which start the build. The builds
+    on the schedule `sweep` pick up all other changes. The DAG is paused until somebody unpauses it.
     """
     where = Path(project).resolve()
     schedule = AssetOrTimeSchedule(
@@ -169,7 +170,7 @@ def dbt_dag(
 
 
 def _dag(name: str, task: str, description: str, *, retries: int | None = None, **more: Any) -> DAG:
-    """Make a DAG of one run at a time, whose failed tasks are tried again after a delay if `retries` is given."""
+    """Make a DAG with at most one active run. With `retries`, a failed task is tried again after a delay."""
     usual: dict[str, Any] = {"catchup": False, "max_active_runs": 1, "tags": ["tailrace", task, name]}
     if retries is not None:
         usual["default_args"] = {"retries": retries, "retry_delay": timedelta(seconds=30)}
@@ -177,7 +178,7 @@ def _dag(name: str, task: str, description: str, *, retries: int | None = None, 
 
 
 def _page(text: str, **values: str) -> str:
-    """Read the text of a DAG's page, in Markdown, and fill in the values."""
+    """Read the Markdown text of a DAG's page, and fill in the values."""
     return (Path(__file__).with_name("texts") / f"{text}.md").read_text(encoding="utf-8").format(**values)
 
 

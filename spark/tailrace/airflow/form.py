@@ -1,4 +1,4 @@
-"""Define the form of *Trigger*, and check its values."""
+"""Define the form for *Trigger*, and check its values."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pydantic import (
 from tailrace.runners.jobs import LONGEST_REASON, Reason, RunnerError
 
 MOST_AT_ONCE = 16
-"""The maximum number of parallel runs into which a range may be cut."""
+"""The maximum number of parallel runs into which the form can divide a range."""
 
 _INSTANT = WithJsonSchema({"type": ["null", "string"], "format": "date-time"})
 _REASON = WithJsonSchema({"type": ["null", "string"], "maxLength": LONGEST_REASON})
 
 
 class Asked(BaseModel):
-    """The request for a run, from its parameters. The titles and descriptions are on the form."""
+    """The parameters of a run. The form shows the titles and descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
 
@@ -60,7 +60,7 @@ class Asked(BaseModel):
     @field_validator("first", "last", "reason", mode="before")
     @classmethod
     def _empty(cls, value: Any) -> Any:
-        """Turn empty text, which an emptied field has, into None."""
+        """Convert empty text, the value of a field that the user has cleared, to None."""
         return None if isinstance(value, str) and not value.strip() else value
 
     @field_validator("first", "last", mode="before")
@@ -80,7 +80,10 @@ class Asked(BaseModel):
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Asked:
-        """Read the request from parameters. Raises a `RunnerError` that names each invalid parameter, in one line."""
+        """Read the request from a run's parameters.
+
+        Raises a `RunnerError` that names every invalid parameter in a single line.
+        """
         try:
             return cls.model_validate(dict(params))
         except ValidationError as error:
@@ -89,13 +92,13 @@ class Asked(BaseModel):
 
 
 def form() -> dict[str, Param]:
-    """Make the parameters of a backfill DAG. The defaults suit the usual run."""
+    """Create the parameters of a backfill DAG. The defaults suit the usual run."""
     return {name: Param(**schema) for name, schema in _schemas().items()}
 
 
 @cache
 def _schemas() -> dict[str, dict[str, Any]]:
-    """Return the JSON schema of each parameter, with its default, once for all DAGs of a process."""
+    """Return the JSON schema of each parameter, with its default. A process computes the schemas only once."""
     schemas: dict[str, dict[str, Any]] = Asked.model_json_schema()["properties"]
     return schemas
 

@@ -1,4 +1,4 @@
-"""Maintain a definition's tables: the maintenance DAG's task."""
+"""The task of the maintenance DAG, which maintains a definition's tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MaintainOperator(RunnerOperator):
 
 
 def summarize(tables: list[Mapping[str, Any]]) -> str:
-    """Sum up the results of maintenance, one for each table, in one line."""
+    """Sum up the results of all maintained tables in one line."""
     rewritten = sum(count["from"] for table in tables for count in table["rewritten"].values())
     expired, orphans = (sum(table[name] for table in tables) for name in ("expired", "orphan_files"))
     return (

@@ -1,4 +1,4 @@
-"""Declare Tailrace's plugin for Airflow, which Airflow finds by the installation's entry point."""
+"""Declare Tailrace's Airflow plugin, which Airflow finds through the entry point of the installed package."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from airflow.plugins_manager import AirflowPlugin
 from tailrace.airflow.timetable import ByHand
 
 PREFIX = "/tailrace"
-"""The path of the pages below Airflow's own address."""
+"""The path prefix of the pages at Airflow's address."""
 
 
 class _Pages:
-    """The pages' application, made at the first request, because schedulers and tasks also load this plugin."""
+    """The application of the pages, created at the first request: schedulers and tasks also load this plugin."""
 
     def __init__(self) -> None:
         self._app: Any = None
@@ -27,7 +27,7 @@ class _Pages:
 
 
 class TailracePlugin(AirflowPlugin):
-    """The plugin: the timetable of manual backfills, and the tabs with a run's result and a DAG's event time."""
+    """The plugin: the timetable for manual backfills, and the tabs with a run's result and a DAG's event time."""
 
     name = "tailrace"
     timetables = [ByHand]  # noqa: RUF012 - Airflow reads lists of the class

@@ -1,4 +1,4 @@
-"""The range of event time of a run, and the runs into which it is cut."""
+"""The event-time range of a run, and the parts into which the range is divided."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """The extent of a pipeline's answers: windows that end by `closed` are closed, the last window ends at `latest`.
+    """The extent of a pipeline's answers: windows that end by `closed` are closed; the last window ends at `latest`.
 
-    Of a map or a join: its readers' watermark, and just after the latest event. Both are microseconds.
+    For a map or a join, `closed` is the watermark that its readers see, and `latest` is just after the latest event.
+    `closed` and `latest` are in microseconds.
     """
 
     closed: int
@@ -35,7 +36,7 @@ class Extent:
 
     @classmethod
     def of(cls, lake: Lake, pipeline: Ranged) -> Extent:
-        """Read the extent from the tables' metadata. Raises `LakeError` where there are no tables yet."""
+        """Read the extent from the tables' metadata. Raises `LakeError` if there are no tables yet."""
         from tailrace.lake.catalog.lake import head_of
         from tailrace.lake.read.status import latest_in
 
@@ -50,18 +51,18 @@ class Extent:
 
     @property
     def whole(self) -> int:
-        """The end up to which windows have answers and are closed, in microseconds."""
+        """The end of the range in which windows have answers and are closed, in microseconds."""
         return min(self.closed, self.latest)
 
 
 def choose_range(
     asked: Asked, interval: Interval | None, extent: Extent, before: Callable[[int], Interval]
 ) -> Interval:
-    """Choose the range of a run: its interval, else the range asked for, else the last whole interval that is closed.
+    """Choose a run's range: the *Backfill* interval, otherwise the requested range, otherwise the last closed interval.
 
-    `interval` is that of a run of Airflow's *Backfill*, None for other runs. `before` returns the last whole interval
-    before an instant. Raises `RunnerError` where the parameters ask for a range beside the interval, or no window is
-    closed yet.
+    `interval` is the interval of a run of Airflow's *Backfill*, or None for any other run. `before` returns the last
+    whole interval before an instant. Raises `RunnerError` if the parameters request a range in addition to the
+    interval, or if no window is closed yet.
     """
     if interval is not None:
         if asked.first is not None or asked.last is not None:
@@ -79,7 +80,7 @@ def choose_range(
 
 
 def cut_range(interval: Interval, parts: int, extent: Extent) -> list[Interval]:
-    """Cut a range into at most `parts` parts of whole hours. Windows that are still open stay together in the last.
+    """Cut a range into at most `parts` parts of whole hours. All windows that are still open are in the last part.
 
     >>> hour = 3_600_000_000
     >>> cut_range((0, 5 * hour), 2, Extent(5 * hour, 5 * hour)) == [(0, 3 * hour), (3 * hour, 5 * hour)]

@@ -1,4 +1,4 @@
-"""The repair DAG: it proposes to backfill records that came too late, a person decides, and the backfill runs."""
+"""The repair DAG: it proposes backfills for records that arrived too late, a person decides, and the backfills run."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     from tailrace.lake.read.late_records import LateReport
 
 PROPOSE, APPROVE, REPAIR = "propose", "approve", "repair"
-"""The names of the tasks."""
+"""The names of the repair DAG's tasks."""
 
 TABLE = "table"
-"""The XCom of `propose` that the page of the decision shows: a table in Markdown."""
+"""The XCom of `propose` that the page for the decision shows: a table in Markdown."""
 
 RANGES = "ranges"
 """The XCom of `propose` that `repair` reads: the ranges of window timestamps to backfill, in microseconds."""
 
 
 class ProposeOperator(ReportingOperator):
-    """Reads from the ledger the late records that no backfill has taken in; skips the other tasks if there are none."""
+    """Finds the late records in the ledger that no backfill has included in an answer.
+
+    If there is nothing to repair, the other tasks of the DAG are skipped.
+    """
 
     ui_color = "#fdf2d0"
 
@@ -56,7 +59,8 @@ class ProposeOperator(ReportingOperator):
             report["said"] = f"{sum(one.records for one in ready):,} late records are in no answer"
             if waiting:
                 report["said"] += f"; {waiting} more ranges wait for their windows to close"
-        # Late records come first, so that the stages that read their answers are computed after them.
+        # The ranges of late records come first, so that stages that read the repaired answers are backfilled
+        # afterwards.
         ranges = [*propose_backfills(ready), *backfills_of(behind)]
         if not ranges:
             raise AirflowSkipException("no record came too late for a closed window: there is nothing to repair")
@@ -65,9 +69,10 @@ class ProposeOperator(ReportingOperator):
 
 
 def make_table(reports: Sequence[LateReport], ranges: Sequence[Interval], behind: Sequence[str] = ()) -> str:
-    """Write a Markdown table of the ranges that can be repaired now, and a line with the backfills that are proposed.
+    """Format a Markdown table of the late ranges that can be repaired now, and a line that lists the proposed
+    backfills.
 
-    `behind` has a line for each stage that lacks corrections of earlier runs.
+    `behind` has one line for each stage that lacks corrections of earlier runs.
     """
     lines = ["| pipeline | windows from | to | late records | windows |", "|---|---|---|--:|--:|"]
     lines += [
@@ -81,7 +86,7 @@ def make_table(reports: Sequence[LateReport], ranges: Sequence[Interval], behind
 
 
 class RepairOperator(RangesOperator):
-    """Backfills the ranges that were proposed, once a person has approved them."""
+    """Backfills the proposed ranges after a person has approved them."""
 
     def find_ranges(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
         pulled: Any = context["ti"].xcom_pull(task_ids=PROPOSE, key=RANGES)

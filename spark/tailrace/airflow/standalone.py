@@ -1,8 +1,9 @@
-"""Run a whole Airflow on this machine: `make airflow`.
+"""Run a complete Airflow on this machine: `make airflow`.
 
-API server, scheduler and DAG processor are separate processes, stopped by their ids, because `airflow standalone`
-leaves orphans behind when it stops. The database is SQLite unless AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names another
-one; other AIRFLOW__* variables of the environment also apply, unless this module sets them.
+The API server, scheduler and DAG processor are separate processes. The processes are stopped by their ids, because
+`airflow standalone` leaves orphaned processes behind when stopped. The database is SQLite unless
+AIRFLOW__DATABASE__SQL_ALCHEMY_CONN names a different database. Other AIRFLOW__* variables of the environment also
+apply, except for the variables that this module sets.
 """
 
 from __future__ import annotations
@@ -34,26 +35,27 @@ from tailrace.settings import PREFIX, Place, Settings
 
 SERVERS = {
     "api-server": (),
-    # Its log server would listen at every address of the machine; here the API server reads the files instead.
+    # The scheduler's log server would listen at every address of the machine; here the API server reads the log files
+    # instead.
     "scheduler": ("--skip-serve-logs",),
     "dag-processor": (),
 }
-"""The processes, and the options of each."""
+"""Airflow's processes, and the command-line options of each process."""
 
 STARTING = 300.0
-"""The maximum seconds until all of Airflow is healthy; about thirty are usual on an idle machine."""
+"""The maximum time in seconds until all parts of Airflow are healthy; about thirty are usual on an idle machine."""
 
 STOPPING = 20.0
-"""The maximum seconds for a process to end by itself."""
+"""The maximum time in seconds that a process has to end after SIGTERM."""
 
 
 class StandaloneError(TailraceError, RuntimeError):
-    """Airflow did not start. The message names the log with the reason."""
+    """Airflow did not start. The message names the log file with the reason."""
 
 
 @dataclass
 class Standalone:
-    """An Airflow in a folder of its own, on a lake. User `admin` may do everything; user `viewer` may only read."""
+    """An Airflow in a separate folder, for one lake. User `admin` may do everything; user `viewer` may only read."""
 
     folder: Path
     dags: Path
@@ -74,22 +76,22 @@ class Standalone:
 
     @property
     def logins(self) -> dict[str, str]:
-        """The password of each user, made once for a folder."""
+        """The passwords by user name; the passwords are generated once per folder."""
         return self._private_file(
             "passwords.json", lambda: {user: secrets.token_urlsafe(9) for user in ("admin", "viewer")}
         )
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of the processes: the caller's, with the addresses, folders and secrets of this Airflow."""
+        """The environment of Airflow's processes: the caller's, with this Airflow's addresses, folders and secrets."""
         few = {
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__API__WORKERS": "1",
-            # Short, so that a changed DAG shows soon.
+            # A short interval, so that a changed DAG appears soon.
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         }
-        # A command or a secret's name may also give the address.
+        # Variables with a longer name can also set the database's address, by a command or a secret.
         if not any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in os.environ):
             few["AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"] = f"{sqlite_turns.__name__}.CONNECT_ARGS"
         ours = {
@@ -109,7 +111,10 @@ class Standalone:
         return few | os.environ | ours | lake | dict(self.settings)
 
     def start(self, tell: Callable[[str], object] = lambda text: None) -> None:
-        """Start Airflow, and return when all of it is healthy. Raises `StandaloneError` if it does not get healthy."""
+        """Start Airflow, and return when all its parts are healthy.
+
+        Raises `StandaloneError` if a part ends early or Airflow does not become healthy in time.
+        """
         (self.folder / "servers").mkdir(parents=True, exist_ok=True)
         self.logins  # noqa: B018 - it is there before a server reads it
         tell("making the database")
@@ -117,7 +122,8 @@ class Standalone:
         tell("starting Airflow")
         for name, options in SERVERS.items():
             with self._log(name).open("wb") as log:
-                # Each process has its own group, so that Ctrl-C reaches only this process, which then stops them.
+                # Each process has a separate process group, so that Ctrl-C reaches only this process, which then stops
+                # the processes.
                 self.processes[name] = subprocess.Popen(
                     [_airflow(), name, *options], env=self.environment, stdout=log, stderr=log, start_new_session=True
                 )
@@ -133,14 +139,14 @@ class Standalone:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """Stop the processes, the runs' warm Spark session, and the lake's streams."""
+        """Stop Airflow's processes, the warm Spark session of the runs, and the lake's streams."""
         for process in self.processes.values():
             signal_group(process, signal.SIGTERM)
         until = time.monotonic() + STOPPING
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-            # Processes of the group may be left.
+            # Other processes of the group may still run.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -149,12 +155,12 @@ class Standalone:
         end_all(self.warehouse)
 
     def token(self, user: str) -> str:
-        """Request a user's token for the REST API."""
+        """Request an API token for a user."""
         asked = {"username": user, "password": self.logins[user]}
         return str(self.call("/auth/token", asked)["access_token"])
 
     def call(self, path: str, body: object = None, token: str = "", method: str | None = None) -> Any:
-        """Call the REST API and return its answer. Raises `urllib.error.HTTPError` if it refuses."""
+        """Call the REST API and return its response. Raises `urllib.error.HTTPError` if the API refuses the call."""
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
@@ -183,7 +189,7 @@ class Standalone:
         return made["secret"]
 
     def _private_file(self, name: str, make: Callable[[], dict[str, str]]) -> dict[str, str]:
-        """Read a private file of the folder; create it if it is missing."""
+        """Read a private file in the folder; create the file if it is missing."""
         file = self.folder / name
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -199,7 +205,7 @@ def _airflow() -> str:
 
 
 def _free(port: int) -> int:
-    """Return the port or, if it is taken, another free one."""
+    """Return the port or, if it is taken, a different free port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""Start a stream that is not running, and fail if its answers fall behind: the stream DAG's two tasks."""
+"""The two tasks of the stream DAG: start the stream if it is not running, and fail if its answers fall behind."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 STREAM, WATERMARK = "stream", "watermark"
-"""The names of the tasks."""
+"""The names of the stream DAG's tasks."""
 
 YOUNG = 300.0
-"""The maximum seconds until each stage of a new stream has a ledger."""
+"""The maximum time in seconds until each stage of a new stream has a ledger."""
 
 SNAPSHOTS = "snapshots"
-"""The XCom of the watermark's task with the snapshot of each table of answers."""
+"""The XCom in which the watermark task stores the snapshot of each table of answers."""
 
 ACTIONS = ("keep", "stop", "restart")
-"""The values of the form's parameter."""
+"""The allowed values of the form's parameter `stream`."""
 
 
 def form() -> dict[str, Param]:
-    """Make the form of *Trigger*, which asks what to do with the stream."""
+    """Create the form for *Trigger*, which asks what to do with the stream."""
     description = (
         "keep: start the stream unless it runs, or was stopped here. stop: end it at the next epoch's boundary, and "
         "leave it stopped. restart: end it, and start it again where it was."
@@ -41,11 +41,11 @@ def form() -> dict[str, Param]:
 
 
 class StreamOperator(RunnerOperator):
-    """Starts a stream, which runs on after the task, unless it is running already.
+    """Starts a stream, which continues to run after the task, unless it is already running.
 
     A manual run may stop the stream, which then stays stopped until a manual run restarts it. The task fails once if
-    the stream ended for a reason that a restart does not mend: another stream has its lease, or its arguments are
-    wrong. The next run starts the stream again.
+    the stream ended for a reason that a restart does not fix: another stream has the lease, or the arguments are wrong.
+    The next run of the DAG starts the stream again.
     """
 
     ui_color = "#dcefee"
@@ -83,7 +83,8 @@ class WatermarkOperator(ReportingOperator):
     """Fails if a stage's watermark is more than `behind` behind the wall clock.
 
     A stage without a ledger also counts as behind, unless its stream started less than `YOUNG` seconds ago and did not
-    replace an ended one. Answers that have changed since the previous run emit an event of their asset.
+    replace a stream that had ended. If answers have changed since the previous run, the task emits an event for their
+    asset.
     """
 
     ui_color = "#dcefee"
@@ -105,7 +106,7 @@ class WatermarkOperator(ReportingOperator):
             now = answers(lake, self.definition)
             limit = None if self.behind is None else duration(self.behind)
             wrong = unwell(lake, self.definition, time.time_ns() // 1_000, limit, young=young)
-            # Without a map index, Airflow would return the values of all earlier runs instead of the last one.
+            # Without a map index, Airflow would return the values of all earlier runs instead of the last value.
             before = task.xcom_pull(task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1)
             task.xcom_push(SNAPSHOTS, now)
             changed = [name for name, mark in now.items() if mark is not None and (before or {}).get(name) != mark]

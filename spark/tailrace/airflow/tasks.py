@@ -1,4 +1,6 @@
-"""Run a task's work, and report its result or its failure: the base of all operators. Name the assets of answers."""
+"""Define the base classes of all operators, which report the result or the failure of a task, and the assets of
+answers.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,12 @@ if TYPE_CHECKING:
 
 
 def asset_of(name: str) -> Asset:
-    """Return the asset of a pipeline's answers; a task that changes the answers emits an event."""
+    """Return the asset of a pipeline's answers. A task that changes the answers emits an event of this asset."""
     return Asset(name=name, uri=f"tailrace://pipelines/{name}")
 
 
 class ReportingOperator(BaseOperator):
-    """Reports the result of a task, or the reason of its failure, for the tab of the run. `subject` is a definition's
-    name."""
+    """Reports a task's result, or the reason of its failure, on the run's page. `subject` is a definition's name."""
 
     def __init__(self, *, subject: str, **more: Any) -> None:
         super().__init__(**more)
@@ -32,16 +33,17 @@ class ReportingOperator(BaseOperator):
 
     @contextmanager
     def reporting(self, context: Context) -> Iterator[dict[str, Any]]:
-        """Yield the report, which the block completes: `said` is the result in one line.
+        """Yield the report as a dict. The block fills in the report; `said` is the result in one line.
 
-        An error in the block fails the task, and the report then has the reason as `failed`. The last line of the
-        task's log has the result or the reason. A task that would only fail again is not retried.
+        If the block raises an error, the task fails, and `failed` in the report has the reason. The last line of the
+        task's log also has the result or the reason. Airflow does not retry the task if another attempt would fail,
+        too.
         """
         report: dict[str, Any] = {"pipeline": self.subject}
         try:
             yield report
         except Exception as error:
-            # Imported here because parsing a DAG needs none of the tables' modules.
+            # This module is imported here because parsing a DAG does not need the modules for tables.
             from tailrace.lake.upkeep.diagnosis import explain_error
 
             explained = explain_error(error)
@@ -58,7 +60,9 @@ class ReportingOperator(BaseOperator):
 
 
 class RunnerOperator(ReportingOperator):
-    """Has a runner do the work of a task, and cancels the work if the task is killed. `runner` makes the runner."""
+    """Runs a task's work on a runner, and cancels the work if the task is killed. `runner` is a function that makes the
+    runner.
+    """
 
     def __init__(self, *, runner: Callable[[], Runner], **more: Any) -> None:
         super().__init__(**more)
@@ -66,12 +70,12 @@ class RunnerOperator(ReportingOperator):
         self._running: Runner | None = None
 
     def start_runner(self) -> Runner:
-        """Make the runner that `on_kill` cancels."""
+        """Make the runner, and remember it so that `on_kill` can cancel its work."""
         self._running = self.runner()
         return self._running
 
     def log_progress(self, doing: str) -> None:
-        """Log what the runner does."""
+        """Log a line of the runner's progress."""
         self.log.info("%s", doing)
 
     def on_kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Define the timetable of backfill DAGs: runs are for intervals of event time, and only on request."""
+"""Define the timetable of backfill DAGs: runs cover intervals of event time, and start only on request."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tailrace.model.base.time import instant, moment
 
 
 class ByHand(CronDataIntervalTimetable):
-    """The data intervals of a cron expression for Airflow's *Backfill*; nothing is scheduled by itself.
+    """The data intervals of a cron expression for Airflow's *Backfill*; no run is scheduled automatically.
 
-    The scheduler, which asks for the next run with `catchup` off, gets none; a *Backfill* gets each run of its range.
+    The scheduler, which asks for the next run with `catchup` off, gets None; a *Backfill* gets each run of its range.
     """
 
     def next_dagrun_info(
@@ -28,9 +28,9 @@ class ByHand(CronDataIntervalTimetable):
         )
 
     def last_before(self, end: int) -> tuple[int, int]:
-        """Return the last complete interval that ends at or before an instant, both in microseconds.
+        """Return the last complete interval that ends at or before an instant, all in microseconds.
 
-        The intervals are the same as a *Backfill*'s: when the clocks skip the expression's time or repeat it, no
+        The intervals are the same as for a *Backfill*: when the clocks skip or repeat the expression's time, no
         interval is empty, repeated, or too long.
         """
         back = timedelta(days=2)
@@ -41,7 +41,7 @@ class ByHand(CronDataIntervalTimetable):
             back *= 4
 
     def _ticks(self, end: int, back: timedelta) -> Iterator[int]:
-        """Yield the expression's times, from some time `back` before an instant to just after it."""
+        """Yield the times of the cron expression, from about `back` before an instant to the first time after it."""
         at = self._get_prev(coerce_datetime(moment(end) - back))
         while True:
             yield (micros := instant(datetime.fromisoformat(at.isoformat())))
@@ -49,7 +49,7 @@ class ByHand(CronDataIntervalTimetable):
                 return
             following, probe = self._get_next(at), at
             while following <= at:
-                # The clocks were set back, so the same local time comes again.
+                # The clocks were set back, so the same local time occurs again.
                 probe += timedelta(minutes=30)
                 following = self._get_next(probe)
             at = following

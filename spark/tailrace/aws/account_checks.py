@@ -1,6 +1,6 @@
 """Check AWS for `tailrace doctor`: the caller, the clock, the bucket, Glue, and an EMR Serverless application.
 
-Permissions are checked by small calls that need them; nothing is left behind.
+Small test calls check the permissions; nothing that they create is left behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.lake.catalog.backends import Glue, catalog_kind, endpoint
 from tailrace.settings import Settings
 
 ODD, REFUSED = 60, 300
-"""The seconds that a clock may be off before the check reports it, and before AWS refuses its signatures."""
+"""Two clock errors in seconds: the smallest that the check reports, and the smallest for which AWS refuses requests."""
 
 _HASTY = {"connect_timeout": 3, "read_timeout": 10, "retries": {"mode": "standard", "max_attempts": 2}}
 
@@ -34,15 +34,15 @@ _CREDENTIALS = (
 
 
 def needs_aws(settings: Settings) -> bool:
-    """Tell whether any part of this lake is at AWS."""
+    """Return True if any part of this lake is on AWS."""
     return settings.on_s3 or isinstance(catalog_kind(settings), Glue)
 
 
 @dataclass
 class Aws:
-    """The checks for a lake. One client for each service is made, with short timeouts.
+    """The checks for a lake. Each service has one client, with short timeouts.
 
-    `asks` is `s3` if only the warehouse is at AWS.
+    `asks` is `s3` if only the warehouse is on AWS.
     """
 
     settings: Settings
@@ -51,12 +51,12 @@ class Aws:
     _clients: dict[str, Any] = field(default_factory=dict, init=False)
 
     def who(self) -> Iterator[Finding]:
-        """Check the credentials' owner, and how far this machine's clock is off."""
+        """Check who owns the credentials, and how far this machine's clock is off."""
         yield run_check("credentials", self._caller, _CREDENTIALS)
         yield run_check("clock", self._clock)
 
     def bucket(self) -> Iterator[Finding]:
-        """Check that the warehouse's bucket exists, and can be written, read and deleted from."""
+        """Check that the warehouse's bucket exists and that objects in it can be written, read and deleted."""
         there = run_check("warehouse", self._bucket)
         yield there
         rest: dict[str, Callable[[], str]] = {
@@ -66,16 +66,16 @@ class Aws:
             yield run_check(name, check) if there.state == "ok" else _without(name, "warehouse")
 
     def glue(self) -> Iterator[Finding]:
-        """Check that Glue allows reading the database and its tables."""
+        """Check that Glue allows reading of the database and its tables."""
         yield run_check("glue", self._glue)
 
     def application(self, application: str, role: str | None) -> Iterator[Finding]:
-        """Check an EMR Serverless application, and the role for its runs."""
+        """Check an EMR Serverless application, and the IAM role for its job runs."""
         yield run_check("application", partial(self._application, application))
         yield run_check("job role", partial(self._role, role))
 
     def sweep(self, address: str) -> None:
-        """Delete a check's objects below an address."""
+        """Delete the objects that a check has left under an address."""
         parsed = urlparse(address)
         under = {"Bucket": parsed.netloc, "Prefix": parsed.path.strip("/") + "/"}
         while objects := self._call("s3", "list_objects_v2", **under).get("Contents"):
@@ -83,7 +83,7 @@ class Aws:
                 self._call("s3", "delete_object", Bucket=parsed.netloc, Key=one["Key"])
 
     def _caller(self) -> str:
-        # A store with only the S3 interface has no service that could name the keys' owner.
+        # A store with only the S3 interface has no service that could identify the owner of the keys.
         alone = endpoint("s3") and self.asks == "s3"
         if alone and not endpoint("sts"):
             raise UnseenError("the store is one of your own (AWS_ENDPOINT_URL_S3), and has no STS to ask", "")
@@ -97,7 +97,7 @@ class Aws:
         wanted = self.settings.catalog_uri.removeprefix("glue://")
         identity = f"{caller['Arn']}, account {account}"
         if isinstance(catalog_kind(self.settings), Glue) and wanted and wanted != account:
-            # A shared catalog may belong to another account; the check of Glue finds out.
+            # A shared catalog may belong to another account; the check of Glue shows whether access is allowed.
             return f"{identity}; the catalog is of account {wanted}"
         return identity
 
@@ -139,7 +139,7 @@ class Aws:
 
     @contextmanager
     def _object(self, **more: Any) -> Iterator[dict[str, str]]:
-        """Put an object for a check, yield the words that name it, and delete it."""
+        """Write an object for a check, yield its bucket and key as arguments of calls, and delete the object."""
         name, prefix = self._place
         at = {"Bucket": name, "Key": f"{prefix}{SCRATCH}/{uuid.uuid4().hex}"}
         self._call("s3", "put_object", **at, Body=b"doctor", **more)
@@ -236,7 +236,7 @@ class Aws:
         return self._clients[service]
 
     def _call(self, service: str, what: str, **words: Any) -> dict[str, Any]:
-        """Call a service and return its answer. Raises `WrongError` with the service's message and how to mend it."""
+        """Call a service and return its response. Raises `WrongError` with the service's message and a remedy."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
         try:
@@ -261,7 +261,9 @@ class Aws:
         return answer
 
     def _find(self, service: str, what: str, absent: WrongError, code: str, **words: Any) -> dict[str, Any]:
-        """Call a service; raise `absent` if the service answers by this code that there is no such thing."""
+        """Call a service. Raises `absent` if the service answers with the error code `code`, which means that nothing
+        was found.
+        """
         try:
             return self._call(service, what, **words)
         except WrongError as error:
@@ -283,7 +285,10 @@ class Aws:
 
 
 def findings(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
-    """Run the checks of AWS that a lake needs; none if no part of it is at AWS and no application is given."""
+    """Run the checks of AWS that a lake needs.
+
+    There are no findings if the lake does not use AWS and no application is specified.
+    """
     if not needs_aws(settings) and application is None:
         return
     at_glue = isinstance(catalog_kind(settings), Glue)
@@ -311,7 +316,7 @@ def _without(name: str, what: str) -> Finding:
 _ACTIONS = {"head_bucket": "s3:ListBucket", "list_objects_v2": "s3:ListBucket"} | {
     "get_public_access_block": "s3:GetBucketPublicAccessBlock"
 }
-"""The actions to allow for calls whose names differ from their actions'."""
+"""The permissions to allow for calls whose names differ from the names of their permissions."""
 
 
 _NOBODY = (
@@ -347,7 +352,7 @@ def _code(error: WrongError) -> str:
 
 
 def _trusts(policy: dict[str, Any]) -> bool:
-    """Tell whether a trust policy lets EMR Serverless take the role."""
+    """Return True if a trust policy allows EMR Serverless to assume the role."""
 
     def listed(value: Any) -> list[Any]:
         return value if isinstance(value, list) else [value]

@@ -1,7 +1,7 @@
 """Bundle the files that a cluster and an Airflow need to run this checkout: `python -m tailrace.aws.bundle`.
 
-The same tree on the same platform gives the same bytes: archives are sorted, and have no times, owners or paths of the
-machine, except for the interpreter to which the environment's `bin/python` links.
+Building the same tree on the same platform always gives the same bytes: the archives are sorted and contain no times,
+owners or paths of this machine, except for the path of the interpreter to which the environment's `bin/python` links.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from tailrace.settings import Settings
 from tailrace.toolchain import class_path, fetch, missing, require_java
 
 EPOCH = 315_532_800
-"""The time of every file in an archive, in seconds: 1980, the earliest time in a zip file."""
+"""The modification time of every file in an archive, in Unix seconds: 1980, the earliest time in a zip file."""
 
 GROUPS = ("lake", "aws")
-"""The groups of jars that each bundle has."""
+"""The groups of jars in every bundle."""
 
 MWAA = "/usr/local/airflow/plugins"
-"""The folder in which Amazon's Airflow unpacks plugins.zip."""
+"""The folder into which Amazon's Airflow unpacks plugins.zip."""
 
 _LEFT = {"__pycache__", "target", "logs", "dbt_packages", ".DS_Store"}
-"""The names of files and folders that runs leave in the project's folders."""
+"""The names of files and folders that runs leave behind in the project's folders."""
 
 
 @dataclass(frozen=True)
 class ClusterBundle:
     """The parts of a bundle.
 
-    `root` is the checkout, `jars` the folder of the pinned jars. `python` is the interpreter of the environment, made
-    for the platform on which the bundle runs, and in the same place there. `extras` are the extras of tailrace that the
-    drivers need, `groups` the groups of jars. `spark` adds pyspark, which EMR brings by itself. Raises `AwsError` where
-    `root` is no checkout.
+    `root` is the checkout, and `jars` is the folder of the pinned jars. `python` is the interpreter for the
+    environment. The interpreter must be built for the platform on which the bundle runs, and must have the same path
+    there. `extras` are the extras of tailrace that the drivers need, and `groups` are the groups of jars. `spark` adds
+    pyspark, which EMR already provides. Raises `AwsError` if `root` is not a checkout.
     """
 
     root: Path
@@ -64,9 +64,9 @@ class ClusterBundle:
                 raise AwsError(f"{self.root} has no {name}: a bundle is made of a checkout of the project")
 
     def build(self, out: Path, tell: Callable[[str], None]) -> None:
-        """Make the bundle in a folder, in place of an old bundle.
+        """Build the bundle in a folder, and replace any old bundle there.
 
-        Raises `AwsError` if a part cannot be made or the folder has other files, and `ToolchainError` if a jar cannot
+        Raises `AwsError` if a part cannot be built or the folder has other files, and `ToolchainError` if a jar cannot
         be fetched.
         """
         if out.exists() and any(out.iterdir()) and not (out / MANIFEST).is_file():
@@ -91,7 +91,7 @@ class ClusterBundle:
 
     @property
     def _extras(self) -> tuple[str, ...]:
-        # The executors need the other packages of the extra `spark`, pandas above all; pyspark itself is left out.
+        # The executors need the packages of the extra `spark`, above all pandas; only pyspark itself is left out.
         return tuple(dict.fromkeys((*self.extras, "spark")))
 
     def _wheel(self, made: Path) -> Path:
@@ -104,7 +104,7 @@ class ClusterBundle:
         extras = ("airflow", *self.extras)
         requirements = self._export_pins(extras, "--no-hashes")
         (made / "requirements.txt").write_text(requirements)
-        # Amazon's Airflow is installed before the requirements, and keeps its own version.
+        # Amazon's Airflow is installed before the requirements and keeps its version.
         requirements = self._export_pins(extras, "--no-hashes", "--prune", "apache-airflow")
         (made / "requirements-mwaa.txt").write_text(f"{requirements}{MWAA}/{wheel.name}\n")
         with zipfile.ZipFile(made / "plugins.zip", "w") as file:
@@ -118,7 +118,7 @@ class ClusterBundle:
         self._uv("venv", "--relocatable", "--python", self.python, place)
         into = ("pip", "install", "--python", place / "bin" / "python", "--no-deps")
         self._uv(*into, "--require-hashes", "-r", pins)
-        # Installed by name, for a package that is installed by path notes the path.
+        # Install the wheel by name, because pip records the path of a package that is installed by path.
         self._uv(*into, "--no-cache", "--no-index", "--find-links", made, f"tailrace=={tailrace.__version__}")
         _forget(place, "uv_cache.json")
         write_archive(made / "environment.tar.gz", {"": place})
@@ -133,7 +133,8 @@ class ClusterBundle:
     def _sources(self, made: Path) -> None:
         copy_files(self.root / "spark" / "jobs", made / "jobs", "*.py")
         copy_files(self.root / "pipelines", made / "pipelines", "*.py")
-        # Side by side as in the checkout: a DAG names its definition by a path relative to the DAG's own file.
+        # The folders are siblings as in the checkout, because a DAG names its definition by a path relative to the
+        # DAG's file.
         for name in ("dags", "pipelines", "iceberg_schemas", "dbt"):
             copy_files(self.root / name, made / "dags" / name, "**/*")
         (made / "dags" / ".airflowignore").write_text("pipelines/\ndbt/\n")
@@ -153,7 +154,7 @@ class ClusterBundle:
         write_manifest(made, about)
 
     def _commit(self) -> tuple[str | None, bool | None]:
-        """Find the commit of the checkout, and whether it has uncommitted changes; both None without git."""
+        """Return the commit of the checkout, and whether there are uncommitted changes; both are None without git."""
         git = ["git", "-C", str(self.root)]
         try:
             return _run([*git, "rev-parse", "HEAD"]).strip(), bool(_run([*git, "status", "--porcelain"]).strip())
@@ -161,7 +162,7 @@ class ClusterBundle:
             return None, None
 
     def _export_pins(self, extras: Iterable[str], *words: str) -> str:
-        """Export the packages that uv.lock pins for extras, without tailrace itself, as requirements."""
+        """Return the packages that uv.lock pins for some extras, without tailrace itself, as requirements."""
         flags = [word for extra in extras for word in ("--extra", extra)]
         fixed = ("--frozen", "--no-default-groups", "--no-emit-project", "--no-header", "--no-annotate")
         return self._uv("export", *fixed, *flags, *words)
@@ -174,13 +175,13 @@ class ClusterBundle:
 
 
 def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write a bundle's manifest: the facts `about` the bundle, and each file with its sha256 and size in bytes."""
+    """Write a bundle's manifest: the facts in `about`, and the sha256 and the size in bytes of each file."""
     manifest = {**about, "files": list_files(folder)}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
 
 
 def copy_files(folder: Path, to: Path, pattern: str) -> None:
-    """Copy the files of a folder of the project, without those that runs leave there."""
+    """Copy the matching files of a project's folder, without files that runs leave behind there."""
     for path in sorted(folder.glob(pattern)):
         below = path.relative_to(folder)
         if path.is_file() and not _LEFT & {*below.parts}:
@@ -189,7 +190,7 @@ def copy_files(folder: Path, to: Path, pattern: str) -> None:
 
 
 def write_archive(file: Path, folders: Mapping[str, Path]) -> None:
-    """Pack folders under the names that they are to have, sorted, without times, owners and paths of this machine."""
+    """Pack folders under the given names, in sorted order, without times, owners or paths of this machine."""
     with (
         file.open("wb") as raw,
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed,
@@ -203,7 +204,7 @@ def write_archive(file: Path, folders: Mapping[str, Path]) -> None:
                 held.mtime = EPOCH
                 held.mode = 0o755 if held.isdir() or held.mode & 0o100 else 0o644
                 if held.isreg() or held.islnk():
-                    # A hard link is packed as a file, because hard links depend on this machine.
+                    # Pack a hard link as a regular file, because hard links depend on this machine.
                     held.type, held.size, held.linkname = tarfile.REGTYPE, path.stat().st_size, ""
                     with path.open("rb") as content:
                         tar.addfile(held, content)
@@ -212,12 +213,12 @@ def write_archive(file: Path, folders: Mapping[str, Path]) -> None:
 
 
 def _forget(environment: Path, name: str) -> None:
-    """Remove the installer's file with the time of installation from each package of an environment."""
+    """Remove the file in which the installer notes the installation time from each package of an environment."""
     for noted in environment.glob(f"lib/*/site-packages/*.dist-info/{name}"):
         noted.unlink()
         record = noted.with_name("RECORD")
         lines = record.read_text().splitlines(keepends=True)
-        # The file is replaced, not changed: it may be a hard link into the installer's cache.
+        # Replace the file instead of changing it, because the file may be a hard link into the installer's cache.
         record.unlink()
         record.write_text("".join(line for line in lines if f"/{name}," not in line))
 
@@ -232,10 +233,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def conf(place: str, files: Iterable[str]) -> dict[str, str]:
-    """Return the settings with which Spark on EMR Serverless runs with the bundle that was uploaded to `place`.
+    """Return the settings with which Spark on EMR Serverless uses the bundle that was uploaded to `place`.
 
-    `files` are the paths in the bundle's manifest. A driver then has the definitions in `definitions/pipelines` of its
-    folder, and the contracts in `definitions/iceberg_schemas`.
+    `files` are the paths in the bundle's manifest. The driver then has the definitions in `definitions/pipelines` of
+    its working folder, and the contracts in `definitions/iceberg_schemas`.
     """
     at, python = place.rstrip("/"), "./environment/bin/python"
     return {
@@ -248,8 +249,8 @@ def conf(place: str, files: Iterable[str]) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> str:
-    """Run a command and return its output. Raises `AwsError` with the end of its error output if it fails."""
-    # The command must not use an environment that happens to be active here.
+    """Run a command and return its output. Raises `AwsError` with the end of the error output if the command fails."""
+    # The command must not use a virtual environment that happens to be active here.
     env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     try:
         done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
@@ -277,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more = tuple(name for name in ("kafka", "postgres") if getattr(options, name))
     try:
         if options.to is not None:
-            # A wrong address is reported before the work.
+            # An invalid address is reported before the bundle is built.
             split_address(options.to)
         extras = tuple(dict.fromkeys(("aws", *more, *options.extra)))
         root = Path(__file__).resolve().parents[3]

@@ -1,7 +1,7 @@
 """Run jobs as job runs of an EMR Serverless application; no part of a run is on the calling machine.
 
-A job run's state is only one word, and its log may come late. So each run leaves an outcome in S3 at its end
-(`cli.runtime.cluster_entry`): its exit status and its output.
+The state of a job run is only one word, and its log may arrive late. Each run therefore stores an outcome (exit status
+and output) in S3 when it ends (`cli.runtime.cluster_entry`).
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from tailrace.runners.processes import find_error
 from tailrace.runners.submit import last_object
 
 ACTIVE = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING")
-"""The states of a job run that has not ended."""
+"""The states of a job run that has not ended yet."""
 
 GRACE = 120
-"""The maximum seconds for a stream to end at an epoch boundary before it is killed."""
+"""The maximum time in seconds that a stream has to end at an epoch boundary before it is killed."""
 
 AGAIN = 5
-"""EMR's maximum restarts of a failed stream per hour; after that the stream DAG starts it again."""
+"""The maximum number of restarts of a failed stream by EMR per hour; after that, the stream DAG restarts it."""
 
 
 @dataclass(frozen=True)
 class Application:
     """An EMR Serverless application and what its runs need.
 
-    `role` is the job role's ARN. `place` is an address of S3 with the entry points under `jobs/` (`spark/jobs` of the
-    project); outcomes are left under `outcomes/`, logs under `logs/`. `definitions` is the folder in which a driver has
-    the definitions' files. `environment` are variables of driver and executors (`TAILRACE_...`), `conf` more of Spark's
-    settings. `log_group` is a group of CloudWatch Logs to which the drivers print besides S3; empty for none. Raises
-    `AwsError` for invalid values.
+    `role` is the ARN of the job role. `place` is an S3 address with the entry points under `jobs/` (the project's
+    `spark/jobs`); runs store outcomes under `outcomes/` and logs under `logs/`. `definitions` is the folder in which a
+    driver finds the files with definitions. `environment` contains variables for the driver and the executors
+    (`TAILRACE_...`), and `conf` contains additional Spark settings. `log_group` is a group in CloudWatch Logs to which
+    the drivers also write their output; an empty `log_group` means only S3. Raises `AwsError` for invalid values.
     """
 
     id: str
@@ -70,7 +70,7 @@ class Application:
 
     @property
     def parameters(self) -> str:
-        """The arguments of spark-submit that set the variables and Spark's settings, as one text."""
+        """The arguments of spark-submit that set the environment variables and Spark's settings, as a single text."""
         conf = dict(self.conf)
         for name, value in self.environment.items():
             conf[f"spark.emr-serverless.driverEnv.{name}"] = value
@@ -79,7 +79,7 @@ class Application:
 
     @property
     def monitoring(self) -> dict[str, Any]:
-        """The places to which the drivers' output goes: S3, and CloudWatch Logs if there is a `log_group`."""
+        """The destinations of the drivers' output: S3, and CloudWatch Logs if there is a `log_group`."""
         places: dict[str, Any] = {"s3MonitoringConfiguration": {"logUri": self.under("logs") + "/"}}
         if self.log_group:
             places["cloudWatchLoggingConfiguration"] = {
@@ -94,7 +94,7 @@ class Application:
         return "/".join((self.place.rstrip("/"), *parts))
 
     def path_of(self, definition: str) -> str:
-        """Return the path under which the driver finds a definition."""
+        """Return the path at which the driver finds a definition's file."""
         return f"{self.definitions}/{Path(definition).name}"
 
 
@@ -104,7 +104,7 @@ def _broken(value: str) -> bool:
 
 @dataclass(frozen=True)
 class _Run:
-    """A job run, and the token under which its outcome is left."""
+    """A job run, and the token under which it stores its outcome."""
 
     id: str
     token: str
@@ -118,7 +118,10 @@ class _Run:
 
 
 class EmrServerless:
-    """The runner on an EMR Serverless application. `every` is the time between two checks of a job run, in seconds."""
+    """A runner that uses an EMR Serverless application.
+
+    `every` is the time between two checks of a job run, in seconds.
+    """
 
     def __init__(self, application: Application, *, every: float = 5.0) -> None:
         self.application, self.every = application, every
@@ -127,20 +130,20 @@ class EmrServerless:
 
     @cached_property
     def emr(self) -> Any:
-        """The service's client."""
+        """The client for EMR Serverless."""
         return client("emr-serverless")
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
-        """Submit a backfill, and wait until it has ended."""
+        """Submit a backfill and wait until it has ended; return the result for each stage."""
         there = job.model_copy(update={"definition": self.application.path_of(job.definition)})
         return JobOutcome.all_of(self._run_to_end("backfill", [*there.words, "--json"], tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Submit maintenance, and wait until it has ended."""
+        """Submit maintenance and wait until it has ended; return its result."""
         return self._run_to_end("maintain", [self.application.path_of(job.definition), "--json"], tell)
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Start a stream, unless it is running, as a job run in mode STREAMING, which EMR restarts if it fails."""
+        """Start a stream, unless it is running, as a job run in STREAMING mode, which EMR restarts after a failure."""
         last = self._last(job)
         if last is not None and last.active:
             if not anew:
@@ -152,7 +155,8 @@ class EmrServerless:
                 return Streaming(state="stopped")
             status, ended = self._end(last)
             if status in FINAL and not self._has_note(last, "told"):
-                # Raised only once: by the next start, somebody will have seen the error.
+                # Raise the error for an ended stream only once: somebody will have seen it before the stream is started
+                # again.
                 self._add_note(last, "told")
                 raise RunnerError(f"the stream ended: {ended}", again=False)
         there = job.model_copy(update={"definitions": tuple(map(self.application.path_of, job.definitions))})
@@ -163,7 +167,7 @@ class EmrServerless:
         return Streaming(state="started", run=run, since=time.time(), ended=ended)
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Cancel a running stream, with time to end at an epoch boundary, and leave it stopped."""
+        """Cancel a running stream so that it can end at an epoch boundary, and mark the stream as stopped."""
         last = self._last(job)
         if last is not None:
             self._stop(last, tell)
@@ -200,7 +204,7 @@ class EmrServerless:
             "entryPointArguments": [f"--outcome={outcome}", *words],
         }
         if parameters := self.application.parameters:
-            # EMR refuses an empty text.
+            # EMR refuses an empty string.
             driver["sparkSubmitParameters"] = parameters
         overrides = {"monitoringConfiguration": self.application.monitoring}
         answer = self._call(
@@ -229,7 +233,7 @@ class EmrServerless:
         return _Run(run, token, answer["state"], answer.get("stateDetails") or "", answer["createdAt"].timestamp())
 
     def _last(self, job: StreamJob) -> _Run | None:
-        """Find the active job run of a stream, or else its last one; None if there is none."""
+        """Return the active job run of a stream; otherwise its last job run, or None if there is no job run."""
         job_runs: list[dict[str, Any]] = []
         page: dict[str, str] = {}
         while True:
@@ -240,12 +244,15 @@ class EmrServerless:
             page = {"nextToken": answer["nextToken"]}
         if not job_runs:
             return None
-        # An active job run is the stream, even if others were submitted later.
+        # If a job run is active, it is the stream, even if other job runs were submitted later.
         last = max(job_runs, key=lambda one: (one["state"] in ACTIVE, one["createdAt"]))
         return self._run(last["id"])
 
     def _end(self, run: _Run) -> tuple[int | None, str]:
-        """Return the exit status of an ended run (None without an outcome), and the reason of its end in one line."""
+        """Return the exit status of an ended run, and a line with the reason why it ended.
+
+        The exit status is None if the run left no outcome.
+        """
         outcome = self._outcome(run)
         if not outcome:
             return None, f"job run {run.id} {run.state.lower()}: {run.details or 'it left no outcome'}"
@@ -286,5 +293,5 @@ class EmrServerless:
 
 
 def _name(job: StreamJob) -> str:
-    """Return the name of a stream's job runs."""
+    """Return the name that all job runs of a stream have."""
     return f"tailrace stream {job.name}"

@@ -1,4 +1,4 @@
-"""Read and write objects in S3 by their addresses: `s3://bucket/key`."""
+"""Read and write objects in S3. An object is named by its address: `s3://bucket/key`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tailrace.model.base.errors import TailraceError
 
 
 class AwsError(TailraceError, RuntimeError):
-    """A service refused a call, or an address or value is invalid. The message says why."""
+    """A service refused a call, or an address or value is invalid. The message states the reason."""
 
 
 def client(service: str, **config: Any) -> Any:
-    """Make a client of a service that retries calls. Raises `AwsError` without boto3.
+    """Create a client for a service; the client retries failed calls. Raises `AwsError` without boto3.
 
-    `config` has settings of botocore, for callers that cannot wait so long.
+    `config` contains botocore settings, for callers that need shorter timeouts.
     """
     try:
         import boto3
@@ -29,7 +29,7 @@ def client(service: str, **config: Any) -> Any:
 
 @contextmanager
 def naming_faults(address: str) -> Iterator[None]:
-    """Turn an error of S3 into an `AwsError` that names the address."""
+    """Convert an error of S3 that the block raises to an `AwsError` that names the address."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -40,14 +40,14 @@ def naming_faults(address: str) -> Iterator[None]:
 
 
 def put(address: str, text: str) -> None:
-    """Write a text to an address. Raises `AwsError`."""
+    """Write a text to an address. Raises `AwsError` if the text cannot be written."""
     bucket, key = _parts(address)
     with naming_faults(address):
         client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode())
 
 
 def get(address: str) -> str | None:
-    """Read the text at an address; None if there is none. Raises `AwsError`."""
+    """Read the text at an address, or return None if there is no object. Raises `AwsError` if reading fails."""
     bucket, key = _parts(address)
     s3 = client("s3")
     with naming_faults(address):

@@ -1,6 +1,6 @@
-"""Upload a bundle to S3: first the files that differ, the manifest last.
+"""Upload a bundle to S3: first the files that differ, then the manifest.
 
-While files are changing, S3 has no manifest. So a reader that finds a manifest finds all of its files complete.
+While files are changing, there is no manifest in S3. A reader that finds a manifest therefore finds complete files.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from tailrace.aws.objects import AwsError, client, naming_faults
 from tailrace.toolchain.jars import sha256_of
 
 MANIFEST = "manifest.json"
-"""The file of a bundle that names all other files."""
+"""The name of the file in a bundle that lists all other files."""
 
 SUM = "sha256"
-"""The metadata of an object that holds the sha256 of its content."""
+"""The key of an object's metadata that holds the sha256 of the object's content."""
 
 
 def list_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """List the files of a bundle by their paths in it, each with its sha256 and its size in bytes."""
+    """Return the sha256 and the size in bytes of each file in a bundle, by the file's path in the bundle."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return {path.relative_to(folder).as_posix(): {SUM: sha256_of(path), "bytes": path.stat().st_size} for path in paths}
 
 
 def split_address(place: str) -> tuple[str, str]:
-    """Split an address into its bucket and its prefix, which ends with a slash. Raises `AwsError` if it is invalid."""
+    """Split an address into its bucket and its prefix, which ends with a slash.
+
+    Raises `AwsError` if the address is invalid.
+    """
     match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/[\w.=-]+)*)/?", place)
     if match is None:
         raise AwsError(f"--to {place!r}: expected an address such as s3://my-bucket/tailrace")
@@ -38,9 +41,9 @@ def split_address(place: str) -> tuple[str, str]:
 
 
 def upload_bundle(folder: Path, place: str, tell: Callable[[str], None]) -> list[str]:
-    """Upload a bundle to an address; return the paths of the uploaded files, empty if all were there already.
+    """Upload a bundle to an address; return the paths of the uploaded files (empty if nothing has changed).
 
-    Additional files of an earlier bundle stay, without a manifest that names them. Raises `AwsError` if the folder has
+    Additional files from an earlier bundle stay in S3, but no manifest names them. Raises `AwsError` if the folder has
     changed since its manifest was written, or if S3 refuses a call.
     """
     bucket, prefix = split_address(place)
@@ -65,13 +68,16 @@ def upload_bundle(folder: Path, place: str, tell: Callable[[str], None]) -> list
 
 
 class _Place:
-    """The objects of a bucket whose keys have a prefix."""
+    """The objects in a bucket whose keys start with a prefix."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self.bucket, self.prefix, self.s3 = bucket, prefix, client("s3")
 
     def digest(self, path: str) -> str | None:
-        """Return the sha256 stored with an object: None without an object, empty if another program uploaded it."""
+        """Return the sha256 that is stored with an object.
+
+        Returns None if there is no object, and an empty text if another program has uploaded the object.
+        """
         with self._naming_faults(path):
             try:
                 head = self.s3.head_object(Bucket=self.bucket, Key=self.prefix + path)
@@ -83,12 +89,12 @@ class _Place:
         return found
 
     def remove(self, path: str) -> None:
-        """Delete an object, if there is one."""
+        """Delete an object if it exists."""
         with self._naming_faults(path):
             self.s3.delete_object(Bucket=self.bucket, Key=self.prefix + path)
 
     def put(self, file: Path, path: str, digest: str) -> None:
-        """Upload a file, in parts if it is large; S3 checks the sha256 of the bytes that it receives."""
+        """Upload a file, in several parts if the file is large. S3 checks the sha256 of the received bytes."""
         more = {"Metadata": {SUM: digest}, "ChecksumAlgorithm": "SHA256"}
         with self._naming_faults(path):
             self.s3.upload_file(str(file), self.bucket, self.prefix + path, ExtraArgs=more)

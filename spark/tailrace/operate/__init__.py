@@ -1,1 +1,1 @@
-"""Change and tidy tables beside running streams: a changed definition, maintenance, a quicker start."""
+"""Operate tables while streams run: apply changed definitions, maintain tables, and speed up Spark's start."""

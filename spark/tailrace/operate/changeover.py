@@ -1,13 +1,12 @@
-"""Change to another definition: build its generation from the log beside the old one, then switch to it.
+"""Change to another definition: build its generation from the log, next to the old generation, and switch to it.
 
-All of the log is folded beside the old generation in a few large steps, while a stream of the old definition goes on.
-Then the ledger's lease is borrowed, the last epochs are folded, and the ledger and the answers are switched, each in
-one commit that moves no data (`lake.change.generations`). The lease is lent for about two seconds, and landing never
-waits. The stream of the old definition drops the epoch that it is folding. `rollback` makes a former generation current
-again in the same way.
+The whole log is folded in a few large steps, while a stream of the old definition continues. Then the ledger's lease is
+borrowed, the last epochs are folded, and the ledger and the answers are switched, each in one commit that moves no data
+(`lake.change.generations`). The lease is borrowed for about two seconds, and landing never waits. The stream of the old
+definition drops the epoch that it is folding. `rollback` makes a former generation current again in the same way.
 
-If two runs apply at once, the later one goes on: it removes the tables that the earlier one built, and the earlier one
-gives way.
+If two runs apply definitions at the same time, the later run continues: it removes the tables that the earlier run has
+built, and the earlier run gives way.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import log_names
 
 NEAR = 2
-"""The number of epochs behind the log at which the lease is borrowed to fold the rest."""
+"""The maximum number of epochs behind the log at which the lease is borrowed to fold the remaining epochs."""
 
 ROUNDS = 8
 """The maximum number of rounds of catching up with the log before the lease is borrowed.
 
-It is bounded because the log may grow as fast as it is folded.
+The number of rounds is limited because the log may grow as fast as it is folded.
 """
 
 Doing = Callable[[str], None]
@@ -70,11 +69,11 @@ class ApplyError(TailraceError, RuntimeError):
 
 @dataclass(frozen=True)
 class Changeover:
-    """The result of a switch to another generation: the run, and the last epoch folded.
+    """The result of a switch to another generation: the run, and the last epoch that was folded.
 
-    `run` is None if there was nothing to do. `left` is the replaced generation. `seconds` is the total time and `lent`
-    the time on the borrowed lease. `gave_way` is the later run to which this run gave way. `engine` folded the log;
-    None if nothing was folded.
+    `run` is None if there was nothing to do. `left` is the replaced generation. `seconds` is the total time, and `lent`
+    is the time for which the lease was borrowed. `gave_way` is the later run to which this run gave way. `engine` is
+    the engine that folded the log, or None if nothing was folded.
     """
 
     run: Run | None
@@ -87,7 +86,7 @@ class Changeover:
 
 
 class _GaveWayError(Exception):
-    """A run of a higher generation has committed, or is under way."""
+    """A run with a higher generation has committed or is in progress."""
 
     def __init__(self, above: Run) -> None:
         self.above = above
@@ -100,17 +99,17 @@ def apply(
     reason: str | None = None,
     doing: Doing = lambda text: None,
 ) -> Changeover:
-    """Build the generation of a changed definition beside the old one, and switch to it.
+    """Build the generation of a changed definition next to the old generation, and switch to it.
 
-    The log is folded in this process while it has room, else Spark is started. Where the lake already holds the
-    definition, only the remains of an earlier run are cleaned up. Raises `ApplyError` where the definition cannot be
-    applied.
+    The log is folded in this process as long as there is enough memory; otherwise Spark is started. If the lake already
+    has the definition, only the remains of an earlier run are cleaned up. Raises `ApplyError` if the definition cannot
+    be applied.
     """
     if (why := refusal_reason(lake, pipeline)) is not None:
         raise ApplyError(why)
     table = ledger_contract(pipeline).table
     runs = Runs(lake, pipeline)
-    # Another run may have ended between its two commits.
+    # An earlier run may have died after only one of its two commits.
     settle(lake, pipeline.name)
     head = lake.head(table)
     if head.properties.get("fingerprint") == pipeline.fingerprint:
@@ -146,8 +145,8 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
     """Switch back to a former generation, by default the last one, without computing anything.
 
     A stream of that generation's definition then folds the later epochs from the log. The state continues in a new
-    generation, above all earlier ones (rule V2). Only the name of `pipeline` is used. Raises `ApplyError` if there is
-    no such generation, or if a later stage reads the panes.
+    generation, above all earlier generations (rule V2). Only the name of `pipeline` is used. Raises `ApplyError` if
+    there is no such generation, or if a later stage reads the panes.
     """
     name, table = pipeline.name, ledger_name(pipeline.name)
     if not lake.has(table):
@@ -170,7 +169,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
         settle(lake, name)
         _sweep(lake, name)
         for other in runs.all():
-            # The tables no longer have the results of backfills in the replaced generation.
+            # The tables do not contain the results of backfills in the replaced generation any more.
             if other.kind == "backfill" and other.status == "committed" and other.generation > before:
                 runs.note(other, status="taken_back", reason=f"generation {run.generation} went {note}")
         run = runs.note(run, status="committed")
@@ -181,7 +180,7 @@ def rollback(lake: Lake, pipeline: Pipeline, to: int | None = None, *, reason: s
 
 
 class _Generation:
-    """A generation of a definition that is built beside the current one."""
+    """A generation of a definition that is built in separate tables, next to the current generation."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline, run: Run) -> None:
         self.lake, self.pipeline, self.run = lake, pipeline, run
@@ -200,7 +199,7 @@ class _Generation:
 
     @property
     def engine(self) -> EngineChoice:
-        """The engine that folds the log; at the end, the engine of its last epochs."""
+        """The engine that folds the log; after the switch, the engine that folded the last epochs."""
         return self._fold.side.choice
 
     @property
@@ -210,7 +209,7 @@ class _Generation:
         return fold
 
     def build(self, doing: Doing) -> None:
-        """Fold the log until `NEAR` epochs or fewer are left, or after `ROUNDS` rounds."""
+        """Fold the log until at most `NEAR` epochs are left, or until `ROUNDS` rounds are done."""
         for _ in range(ROUNDS):
             last = _log_epoch(self.lake, self.pipeline)
             if last - self.epoch <= (NEAR if self.epoch >= 0 else 0):
@@ -220,14 +219,14 @@ class _Generation:
             self._fold.follower.follow()
 
     def take_over(self, runs: Runs) -> tuple[int, float]:
-        """Switch to this generation; return the replaced generation, and the seconds on the borrowed lease."""
+        """Switch to this generation; return the replaced generation, and the seconds with the borrowed lease."""
         before, lent = _under_lease(self.lake, self.table, self.run, lambda lease: self._take_over(lease, runs))
         self.folds.close()
         settle(self.lake, self.pipeline.name)
         return before, lent
 
     def _shapes(self) -> list[tuple[int, int, int, int | None]]:
-        """Return the ids of schema, last column, partition spec and sort order of the ledger and the answers."""
+        """Return the ids of schema, last column, partition spec and sort order, for the ledger and for the answers."""
         metadata = [self.lake.table(name).metadata for name in (self.table, self.pipeline.name)]
         return [(m.current_schema_id, m.last_column_id, m.default_spec_id, m.default_sort_order_id) for m in metadata]
 
@@ -236,7 +235,7 @@ class _Generation:
         if above is not None:
             raise _GaveWayError(above)
         if self._shapes() != self.shapes:
-            # The tables beside have the old column ids, which may belong to other columns by now.
+            # The new tables were created with the old column ids, which may belong to different columns by now.
             raise ApplyError(
                 f"the tables of {self.pipeline.name} changed their shape while this was built: apply again"
             )
@@ -261,7 +260,8 @@ def _go_back(lake: Lake, name: str, lease: Lease, run: Run, to: int) -> int:
 def _switch(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str], marks: dict[str, str]) -> int:
     """Switch the ledger to another generation under the borrowed lease; return the replaced generation.
 
-    A backfill of closed windows, which takes no lease, may commit meanwhile: its rows stay in the replaced generation.
+    A backfill of closed windows takes no lease and may therefore commit in the meantime: the backfill's rows stay in
+    the replaced generation.
     """
     while True:
         ledger = lake.table(lease.table)
@@ -276,7 +276,7 @@ def _switch(lake: Lake, lease: Lease, held: Contents, properties: dict[str, str]
 
 
 def _under_lease(lake: Lake, table: str, run: Run, work: Callable[[Lease], int]) -> tuple[int, float]:
-    """Do some work at an epoch boundary under the ledger's borrowed lease; return its result and its duration."""
+    """Call `work` at an epoch boundary under the ledger's borrowed lease; return its result and duration in seconds."""
 
     def timed(lease: Lease) -> tuple[int, float]:
         since = time.perf_counter()
@@ -286,7 +286,10 @@ def _under_lease(lake: Lake, table: str, run: Run, work: Callable[[Lease], int])
 
 
 def _sweep(lake: Lake, name: str) -> None:
-    """Remove the tables that an earlier run left beside, under the lease, so that no run is about to switch to them."""
+    """Remove the tables that an earlier run has left behind.
+
+    The tables are removed under the lease, so that no other run is about to switch to these tables.
+    """
     if not generations_beside(lake, name):
         return
     with borrow_lease(lake, ledger_name(name), "sweep"):
@@ -295,14 +298,14 @@ def _sweep(lake: Lake, name: str) -> None:
 
 
 def _complete(runs: Runs, generation: int) -> None:
-    """Record a run as committed that died after the switch to its generation."""
+    """Record a run as committed if it died after the switch to its generation."""
     for other in runs.all():
         if other.generation == generation and other.kind in ("apply", "rollback") and other.status == "started":
             runs.note(other, status="committed")
 
 
 def _find_later(runs: Runs, run: Run) -> Run | None:
-    """Find a run that applies a definition in a higher generation and has not failed; None if there is none."""
+    """Return a later run that applies a definition in a higher generation and has not failed, or None."""
     for other in runs.all():
         if other.kind == "apply" and other.generation > run.generation and other.status in ("started", "committed"):
             return other
@@ -310,13 +313,13 @@ def _find_later(runs: Runs, run: Run) -> Run | None:
 
 
 def _log_epoch(lake: Lake, pipeline: Pipeline) -> int:
-    """Return the last epoch that all logs and the ledgers of all input definitions have."""
+    """Return the last epoch that is in all logs and in the ledgers of all input definitions."""
     earlier = (lake.head(ledger_name(one.name)).number("epoch") for one in pipeline.before)
     return min([last_epoch(lake, pipeline.sources), *earlier])
 
 
 def _rename(pipeline: Pipeline, name: str) -> Pipeline:
-    """Copy a definition under another name, which no definition can have."""
+    """Copy a definition and give the copy a name that no regular definition can have."""
     copied = copy.copy(pipeline)
     object.__setattr__(copied, "name", name)
     return copied

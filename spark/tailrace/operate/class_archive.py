@@ -1,6 +1,6 @@
-"""Make the archive of Spark's classes, with which processes start sooner: `python -m tailrace.operate.class_archive`.
+"""Build the archive of Spark's classes, which lets processes start faster: `python -m tailrace.operate.class_archive`.
 
-A small stream runs, and Java archives all classes that it has loaded by then (`engines.spark.class_archive`).
+A small stream runs, and then Java archives all classes that it has loaded (`engines.spark.class_archive`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tailrace.stream.landing_stream import Stream
 from tailrace.toolchain import ToolchainError, class_path, require_java
 
 _LONGEST = 300
-"""The maximum seconds for the run, and for Java to write the archive at its end."""
+"""The maximum time in seconds for the run, and for Java to write the archive at the end of the run."""
 
 _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java's options for a short run, in which optimizing compilation and concurrent garbage collection do not pay."""
+"""Java options for a short run, in which optimizing compilation and concurrent garbage collection do not pay off."""
 
 RIDES = Log(name="rides", columns={"city": "string", "fare": "decimal(8,2)", "at": "timestamp"}, event_time="at")
 HOURLY = Pipeline(
@@ -51,9 +51,10 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_archive(settings: Settings) -> Archive:
-    """Make the archive, if it is missing, in another process; if this Java cannot make one, its file stays missing.
+    """Create the archive in another process if the archive is missing.
 
-    Raises `ToolchainError` if Java or a jar is missing, or the process fails.
+    If this Java cannot create archives, the archive stays missing. Raises `ToolchainError` if Java or a jar is missing,
+    or if the process fails.
     """
     archive = archive_of(settings.jars, require_java(settings.java_home), class_path(settings.jars))
     if archive.file.is_file():
@@ -70,7 +71,7 @@ def make_archive(settings: Settings) -> Archive:
 
 
 def _train(folder: Path) -> None:
-    """Run a small stream on a lake in a folder, and let Java archive its loaded classes in the folder."""
+    """Run a small stream on a lake in a folder, and let Java write an archive of its loaded classes to the folder."""
     settings = Settings(warehouse=folder / "lake", catalog_uri="", driver_memory="1g", spark_master="local[*]")
     name = "spark.driver.extraJavaOptions"
     options = f'{process_conf(settings)[name]} "-XX:ArchiveClassesAtExit={folder / "classes.jsa"}" {QUIET} {_BRIEF}'
@@ -81,14 +82,14 @@ def _train(folder: Path) -> None:
         _run(spark, Lake(settings), folder / "landing")
     finally:
         spark.stop()
-        # Java exits when its input is closed, and writes the archive before.
+        # When its input is closed, Java writes the archive and then exits.
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(_LONGEST)
 
 
 def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
-    """Run a stream twice, so that the second start reads its state from the ledger."""
+    """Start a stream twice, so that the second start reads its state from the ledger."""
     landing.mkdir()
     for start in range(2):
         for file in range(2):
@@ -102,9 +103,9 @@ def _run(spark: SparkSession, lake: Lake, landing: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the archive in another process or, with a folder as argument, act as that process.
+    """Create the archive in another process or, with a folder as argument, act as that process.
 
-    Return exit status 0 even if no archive was made, because starting Spark does not need one.
+    Returns exit status 0 even if no archive was created, because Spark can start without an archive.
     """
     if arguments:
         _train(Path(arguments[0]))

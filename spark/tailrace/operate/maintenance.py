@@ -1,19 +1,19 @@
-"""Maintain tables beside running streams and backfills, by this process or by Iceberg's procedures (rule X3).
+"""Maintain tables while streams and backfills run, in this process or with Iceberg's procedures (rule X3).
 
-This process finds the needs of tables in their metadata, and merges small files itself if they fit in its memory.
-Iceberg's procedures need Spark, which is started for the first procedure that is called; if there is nothing else to
-rewrite, to expire or to delete, Spark is never started.
+This process determines from the metadata what each table needs, and merges small files itself if they fit in its
+memory. Iceberg's procedures need Spark, which is started when the first procedure is called. If nothing remains to be
+rewritten, expired or deleted, Spark is not started.
 
 Wrong commit times are corrected first (`lake.upkeep.time_mending`).
 
-Then, for each table, in this order: the leftovers of dead writers are removed; small files are merged, deletes are
-applied, manifests are merged; a commit on top repeats the last epoch's properties; expiring commits' properties are
-archived, and their snapshots expire together with files that no other snapshot has; files that no snapshot names are
-deleted.
+Then the following steps are done for each table, in this order. The leftovers of dead writers are removed. Small files
+are merged, deletes are applied, and manifests are merged. A commit on top repeats the last epoch's properties. The
+properties of expiring commits are archived, and their snapshots expire together with the files that no other snapshot
+has. Files that no snapshot names are deleted.
 
-Maintenance waits for nobody, and nobody waits for maintenance. A writer whose table was moved builds its commit on top
-(rule X1). A rewrite is dropped if another commit changed its files, and the next maintenance repeats it: two
-maintenance runs at once are harmless.
+Maintenance waits for no other process, and no other process waits for maintenance. A writer whose table was changed
+builds its commit on top of the change (rule X1). A rewrite is dropped if another commit changed its files, and the next
+maintenance repeats it. Two maintenance runs at the same time are therefore harmless.
 """
 
 from __future__ import annotations
@@ -58,39 +58,39 @@ from tailrace.model.definition.definition import Definition
 from tailrace.sql.terms import quoted
 
 TRIES = 3
-"""The maximum attempts of a rewrite or an expiry that other commits overtake."""
+"""The maximum number of attempts at a rewrite or an expiry that other commits interrupt."""
 
 _OVERTAKEN = re.compile(
     r"(ValidationException|CommitFailedException|Cannot expire \d+. Still referenced|arraySize cannot be negative)"
 )
-"""The errors that another writer's interfering commit causes.
+"""The errors that an interfering commit of another writer causes.
 
-Iceberg raises the last one if more snapshots should expire than the table still has, because its writer has trimmed it:
-it allocates an array with a negative size.
+Iceberg raises the last of these errors if more snapshots are to expire than the table still has, because its writer has
+trimmed the table: Iceberg then allocates an array with a negative size.
 """
 
 _ORPHANS = "tailrace_orphans"
-"""The name of the view of unnamed files for Iceberg's procedure that deletes them."""
+"""The name of the view that lists unreferenced files for the Iceberg procedure that deletes them."""
 
 _PROCEDURES = {
     "rewrite_data_files": ("rewritten_data_files_count", "added_data_files_count"),
     "rewrite_position_delete_files": ("rewritten_delete_files_count", "added_delete_files_count"),
     "rewrite_manifests": ("rewritten_manifests_count", "added_manifests_count"),
 }
-"""The columns in which each of Iceberg's procedures counts its old and its new files."""
+"""For each Iceberg procedure, the result columns with the numbers of old and of new files."""
 
 
 class MaintenanceError(LakeError):
-    """Maintenance failed. Completed steps stay done, and no step is half done."""
+    """Maintenance failed. Completed steps remain in effect, and no step is half done."""
 
 
 @dataclass(frozen=True)
 class TableMaintenance:
     """The result of maintaining a table; `rewritten` has the numbers of old and new files, by kind of file.
 
-    `expired` counts snapshots, `deleted` their deleted files, and `orphans` the deleted files that no snapshot named.
-    `names` are the removed branches and tags. `overtaken` names the procedures that other commits interrupted at each
-    attempt; `by_spark` names the procedures that Spark ran.
+    `expired` is the number of expired snapshots, `deleted` is the number of files deleted with them, and `orphans` is
+    the number of deleted files that no snapshot named. `names` are the removed branches and tags. `overtaken` lists the
+    procedures that other commits interrupted in every attempt; `by_spark` lists the procedures that Spark ran.
     """
 
     table: str
@@ -108,7 +108,8 @@ class TableMaintenance:
 class Maintenance:
     """The results of maintaining a definition's tables, and the `dropped` tables of dead writers.
 
-    `times` has the tables whose commit times were corrected; `times_left` has the tables whose times stay wrong.
+    `times` lists the tables whose commit times were corrected; `times_left` lists the tables whose commit times are
+    still wrong.
     """
 
     tables: tuple[TableMaintenance, ...]
@@ -120,21 +121,21 @@ class Maintenance:
 def maintain(
     spark: Starting, lake: Lake, definition: Definition, *, watch: Callable[[str], None] = lambda table: None
 ) -> Maintenance:
-    """Maintain the tables of a definition and its inputs, and their registries.
+    """Maintain the tables of a definition and of its inputs, and their registries.
 
-    `watch` is called with the name of each table. Spark is started if a table needs it.
-
-    Raises `LakeError` if there are no tables yet, and `MaintenanceError` if maintaining one of them failed.
+    `watch` is called with the name of each table. Spark is started if a table needs it. Raises `LakeError` if there are
+    no tables yet, and `MaintenanceError` if the maintenance of a table failed.
     """
     session, registries = when_needed(spark), registry_lake(lake)
     claimed = [one.table for one in registry_contracts(definition)]
-    # This comes first, because Spark refuses such tables, and because ages are computed from these times.
+    # Correct the times first, because Spark refuses tables with wrong times, and because ages are computed from the
+    # times.
     own = [one.name for one in upkeep_tables(lake, definition)]
     times = [*mend_times(lake, own), *mend_times(registries, claimed)]
     left = [] if can_mend(lake) else wrong_times(lake, own)
     plan: UpkeepPlan = plan_upkeep(lake, definition, now_milliseconds())
     for leftover in plan.leftovers:
-        # Another maintenance run may have dropped it meanwhile.
+        # Another maintenance run may have dropped the table in the meantime.
         with suppress(LakeError, NoSuchTableError):
             lake.drop(leftover)
     done: list[TableMaintenance] = []
@@ -145,7 +146,7 @@ def maintain(
 
     for need in plan.needs:
         maintain_table(lake, need.table, need)
-    # Archiving a table's commits for the first time creates the archive's table, which is maintained here.
+    # The first archiving of a table's commits creates the archive's table, which is maintained here.
     known = {need.table.name for need in plan.needs}
     for table in (one for one in upkeep_tables(lake, definition) if one.name not in known):
         maintain_table(lake, table)
@@ -184,7 +185,10 @@ class _Table:
         return TableMaintenance(table, rewritten, gone, deleted, orphans, upkeep.names, *outcome)
 
     def _merge_here(self, upkeep: Need) -> tuple[int, int]:
-        """Merge small files in this process if allowed and if they fit; return the numbers of old and new files."""
+        """Merge small files in this process if the settings allow it and the files fit into memory.
+
+        Returns the numbers of old and new files.
+        """
         settings = self.lake.settings
         if settings.engine == "spark" or upkeep.deletes or not upkeep.rewrites:
             return 0, 0
@@ -198,7 +202,10 @@ class _Table:
         return (what, (taken, made)) if taken else None
 
     def _expire(self) -> tuple[int, int]:
-        """Archive and expire unneeded snapshots; return their number, and the number of deleted files."""
+        """Archive and expire snapshots that are not needed.
+
+        Returns the number of expired snapshots and the number of deleted files.
+        """
         counts = self._try("expire_snapshots", self._expire_once)
         return (0, 0) if counts is None else counts
 
@@ -211,30 +218,30 @@ class _Table:
         if not going.removed:
             return 0, 0
         ids = ", ".join(f"{snapshot}L" for snapshot in going.removed)
-        # The snapshots are named; with a time so long ago, none expires by its age.
+        # The call names the snapshots; with a cutoff time this long ago, no other snapshot expires by its age.
         row = self._call("expire_snapshots", f"older_than => TIMESTAMP '1970-01-02', snapshot_ids => ARRAY({ids})")
         return len(going.removed), sum(int(count or 0) for count in row.asDict().values())
 
     def _orphans(self) -> int:
         if self.table.stage is not None and generations_beside(self.lake, self.table.stage.name):
-            # A generation is being built in a folder of the table, whose files no snapshot of the table names yet.
+            # A generation is being built in a subfolder of the table, and no snapshot of the table names its files yet.
             return 0
         until = datetime.now(UTC) - self.lake.settings.keep_orphans
         older = f"older_than => TIMESTAMP '{until:%Y-%m-%d %H:%M:%S}'"
         if self.lake.settings.on_s3:
-            # Iceberg's own client lists the files, because Hadoop may have no client for S3.
+            # Iceberg's file client lists the files, because Hadoop may have no client for S3.
             return len(self._rows("remove_orphan_files", f"{older}, prefix_listing => true"))
         files = orphans(self.lake, self.table.name, until)
         if not files:
             return 0
-        # Iceberg considers only these files, and keeps the ones that a snapshot names by now.
+        # Iceberg considers only these files, and keeps the files that a snapshot names by now.
         columns = "file_path string, last_modified timestamp"
         rows = [(file, until - timedelta(seconds=1)) for file in files]
         self.spark().createDataFrame(rows, columns).createOrReplaceTempView(_ORPHANS)
         return len(self._rows("remove_orphan_files", f"{older}, file_list_view => '{_ORPHANS}'"))
 
     def _try(self, what: str, work: Callable[[], Any]) -> Any:
-        """Return the result of `work`; None if other commits interrupted all of `TRIES` attempts."""
+        """Return the result of `work`; None if other commits interrupted all `TRIES` attempts."""
         for _ in range(TRIES):
             try:
                 return work()
@@ -256,7 +263,7 @@ class _Table:
         return self.spark().sql(f"CALL {quoted(settings.catalog)}.system.{procedure}({passed})").collect()
 
     def _explain(self, what: str, error: Exception) -> MaintenanceError:
-        # The Python error only says that a call of the JVM failed.
+        # The Python error only states that a call to the JVM failed.
         words = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
         first = words.split("\n", 1)[0]
         return MaintenanceError(
@@ -266,7 +273,7 @@ class _Table:
 
 
 def _steps(upkeep: Need) -> list[tuple[str, str, str]]:
-    """Return the rewrites that a table needs: the kind of files, the procedure, and its arguments."""
+    """Return the rewrites that a table needs; each rewrite has a kind of files, a procedure, and its arguments."""
     steps = []
     if upkeep.rewrites or upkeep.applies:
         order = "strategy => 'sort', " if upkeep.sorted else ""

@@ -1,1 +1,1 @@
-"""Draw panes as the paper does, from tables or from a sample."""
+"""Draw panes as the Dataflow paper does, from tables or from a sample."""

@@ -1,4 +1,4 @@
-"""Draw a laid-out plot with Vega-Lite (altair), and turn it into SVG and PNG (vl-convert)."""
+"""Use Vega-Lite (altair) to draw a plot from its layout (`Scene`), and vl-convert to convert it to SVG and PNG."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ except ImportError:
 
 _SVG = "http://www.w3.org/2000/svg"
 _LOOK = json.loads(files("tailrace.plots").joinpath("look.json").read_text(encoding="utf-8"))
-"""Vega's configuration of a light page, and the colours of a dark page by the colours of a light one."""
+"""The look of a chart: Vega's configuration, the formats of instants, and for each light colour the matching dark
+colour.
+"""
 
 _INK, _WRONG, _MADE = "#1d2733", "#c2203f", "#7a3fb0"
 _TICKS = 12
@@ -31,11 +33,11 @@ _BOLD: dict[str, Any] = {"fontSize": 13, "fontWeight": "bold", "baseline": "midd
 _RIM: dict[str, Any] = {"stroke": "white", "strokeWidth": 3.5, "strokeJoin": "round"}
 _TEXT, _TIP = alt.Text("text:N"), alt.Description("tip:N")
 _ROWS = ("boxes", "lines", "labels", "dots", "produced", "far_boxes", "far_dots")
-"""The rows of a scene that marks are drawn from."""
+"""The fields of `Scene` that hold the rows of marks."""
 
 
 def svg(plot: PanePlot) -> str:
-    """Draw the chart as an SVG element whose marks have their descriptions as titles: the browser's own tooltips."""
+    """Draw the chart as an SVG element. Each mark's description is its title, which browsers show as a tooltip."""
     laid = scene(plot)
     drawn = vl_convert.vegalite_to_svg(_specification(_chart(laid), laid), allowed_base_urls=[])
     ElementTree.register_namespace("", _SVG)
@@ -44,7 +46,8 @@ def svg(plot: PanePlot) -> str:
     for mark in list(root.iter()):
         for name in ("id", "clip-path"):
             if clip := re.search(r"clip\d+", mark.get(name, "")):
-                # Vega numbers its clips across charts; number them anew, so that the same plot gives the same page.
+                # Vega numbers its clip paths across charts. Renumber the clip paths here, so that a plot always gives
+                # the same page.
                 number = numbers.setdefault(clip[0], f"frame{len(numbers)}")
                 mark.set(name, mark.get(name, "").replace(clip[0], number))
         tip = mark.get("aria-label", "")
@@ -56,7 +59,7 @@ def svg(plot: PanePlot) -> str:
 
 
 def png(plot: PanePlot, scale: float) -> bytes:
-    """Draw the chart as a PNG, with the plot's title and subtitle on it."""
+    """Draw the chart as a PNG that includes the plot's title and subtitle."""
     title = alt.Title(plot.title, subtitle=[plot.subtitle, f"{plot.value} for {plot.key}"], anchor="start")
     laid = scene(plot)
     spec = _specification(_chart(laid).properties(title=title), laid)
@@ -65,10 +68,10 @@ def png(plot: PanePlot, scale: float) -> bytes:
 
 def _specification(chart: alt.VConcatChart, laid: Scene, *, validate: bool = True) -> dict[str, Any]:
     specification = chart.to_dict(validate=validate)
-    # The rows are put in at the end, because altair copies everything that a chart has.
+    # The rows are added to the finished specification, because altair would copy all of them with each chart.
     specification["datasets"] = {name: list(getattr(laid, name)) for name in _ROWS}
     specification["datasets"]["edges"] = [row for row in laid.boxes if row["kind"] != KINDS["retraction"][0]]
-    # So is the configuration, because altair's schema lacks a setting that Vega has: legends one under the other.
+    # The configuration is added here, because altair's schema lacks Vega's setting that stacks legends vertically.
     return specification | {"config": _LOOK["config"]}
 
 
@@ -78,7 +81,8 @@ def _chart(laid: Scene) -> alt.VConcatChart:
         note = alt.Title(laid.far_note, anchor="start", orient="bottom", frame="group", fontSize=12.5, color=_WRONG)
         rows = alt.layer(*_far(laid)).properties(width=WIDTH, height=_FAR_ROW * len(laid.far), title=note)
         charts.insert(0, rows)
-    # Each chart has separate scales: shared ones would have no legend, because the rows have none.
+    # Each chart has separate scales. With shared scales no chart would have a legend, because the far rows have no
+    # legend.
     own: dict[str, Any] = dict.fromkeys(("fill", "stroke", "shape"), "independent")
     chart: alt.VConcatChart = alt.vconcat(*charts, spacing=10).resolve_scale(**own)
     return chart
@@ -99,7 +103,7 @@ def _main(laid: Scene) -> list[alt.Chart]:
         line.mark_line(clip=True, strokeWidth=1.6, color=_INK).encode(across, up, _dash(laid), alt.Order("order:Q")),
         *_records(laid, "dots", across, up),
         *(_produced(laid, across, up) if laid.produced else ()),
-        # Draw the text twice, the first time as a white rim, so that it is legible on lines and edges.
+        # Draw the text twice, the first time as a white outline, so that the text is legible on lines and edges.
         text.mark_text(**_BOLD, **_RIM).encode(across, up, _TEXT),
         text.mark_text(**_BOLD).encode(across, up, _TEXT, alt.Color("ink:N", scale=None)),
     ]
@@ -119,7 +123,7 @@ def _far(laid: Scene) -> list[alt.LayerChart | alt.Chart]:
 
 
 def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = True) -> list[alt.Chart]:
-    """Draw the records as dots: with their labels inside while there are few, else small."""
+    """Draw the records as dots: with labels inside if there are few records, otherwise as small dots without labels."""
     shape = _shape(laid, legend)
     wrong = alt.datum.kind == RECORDS[True]
     ink = alt.when(wrong).then(alt.value(_WRONG)).otherwise(alt.value(_INK))
@@ -127,7 +131,7 @@ def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = Tr
         dot = _data(rows).mark_point(filled=True, opacity=0.75)
         size = alt.when(wrong).then(alt.value(70)).otherwise(alt.value(22))
         return [dot.encode(across, up, shape, _TIP, color=ink, size=size)]
-    # Three digits want a wider ring, and a diamond holds less than a circle.
+    # A label of three characters needs a wider ring, and a diamond has less room for text than a circle.
     room = alt.expr(f"(length(datum.text) > 2 ? 680 : 430) * (datum.kind == '{RECORDS[True]}' ? 1.9 : 1)")
     ring = _data(rows).mark_point(size=room, strokeWidth=1.5, fill="white", opacity=1)
     text = _data(rows).mark_text(fontSize=12, baseline="middle").encode(across, up, _TEXT, color=ink)
@@ -135,7 +139,10 @@ def _records(laid: Scene, rows: str, across: alt.X, up: alt.Y, legend: bool = Tr
 
 
 def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
-    """Draw productions as triangles, each with its label beside it, white-rimmed to be legible on dots."""
+    """Draw productions as triangles with labels next to them.
+
+    The labels have a white outline, so that they are legible on dots.
+    """
     rows = _data("produced")
     mark = rows.mark_point(filled=True, opacity=1, size=220, color=_MADE)
     text = {**_BOLD, "align": "right", "dx": -12}
@@ -147,7 +154,7 @@ def _produced(laid: Scene, across: alt.X, up: alt.Y) -> list[alt.Chart]:
 
 
 def _shape(laid: Scene, legend: bool) -> alt.Shape:
-    """Choose a shape for each kind of point that is drawn."""
+    """Choose a shape for each kind of point in the plot."""
     marks = {RECORDS[False]: "circle", RECORDS[True]: "diamond" if laid.numbered else "cross", PRODUCED: "triangle-up"}
     drawn = {row["kind"] for row in (*laid.dots, *laid.far_dots, *laid.produced)}
     names = [name for name in marks if name in drawn]
@@ -163,7 +170,7 @@ def _data(name: str) -> alt.Chart:
 
 
 def _instants(title: str | None, domain: tuple[float, float]) -> dict[str, Any]:
-    """Make a UTC axis over the domain: a round step, labels as fine as the step, the date where the day changes."""
+    """Build a UTC axis: ticks at a round step, labels as precise as the step, and the date as the label at midnight."""
     if title is not None:
         first = datetime.fromtimestamp(domain[0] / 1000, UTC)
         title = f"{title}, from {first.day} {first:%b %Y}"
@@ -172,11 +179,11 @@ def _instants(title: str | None, domain: tuple[float, float]) -> dict[str, Any]:
 
 
 def _colours(laid: Scene, legend: bool = True) -> tuple[alt.Fill, alt.Stroke]:
-    """Choose a pale fill and a full stroke for each kind of pane, with one legend for both."""
+    """Choose a pale fill and a full-strength stroke for each kind of pane; the fill and the stroke share one legend."""
     used = {row["kind"] for row in [*laid.boxes, *laid.far_boxes]}
     kinds = [(name, ink) for name, ink in KINDS.values() if name in used]
     names = [name for name, _ in kinds]
-    # A legend of nothing would make the drawing infinitely large.
+    # A legend without entries would make the drawing infinitely large.
     key = alt.Legend(title=None, symbolType="square", columns=5) if legend and names else None
     fill = alt.Scale(domain=names, range=[_pale(ink) for _, ink in kinds])
     stroke = alt.Scale(domain=names, range=[ink for _, ink in kinds])
@@ -184,7 +191,7 @@ def _colours(laid: Scene, legend: bool = True) -> tuple[alt.Fill, alt.Stroke]:
 
 
 def _pale(ink: str, paper: str = "#ffffff") -> str:
-    """Mix a colour with three times as much of the paper's colour."""
+    """Mix one part of a colour with three parts of the paper's colour."""
     pairs = ((int(ink[at : at + 2], 16), int(paper[at : at + 2], 16)) for at in (1, 3, 5))
     return "#" + "".join(f"{(one + other * 3) // 4:02x}" for one, other in pairs)
 
@@ -198,7 +205,7 @@ def _dash(laid: Scene) -> alt.StrokeDash:
 
 
 def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
-    """Compile the chart for a page that draws it by Vega, whose expressions are interpreted; dark if asked."""
+    """Compile the chart for a page whose Vega interprets expressions; use dark colours if `dark` is True."""
     laid = scene(plot)
     made = _specification(_chart(laid), laid, validate=False)
     compiled: dict[str, Any] = vl_convert.vegalite_to_vega(_recolour(made, _dark_colours()) if dark else made)
@@ -206,9 +213,10 @@ def vega(plot: PanePlot, *, dark: bool = False) -> dict[str, Any]:
 
 
 def _plain_instants(part: Any) -> Any:
-    """Write the instants that the compiler made expressions of as numbers: Vega's interpreter makes none of them.
+    """Replace instants that the compiler wrote as expressions with numbers: Vega's interpreter cannot evaluate them.
 
-    Of a scale's domain that is several, those expressions repeat what an array beside them says.
+    Drop such an expression from a list that also has other entries (a scale's domain), because an array in that list
+    has the same values.
     """
     if isinstance(part, dict):
         found = _INSTANT.fullmatch(str(part.get("signal", "")))
@@ -223,13 +231,13 @@ _INSTANT = re.compile(r"(?:datetime\(|\{data: datetime\()(-?[0-9.e+]+)\)\}?")
 
 
 def _dark_colours() -> dict[str, str]:
-    """Return the colours of a dark page by the colours of a light page, with the pale fills of the panes."""
+    """Return the dark colour for each colour of a light page, including the pale fills of panes."""
     colours: dict[str, str] = _LOOK["dark"]
     return colours | {_pale(ink): _pale(colours[ink], colours["white"]) for _, ink in KINDS.values()}
 
 
 def _recolour(part: Any, colours: Mapping[str, str]) -> Any:
-    """Replace the colours of a specification, but not in the texts that it writes."""
+    """Replace the colours in a specification, but not in its texts."""
     if isinstance(part, dict):
         texts = ("text", "tip", "kind", "row", "line")
         return {

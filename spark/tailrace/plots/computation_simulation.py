@@ -1,4 +1,4 @@
-"""A computation folded over a sample by the reference execution, and its plot (MillWheel, 4.1)."""
+"""A computation that the reference execution folds over a sample, and its plot (MillWheel, 4.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.plots.simulation import ChainSimulation, key_text, plot_value
 
 
 class ComputationSimulation(ChainSimulation[Computation]):
-    """A computation folded over epochs as it reads them."""
+    """A computation, folded over the epochs that it reads."""
 
     @property
     def outputs(self) -> Iterator[Key]:
@@ -25,12 +25,12 @@ class ComputationSimulation(ChainSimulation[Computation]):
         return list(self.definition.produces)
 
     def productions(self, key: Key | None) -> list[Production]:
-        """Return the productions of one key, or of all, in the order in which they were produced."""
+        """Return the productions of a key, or of all keys if `key` is None, in the order of production."""
         return [one for one in self.run.productions if key is None or one.key == key]
 
     @property
     def late(self) -> list[LateInput]:
-        """The records that came too late."""
+        """The records that arrived too late."""
         return [one for one in self.run.late if isinstance(one, LateInput)]
 
     @cached_property
@@ -39,7 +39,10 @@ class ComputationSimulation(ChainSimulation[Computation]):
         return {clock.epoch: clock.processing_time for _, clock in self.epochs}
 
     def plot(self, key: Key, result: str) -> PanePlot:
-        """Plot the records and productions of one key over both times; `result` names the column of the labels."""
+        """Plot one key's records and productions over event time and processing time.
+
+        `result` is the column whose values label the productions.
+        """
         computation = self.definition
         made = self.productions(key)
         columns = ["produced", "event time", *computation.produces]

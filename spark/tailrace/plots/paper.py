@@ -21,7 +21,7 @@ from tailrace.plots.plot_page import page_template
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper: its number, title and text, and the plot. Figure 5 has no definition."""
+    """A figure of the paper: number, title, text and plot. Figure 5 has no pipeline."""
 
     number: int
     title: str
@@ -43,12 +43,15 @@ def figures() -> Iterator[Figure]:
 
 
 def page() -> str:
-    """Write all figures on one self-contained page, each with its definition. The page fetches and runs nothing."""
+    """Return a self-contained page with all figures and their definitions.
+
+    The page loads nothing and runs no scripts.
+    """
     return page_template("paper.html").render(figures=figures(), answers_text=answers_text, draw=_draw)
 
 
 def _draw(figure: Figure) -> str:
-    """Draw a figure, and prefix the names in its drawing: to a browser, equal names on one page are one thing."""
+    """Draw a figure as SVG, and prefix all ids in the SVG, because ids must be unique on the page."""
     prefix = f"figure-{figure.number}"
     named = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg(figure.plot))
     return re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', named))

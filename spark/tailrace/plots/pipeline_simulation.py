@@ -1,4 +1,4 @@
-"""A pipeline folded over a sample by the reference execution, and its plot (Dataflow Model, 2.4)."""
+"""A pipeline that the reference execution folds over a sample, and its plot (Dataflow Model, 2.4)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from tailrace.plots.simulation import Simulation, key_text, plot_value
 
 
 class PipelineSimulation(Simulation[Pipeline]):
-    """A pipeline folded over epochs, as its first stage reads them."""
+    """A pipeline, folded over the epochs that its first stage reads."""
 
     @cached_property
     def runs(self) -> tuple[ReferenceRun, ...]:
-        """The results of the stages, the first stage first: panes, and the records left out, in order."""
+        """The results of the stages, in the order of the stages: panes, and the records that were left out."""
         return fold_stages(self.definition, self.epochs)
 
     @property
     def run(self) -> ReferenceRun:
-        """The result of the last stage."""
+        """The result of the last stage, as in `runs`."""
         return self.runs[-1]
 
     @cached_property
     def bundles(self) -> Epochs:
-        """The epochs that the last stage folds: the source's, or else the panes of the stage before, as records."""
+        """The epochs that the last stage folds.
+
+        Their records are the source's records or, if there is an earlier stage, the panes of the earlier stage.
+        """
         earlier = self.definition.earlier
         if earlier is None:
             return self.epochs
@@ -59,7 +62,7 @@ class PipelineSimulation(Simulation[Pipeline]):
         return [pane for pane in self.run.panes if pane.key == key]
 
     def plot(self, key: Key, result: str, title: str = "", subtitle: str = "") -> PanePlot:
-        """Build the paper's plot of one key and one of the results."""
+        """Plot one key and one of the pipeline's results in the style of the paper."""
         own = self.panes(key)
         return PanePlot(
             title=title or f"{self.definition.name}, simulated",
@@ -86,14 +89,15 @@ class PipelineSimulation(Simulation[Pipeline]):
                 label = "1" if column is None else f"{plot_value(record.get(column))}"
                 label = label if sign_of(record) > 0 else f"−{label}"
                 lost = bool(late[id(source)]) and late[id(source)] >= windows
-                # An answer of all of event time happened at no time of its own: it is shown when it became known.
+                # The answer for all of event time has no event time, so show this answer at the time when it became
+                # known.
                 happened = moment(at) if is_bounded(moment(at)) else moment(seen)
                 dots.append(PlotRecord(happened, moment(seen), label, too_late=lost))
         return dots
 
 
 def answers_text(pipeline: Pipeline) -> str:
-    """Write a definition's four answers in one line: what, where, when and how.
+    """Format a pipeline's four parts in one line: what, where, when and how.
 
     >>> from tailrace.model.samples import examples
     >>> answers_text(examples.figure(12))
@@ -105,7 +109,7 @@ def answers_text(pipeline: Pipeline) -> str:
 
 
 def pane_table(panes: Sequence[Pane]) -> PlotTable:
-    """Make a table of panes, one a row, in the order in which they fired."""
+    """Make a table of panes with one row per pane, in the order in which the panes fired."""
     names = list(dict.fromkeys(name for pane in panes for name in pane.values))
     columns = ["fired", "watermark", "window start", "window end", "timing", "", *names, "pane index"]
     rows = []

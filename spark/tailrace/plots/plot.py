@@ -1,4 +1,4 @@
-"""The data of a plot of one key, as the paper draws it: panes, records, watermark (Dataflow Model, 2.4)."""
+"""The data of a plot of one key in the paper's style: panes, records and watermark (Dataflow Model, 2.4)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Timing = Literal["early", "on_time", "late", "correction"]
 
 
 class PlotError(TailraceError, ValueError):
-    """A plot that cannot be drawn, because it has neither a pane nor a record."""
+    """A plot cannot be drawn, because it has neither panes nor records."""
 
 
 class PlotMissingError(TailraceError, ImportError):
-    """The libraries that draw are not installed: the extra `plot` brings them."""
+    """The drawing libraries are not installed: the extra `plot` installs them."""
 
 
 @dataclass(frozen=True)
 class PlotPane:
-    """A pane of the key: an answer of one window, or the retraction of one.
+    """A pane of the key: an answer of one window, or the retraction of an earlier answer.
 
-    `value` is the pane's value; for a retraction, the value that is taken back (not negated: the plot adds the
-    minus sign). `window_start` and `window_end` bound the window in event time, half open; the years 1 and 9999
-    stand for no bound. `fired_at` is in processing time. `generation`, `epoch` and `index` are the version (V1).
+    `value` is the pane's value or, for a retraction, the retracted value (not negated: the plot adds the minus sign).
+    `window_start` and `window_end` bound the window in event time, half open; the years 1 and 9999 mean that there is
+    no bound. `fired_at` is in processing time. `generation`, `epoch` and `index` are the version (V1).
     """
 
     window_start: datetime
@@ -48,7 +48,7 @@ class PlotPane:
 
     @classmethod
     def of(cls, pane: Pane | LedgerPane, value: Value) -> PlotPane:
-        """Convert a pane of a fold or of a ledger; `value` is the result that is drawn."""
+        """Convert a pane from a fold or from a ledger. `value` is the result that the plot shows."""
         return cls(
             window_start=moment(pane.window.start),
             window_end=moment(pane.window.end),
@@ -64,9 +64,10 @@ class PlotPane:
 
 @dataclass(frozen=True)
 class PlotRecord:
-    """A record of the key, by event time and arrival.
+    """A record of the key, by event time and arrival time.
 
-    `label` is what the record adds (shown in its dot when there are few). `too_late`: too late for all its windows.
+    `label` is the value that the record adds (shown in the record's dot when there are few records). `too_late` is True
+    if the record arrived too late for all its windows.
     """
 
     event_time: datetime
@@ -77,7 +78,7 @@ class PlotRecord:
 
 @dataclass(frozen=True)
 class PlotProduction:
-    """A record that a computation produced for the key: its event time, and when it was produced."""
+    """A record that a computation produced for the key, with its event time and the time when it was produced."""
 
     event_time: datetime
     produced_at: datetime
@@ -86,7 +87,7 @@ class PlotProduction:
 
 @dataclass(frozen=True)
 class PlotTable:
-    """A table under the chart. Cells are text, numbers, instants or None, and are written as such."""
+    """A table under the chart. A cell may be text, a number, an instant or `None`; `written` formats the cells."""
 
     heading: str
     columns: Sequence[str]
@@ -98,9 +99,9 @@ class PlotTable:
 class PanePlot:
     """The data of a plot of one key.
 
-    `key` names the key (`origin = EWR`), `value` what the panes count (`departures`), or the column of a computation's
-    productions that the labels show. `watermark` holds pairs of (processing time, watermark from then on). `facts`
-    become the cards above the chart, `tables` follow below it.
+    `key` names the key (`origin = EWR`). `value` names what the panes count (`departures`); for a computation, it is
+    the column of the productions that the labels show. `watermark` holds pairs: a processing time, and the watermark
+    that holds from that time on. `facts` is meant for cards above the chart; `tables` appear below the chart.
     """
 
     title: str
@@ -116,12 +117,12 @@ class PanePlot:
 
 
 def is_bounded(moment: datetime) -> bool:
-    """Tell whether an instant is one of people's, and not the beginning or the end of time."""
+    """Return True unless the instant stands for the beginning or the end of time (the years 1 and 9999)."""
     return 1 < moment.year < 9999
 
 
 def format_value(value: object) -> str:
-    """Write a value as text: numbers with thousands apart and at most four decimal places, instants in UTC.
+    """Format a value as text: numbers with thousands separators and at most four decimal places, instants in UTC.
 
     >>> format_value(12345), format_value(2.50000), format_value(None)
     ('12,345', '2.5', '–')

@@ -1,7 +1,8 @@
-"""The page that shows a plot: event time to the right, processing time upwards, a box for every pane.
+"""The page that shows a plot: event time to the right, processing time upwards, and a box for each pane.
 
-`render` gives one page of HTML that fetches and runs nothing: the chart is inline SVG, the tooltips are the titles of
-the SVG's marks. `render_png` gives the chart alone. Both need the extra `plot` (altair, vl-convert-python, jinja2).
+`render` returns one page of HTML that fetches nothing and runs no script: the chart is inline SVG, and the titles of
+the SVG's marks are the tooltips. `render_png` returns the chart alone. Both functions need the extra `plot` (altair,
+vl-convert-python, jinja2).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def page_template(name: str) -> jinja2.Template:
-    """Load the template of a page, which escapes all text. Raises `PlotMissingError` if jinja2 is not installed."""
+    """Load a page's template, which escapes all text. Raises `PlotMissingError` if jinja2 is not installed."""
     try:
         import jinja2
     except ImportError:
@@ -30,10 +31,10 @@ def page_template(name: str) -> jinja2.Template:
 
 
 def render(plot: PanePlot) -> str:
-    """Render a self-contained page: title, facts, chart, how to read it, tables. The page fetches and runs nothing.
+    """Render a self-contained page with title, facts, chart, reading instructions and tables.
 
-    With no pane and no record the page says so in the chart's place. All text is escaped. The same plot gives the
-    same page.
+    The page loads nothing and runs no scripts. If the plot has no panes and no records, the page has a sentence about
+    that in place of the chart. All text is escaped. The same plot always gives the same page.
 
     Raises:
         PlotMissingError: the extra `plot` is not installed.
@@ -47,10 +48,10 @@ def render(plot: PanePlot) -> str:
 
 
 def render_png(plot: PanePlot, scale: float = 2.0) -> bytes:
-    """Render the chart alone as a PNG with the title on it, about 1,200 times `scale` pixels wide.
+    """Render only the chart, as a PNG that includes the title and is about 1,200 times `scale` pixels wide.
 
     Raises:
-        PlotError: neither a pane nor a record.
+        PlotError: the plot has no panes and no records.
         PlotMissingError: the extra `plot` is not installed.
     """
     if not plot.panes and not plot.records:

@@ -1,4 +1,4 @@
-"""A map or a join folded over a sample by the reference execution: the rows that it gives."""
+"""A map or a join that the reference execution folds over a sample, and the rows that it outputs."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ R = TypeVar("R", bound=Ranged)
 
 
 class RowSimulation(ChainSimulation[R]):
-    """A definition that gives rows of records, folded over epochs. There is nothing to draw."""
+    """A definition that outputs rows (a map or a join), folded over epochs. There is no plot for such a definition."""
 
     @property
     @abstractmethod
     def rows(self) -> Sequence[Mapped | Joined]:
-        """The rows that it gave, in order."""
+        """The rows that the fold output, in order."""
 
     @property
     @abstractmethod
     def reads(self) -> str:
-        """A few words on the kind of the definition and its inputs."""
+        """A few words that describe the kind of the definition and its inputs."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns of the rows."""
+        """The columns of the rows that the fold output."""
         return list(self.definition.results)
 
     @property
     def signs(self) -> Sequence[int] | None:
-        """The sign of each row, -1 for a retracted row; None where no row is ever retracted."""
+        """The sign of each row: -1 for a retracted row, else 1. None if the definition retracts no rows."""
         return None
 
     @property
     def late(self) -> Sequence[LateKept] | None:
-        """The records that came too late; None where no record is late."""
+        """The late records. None if the definition has no lateness."""
         return None
 
 

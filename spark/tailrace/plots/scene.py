@@ -1,6 +1,6 @@
-"""The layout of a plot: the scales, the boxes, and the labels that there is room for. Nothing is drawn here.
+"""The layout of a plot: the scales, the boxes, and the labels that fit. This module draws nothing.
 
-Positions are in milliseconds since 1970 on both axes (what Vega takes for an instant); sizes are in pixels.
+Positions are in milliseconds since 1970 on both axes (Vega's unit for an instant); sizes are in pixels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = {
     "correction": ("correction: by a backfill", "#7a3fb0"),
     "retraction": (f"{MINUS} retraction: taken back", "#c2203f"),
 }
-"""The kinds of panes in the order of the legend: their names, and their colours."""
+"""For each kind of pane, its name and its colour; the kinds are in the order of the legend."""
 
 RECORDS = {False: "record", True: "record, too late for its window"}
 PRODUCED = "produced"
@@ -38,7 +38,10 @@ LINES = ("watermark", "ideal watermark: no skew")
 
 @dataclass(frozen=True)
 class Scene:
-    """The layout that `chart` draws. `far` are the rows above the break, latest first; `far_note` says how far."""
+    """The layout that `chart` draws.
+
+    `far` names the rows above the axis's break, latest first; `far_note` states how much later these rows are.
+    """
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -56,7 +59,7 @@ class Scene:
 
 
 def scene(plot: PanePlot) -> Scene:
-    """Lay a plot out. Panes and records much later than the rest get rows of their own, not to squash the scale."""
+    """Lay out a plot. Panes and records much later than the others get separate rows, to keep the scale readable."""
     panes = sorted(plot.panes, key=lambda pane: (pane.fired_at, not pane.retraction, pane.window_start))
     limit = _break(plot)
     near = [pane for pane in panes if pane.fired_at <= limit]
@@ -85,7 +88,7 @@ def scene(plot: PanePlot) -> Scene:
 
 @dataclass(frozen=True)
 class _Place:
-    """The scales, which convert pixels to milliseconds of event time (`across`) and processing time (`up`)."""
+    """The scales: they convert pixels to milliseconds of event time (`across`) and of processing time (`up`)."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -106,17 +109,18 @@ def _ms(moment: datetime) -> float:
 
 
 def _break(plot: PanePlot) -> datetime:
-    """Find the last moment below the axis's break: most panes and records come by then, and the next is far off.
+    """Return the last moment below the axis's break: the break is the first long gap after most panes and records.
 
-    Far off is a gap of more than one and a half times the span below it. Corrections do not count towards what is
-    most: a backfill of a quiet key may fire more panes than the stream did.
+    "Most" is at least 60%. A gap is long if it is more than one and a half times as long as the time before it.
+    Corrections are only counted if there is nothing else: a backfill of a quiet key may fire more panes than the stream
+    did.
     """
     corrections = sorted(pane.fired_at for pane in plot.panes if pane.timing == "correction")
     moments = sorted(
         [pane.fired_at for pane in plot.panes if pane.timing != "correction"]
         + [record.arrived_at for record in plot.records]
     )
-    # Productions are drawn at their own time: they are never far off.
+    # Productions are always drawn at their actual time, below the break.
     produced = [one.produced_at for one in plot.productions]
     moments = moments or corrections or sorted(produced)
     last = moments[-1]
@@ -129,7 +133,10 @@ def _break(plot: PanePlot) -> datetime:
 
 
 def _event_domain(plot: PanePlot) -> tuple[float, float]:
-    """Return the range of event time: of all records, and of windows' bounds near them. A global window has none."""
+    """Return the plot's range of event time: all records and productions, and the bounds of nearby windows.
+
+    A global window has no bounds.
+    """
     bounds = [b for pane in plot.panes for b in (pane.window_start, pane.window_end) if is_bounded(b)]
     events = [record.event_time for record in plot.records] or bounds
     events += [one.event_time for one in plot.productions]
@@ -146,7 +153,10 @@ def _event_domain(plot: PanePlot) -> tuple[float, float]:
 def _processing_domain(
     panes: Sequence[PlotPane], records: Sequence[PlotRecord], produced: Sequence[PlotProduction]
 ) -> tuple[int, tuple[float, float]]:
-    """Return the height in pixels, enough to keep a window's panes apart (within limits), and the range of time."""
+    """Return the plot's height in pixels and its range of processing time.
+
+    The plot is high enough to keep a window's panes apart, but the height has a minimum and a maximum.
+    """
     moments = [_ms(pane.fired_at) for pane in panes] + [_ms(record.arrived_at) for record in records]
     moments += [_ms(one.produced_at) for one in produced]
     low, high = min(moments), max(moments)
@@ -160,7 +170,12 @@ def _processing_domain(
 
 
 def _bottom(pane: PlotPane, panes: Sequence[PlotPane], records: Sequence[PlotRecord]) -> float:
-    """Return a box's lower edge: the window's pane before, else the window's first record, else the pane itself."""
+    """Return the lower edge of a pane's box, as a processing time.
+
+    The lower edge is the time when the window's previous pane fired. For the window's first pane, the lower edge is the
+    arrival time of the window's first record. If the window has no records before the pane, the lower edge is the time
+    when the pane fired.
+    """
     window = (pane.window_start, pane.window_end)
     fired = [
         other.fired_at
@@ -207,7 +222,7 @@ def _tip(plot: PanePlot, pane: PlotPane) -> str:
 
 
 def _boxes(plot: PanePlot, panes: Sequence[PlotPane], records: Sequence[PlotRecord], place: _Place) -> list[Row]:
-    """Make the boxes, those with the widest windows first, so that a box within another is drawn on top of it."""
+    """Build the boxes in descending order of window width, so that a box inside a wider box is drawn on top of it."""
     wide = sorted(panes, key=lambda pane: pane.window_start - pane.window_end)
     return [_box(plot, pane, place, _bottom(pane, panes, records)) for pane in wide]
 
@@ -226,7 +241,7 @@ def _paint(plot: PanePlot, pane: PlotPane) -> Row:
 
 
 def _labels(panes: Sequence[PlotPane], obstacles: Sequence[PlotRecord], place: _Place) -> list[Row]:
-    """Place the labels that find room, the more important first; a label without room is left to the tooltip."""
+    """Place the labels that fit, the more important labels first; a label that does not fit is only in the tooltip."""
     taken = [(_ms(record.event_time), _ms(record.arrived_at), place.across(11), place.up(11)) for record in obstacles]
     dots = len(taken)
     rank = {"correction": 0, "late": 1, "on_time": 1, "retraction": 2, "early": 3}
@@ -240,7 +255,7 @@ def _labels(panes: Sequence[PlotPane], obstacles: Sequence[PlotRecord], place: _
         middle, inner = (left + right) / 2, max((right - left) / 2 - half[0] * 1.3, 0)
         spots = [middle + inner * side for side in (0, -0.5, 0.5, -1, 1)]
         free = [spot for spot in spots if not _meets((spot, at, *half), taken)]
-        # A label on a dot is better than none, a label on another label is not.
+        # A label over a dot is better than no label, but a label over another label is not.
         free = free or [spot for spot in spots if not _meets((spot, at, *half), taken[dots:])]
         if free:
             taken.append((free[0], at, *half))
@@ -272,7 +287,7 @@ def _produced(plot: PanePlot, one: PlotProduction) -> Row:
 
 
 def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y: tuple[float, float]) -> list[Row]:
-    """Make the lines: the watermark as the corners of a stair, kept near the frame, and the diagonal of no skew."""
+    """Build the lines: the watermark as steps, limited to the area around the frame, and the diagonal for zero skew."""
     beyond = x[1] - x[0]  # out of the frame, which clips, but not by thousands of years
     moments = [(_ms(at), min(max(_ms(mark), x[0] - beyond), x[1] + beyond)) for at, mark in sorted(steps)]
     before = [mark for at, mark in moments if at < y[0]]
@@ -289,9 +304,10 @@ def _lines(steps: Sequence[tuple[datetime, datetime]], x: tuple[float, float], y
 
 
 def _far(plot: PanePlot, limit: datetime, x: tuple[float, float]) -> tuple[list[str], str, list[Row], list[Row]]:
-    """Return the rows above the axis's break, latest first, a note on them, and the boxes and dots in them.
+    """Return the rows above the axis's break (latest first), a note about the rows, and the boxes and dots in the rows.
 
-    A row holds one minute and one kind. A second pane of a window in the same row gets a row of its own.
+    A row holds the panes of one kind, or the records, of one minute. If a window has two panes in the same row, the
+    second pane gets a separate row.
     """
     place = _Place(x, (0.0, 1.0), 1)
     order = [*KINDS, *RECORDS.values()]

@@ -1,6 +1,6 @@
-"""A definition folded over a sample by the reference execution, for people to look at before it is shipped.
+"""A definition that the reference execution folds over a sample, so that people can check it before deployment.
 
-It needs neither Spark nor a lake.
+A simulation needs neither Spark nor a lake.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ D = TypeVar("D", bound=Definition)
 
 @dataclass(frozen=True)
 class Simulation(Generic[D]):
-    """A definition folded over epochs, as its first stage reads them, by the reference execution."""
+    """A definition that the reference execution folds over `epochs`, the input of the definition's first stage."""
 
     definition: D
     epochs: Epochs
 
     @property
     def outputs(self) -> Iterable[Key]:
-        """The key of each output: of each pane, or of each production."""
+        """The key of each output, where an output is a pane or a production."""
         return ()
 
     @property
     def results(self) -> Sequence[str]:
-        """The columns that a plot can show; none where there is nothing to draw."""
+        """The columns that a plot can show; empty if there is nothing to draw."""
         return ()
 
     @property
@@ -46,26 +46,26 @@ class Simulation(Generic[D]):
 
     @cached_property
     def keys(self) -> list[Key]:
-        """The keys that have outputs, in the order of how many they have, most first."""
+        """The keys that have outputs, in descending order of their number of outputs."""
         return [key for key, _ in Counter(self.outputs).most_common()]
 
     def plot(self, key: Key, result: str) -> PanePlot:
-        """Plot one key and one of the results over both times."""
+        """Plot one key and one of the result columns over event time and processing time."""
         raise NotImplementedError
 
     @property
     def watermark_line(self) -> list[tuple[Any, Any]]:
-        """The watermark over processing time, for a plot."""
+        """The watermark over processing time, as pairs of instants for a plot."""
         clocks = (clock for _, clock in self.epochs if clock.watermark > BEGINNING)
         return [(moment(clock.processing_time), moment(clock.watermark)) for clock in clocks]
 
 
 class ChainSimulation(Simulation[D]):
-    """A definition that a chain's fold computes in one run."""
+    """A simulation of a computation, a map or a join, which are folded in one run."""
 
     @cached_property
     def run(self) -> ChainRun:
-        """The result of the fold: the outputs, and the records that were left out, in order."""
+        """The result of the fold: the outputs, the late records and the rejected records, in order."""
         return fold_read(self.definition, self.epochs)
 
     @property
@@ -74,12 +74,12 @@ class ChainSimulation(Simulation[D]):
 
 
 def key_text(names: Sequence[str], key: Key) -> str:
-    """Write a key for a plot, with the names of its columns."""
+    """Format a key for a plot, with the names of its columns."""
     return ", ".join(f"{name} = {value}" for name, value in zip(names, key, strict=True)) or "all records"
 
 
 def plot_value(value: Any) -> Value:
-    """Convert a result for plots and tables: numbers stay numbers (a `Decimal` becomes a float), the rest is text."""
+    """Convert a result for plots and tables: numbers stay numbers (a `Decimal` becomes a float); all else is text."""
     if isinstance(value, Decimal):
         return float(value)
     return (

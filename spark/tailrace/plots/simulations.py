@@ -1,4 +1,4 @@
-"""The simulation of any definition; a custom kind registers its class with `simulation`."""
+"""Create the simulation for any kind of definition; a custom kind registers its simulation class with `simulation`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tailrace.plots.simulation import Simulation
 
 @singledispatch
 def simulation(definition: Definition, epochs: Epochs) -> Simulation[Any]:
-    """Fold a definition over epochs, as its first stage reads them, when its results are asked for."""
+    """Return the simulation of a definition. The simulation folds `epochs` when its results are first accessed.
+
+    `epochs` are the epochs that the first stage reads.
+    """
     raise KindError("simulation", definition)
 
 

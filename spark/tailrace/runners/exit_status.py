@@ -1,4 +1,4 @@
-"""Define the exit statuses of the command, and the status of each error."""
+"""Define the exit statuses of the command line, and the exit status for each error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.toolchain.tool_errors import ToolchainError
 
 
 class ExitStatus(IntEnum):
-    """The exit statuses of commands. They are stable: scripts and schedulers may rely on them."""
+    """The exit statuses of commands. The statuses are stable: scripts and schedulers may rely on them."""
 
     OK = 0
     FOUND = 1
@@ -31,7 +31,10 @@ MEANING = {
 
 
 def status_of(error: TailraceError) -> ExitStatus:
-    """Return the exit status of an error: `USAGE` for a user's mistake, `FAILED` for a failure of the run."""
+    """Return the exit status for an error: usually `USAGE` for a user's mistake and `FAILED` for a failure of the run.
+
+    The exit status is `GAVE_WAY` if another stream has taken the lease.
+    """
     if isinstance(error, FencedError):
         return ExitStatus.GAVE_WAY
     if isinstance(error, OtherDefinitionError | ToolchainError | ImportError):

@@ -1,4 +1,4 @@
-"""Define the jobs that runners take and the results that they return, both checked at each end."""
+"""Define the jobs that runners take and the results that runners return; both sides check all values."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from tailrace.model.definition.definition import Ranged
 
 LONGEST_REASON = 200
-"""The maximum number of characters in a reason."""
+"""The maximum length of a run's reason, in characters."""
 
 Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f]*$")
 ]
-"""The reason for a run, in one line."""
+"""The reason for a run, as a single line."""
 
 
 Place = Annotated[str, StringConstraints(pattern=r"^/[^\x00]+$")]
-"""A definition's file and, if the file has several definitions, its name."""
+"""The file of a definition and, if the file has several definitions, the definition's name."""
 
 
 class RunnerError(TailraceError, RuntimeError):
-    """A run failed. `again` says whether the same run may succeed at another attempt."""
+    """A run failed. `again` is True if another attempt at the same run may succeed."""
 
     def __init__(self, message: str, *, again: bool = True) -> None:
         super().__init__(message)
@@ -38,22 +38,22 @@ class RunnerError(TailraceError, RuntimeError):
 
 
 def refusal(error: TailraceError) -> RunnerError:
-    """Turn an error into a `RunnerError` of one line; a user's mistake is not worth another attempt."""
+    """Convert an error to a one-line `RunnerError`; an error that a user has caused is not worth another attempt."""
     return RunnerError(line_of(error), again=status_of(error) is not ExitStatus.USAGE)
 
 
 class Cancelled(RunnerError):  # noqa: N818 - it is what happened, not what went wrong
-    """A run was cancelled and has stopped. Its commits stay, and running the same job again does the rest."""
+    """A run was cancelled and has stopped. Its commits stay, and running the same job again completes the work."""
 
 
 class Job(BaseModel):
-    """A job of checked values for a runner."""
+    """A job for a runner. Its values are validated."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """Make a job from these values. Raises a `RunnerError` that names each invalid value, in one line."""
+        """Create a job from these values. Raises a one-line `RunnerError` that names each invalid value."""
         try:
             return cls(**values)
         except ValidationError as error:
@@ -95,7 +95,7 @@ class MaintainJob(Job):
 
 
 class StreamJob(Job):
-    """A stream of definitions of one log from a folder or a topic.
+    """A stream of definitions that read one log, from a folder or a topic.
 
     Each definition is `FILE` or `FILE:NAME`, with an absolute path. `every` is the minimum time between two epochs in
     seconds; `per_epoch` is the maximum number of files or records in an epoch.
@@ -130,21 +130,21 @@ class StreamJob(Job):
 
     @property
     def name(self) -> str:
-        """A digest of the arguments, which distinguishes this stream from other streams of the same file."""
+        """A digest of the arguments, which distinguishes the stream from other streams of the same file."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:12]
 
 
 class Result(BaseModel):
-    """A result of a runner, whose values are checked where it is read."""
+    """A result of a runner. Its values are validated when the result is read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Streaming(Result):
-    """The state of a stream: it was running already, was started, or was stopped by hand and stays stopped.
+    """The state of a stream: it was already running, was started, or was stopped by hand and stays stopped.
 
-    The stream is process `pid` on the runner's machine, or job run `run` of a service. `since` is its start, in seconds
-    since 1970. `ended` says why the previous stream ended.
+    The stream is the process `pid` on the runner's machine, or the job run `run` of a service. `since` is the stream's
+    start time, in seconds since 1970. `ended` is the reason why the previous stream ended.
     """
 
     state: Literal["running", "started", "stopped"]
@@ -155,23 +155,23 @@ class Streaming(Result):
 
     @property
     def named(self) -> str:
-        """The stream's process or job run, for people."""
+        """The stream's process or job run, as text for people."""
         return f"process {self.pid}" if self.run is None else f"job run {self.run}"
 
 
 class GaveWay(Result):
-    """The run of a higher generation that a run gave way to."""
+    """The run with a higher generation to which another run has given way."""
 
     run: str
     generation: int
 
 
 BEHIND = "behind"
-"""The key, in the output of `tailrace backfill --json`, of the stages that lack corrections."""
+"""The key in the output of `tailrace backfill --json` under which the stages that lack corrections are listed."""
 
 
 class JobOutcome(Result):
-    """The result of a run for one stage, as in `tailrace backfill --json`. The range is of window timestamps."""
+    """The result of a run for one stage, as in `tailrace backfill --json`. `range` is a range of window timestamps."""
 
     pipeline: str
     range: tuple[str, str]
@@ -190,7 +190,7 @@ class JobOutcome(Result):
 
     @classmethod
     def of(cls, pipeline: Ranged, backfilled: Backfilled, *, dry_run: bool) -> JobOutcome:
-        """Sum up a run of one stage."""
+        """Create the result from a finished run for one stage."""
         run, other = backfilled.run, backfilled.gave_way
         return cls(
             pipeline=pipeline.name,
@@ -217,7 +217,7 @@ class JobOutcome(Result):
 
     @classmethod
     def all_of(cls, data: Mapping[str, Any]) -> list[JobOutcome]:
-        """Read the outcomes of a run, in order, from the data of `as_data`. Raises `RunnerError` for other data."""
+        """Read a run's outcomes, in order, from the data of `as_data`. Raises `RunnerError` if the data is invalid."""
         last = {name: value for name, value in data.items() if name not in ("earlier", BEHIND)}
         try:
             return [cls.model_validate(one) for one in (*data.get("earlier", ()), last)]
@@ -231,25 +231,28 @@ class Runner(Protocol):
     """A place where backfills, maintenance and streams run. Several jobs may run at once."""
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
-        """Run a backfill to its end, and pass its progress to `tell`; return the result for each stage, in order.
+        """Run a backfill to its end and report its progress to `tell`; return the result for each stage, in order.
 
-        Raises `RunnerError` if it fails. The commits of a failed or killed run are complete, and running the same job
-        again does the rest.
+        Raises `RunnerError` if the backfill fails. The commits of a failed or killed run are complete, and running the
+        same job again does the remaining work.
         """
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Maintain a definition's tables; return the data of `tailrace maintain --json`. Raises `RunnerError`."""
+        """Maintain a definition's tables; return the data of `tailrace maintain --json`.
+
+        Raises `RunnerError` if the maintenance fails.
+        """
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Start a stream, which runs on by itself, unless it is running already; return its state.
+        """Start a stream, unless it is already running, and return its state; the stream runs independently.
 
-        A stream that `stop_stream` has ended stays stopped, unless `anew` is given, which restarts the stream in any
-        case. Raises `RunnerError` if the stream cannot be started, or if it last ended for a reason that a restart does
-        not mend: wrong arguments, or another stream with its lease.
+        A stream that `stop_stream` has ended stays stopped, unless `anew` is True, which restarts the stream in any
+        case. Raises `RunnerError` if the stream cannot be started, or if the stream last ended for a reason that a
+        restart does not fix: wrong arguments, or another stream that has the lease.
         """
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Stop a stream at an epoch boundary, wait for its end, and leave it stopped."""
+        """Stop a stream at an epoch boundary and wait for its end; the stream then stays stopped."""
 
     def cancel(self) -> None:
-        """Stop the backfills and maintenance of this runner; each ends with `Cancelled`."""
+        """Stop the backfills and the maintenance of this runner; each of these runs ends with `Cancelled`."""

@@ -1,7 +1,8 @@
-"""Run streams as local processes that outlive the process that starts them, and find them again.
+"""Run streams as local processes that outlive the process that starts them, and find running streams again.
 
-A keeper process starts the stream, waits for it, and records how it ended. Keeper and stream hold a lock on a file: a
-process that cannot take the lock knows that the stream is running, and the lock is freed however the processes end.
+A keeper process starts the stream, waits for the stream's end, and records the exit status and reason. The keeper and
+the stream hold a lock on a file. A process that cannot take the lock knows that the stream is running; the lock is
+freed no matter how keeper and stream end.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ from tailrace.runners.processes import (
 from tailrace.settings import PREFIX, Place
 
 FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
-"""The exit statuses of a stream that a restart does not mend."""
+"""The exit statuses of a stream that a restart does not fix."""
 
 STARTING = 60.0
-"""The maximum seconds for a keeper to start its stream."""
+"""The maximum time in seconds that a keeper takes to start its stream."""
 
 SEEN = 5.0
-"""A stream that still runs after these seconds counts as started."""
+"""The time in seconds after which a stream that still runs counts as started."""
 
 STOPPING = 120.0
-"""The maximum seconds for a stream to end at an epoch boundary."""
+"""The maximum time in seconds that a stream takes to end at an epoch boundary."""
 
 
 @dataclass(frozen=True)
 class Keeper:
-    """A stream's process, known by the files beside `place`: its lock, its output, and its state."""
+    """The process of a stream, identified by `place`: the path of its lock, output and state files without suffix."""
 
     place: Path
     command: Sequence[str]
     environment: Mapping[str, str]
 
     def keep_running(self, tell: Callable[[str], None], *, anew: bool) -> Streaming:
-        """Start the stream unless it is running. Raises `RunnerError` like `Runner.stream`."""
+        """Start the stream unless it is running, and return its state. Raises `RunnerError` like `Runner.stream`."""
         if anew:
             self.end(tell)
         with self._lock(patient=True) as lock:
@@ -68,7 +69,8 @@ class Keeper:
             if ended is not None and ended.get("by_hand"):
                 return Streaming(state="stopped")
             if ended is not None and ended["status"] in FINAL and not ended.get("told"):
-                # Raised only once: by the next start, somebody will have seen the error.
+                # Raise the error for an ended stream only once: somebody will have seen it before the stream is started
+                # again.
                 _write(self._state, ended | {"told": True})
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: its output is in {self._out}")
@@ -83,7 +85,10 @@ class Keeper:
         return Streaming(state="stopped")
 
     def end(self, tell: Callable[[str], None]) -> None:
-        """End the stream at an epoch boundary if it is running; the next call of `keep_running` starts it again."""
+        """End the stream at an epoch boundary if it is running; the next call of `keep_running` starts it again.
+
+        Raises `RunnerError` if the stream does not end within `STOPPING` seconds.
+        """
         if self._is_free():
             return
         tell("stopping the stream at the next epoch's boundary")
@@ -100,7 +105,7 @@ class Keeper:
             start_detached(keeper, out, self.environment, pass_fds=[lock.fileno()])
 
     def _await_start(self) -> int | None:
-        """Wait until the stream counts as started; return its process id. Raises `RunnerError` if it has ended."""
+        """Wait until the stream counts as started; return its process id. Raises `RunnerError` if the stream ends."""
         until, pid = time.monotonic() + STARTING, None
         while time.monotonic() < until:
             reap_started()
@@ -113,14 +118,17 @@ class Keeper:
         return pid or self._pid()
 
     def _end_state(self) -> dict[str, Any] | None:
-        """Return how the last stream ended, None if there was none; a killed keeper has recorded no status."""
+        """Return how the last stream ended, or None if there was no stream.
+
+        The status in the result is None if the keeper was killed, because a killed keeper records no status.
+        """
         state = _read(self._state)
         if state and "status" not in state:
             return {"status": None, "said": "it was killed"}
         return state or None
 
     def _pid(self) -> int | None:
-        """Return the process id of the running stream; None if it has ended meanwhile."""
+        """Return the process id of the running stream, or None if the stream has ended in the meantime."""
         state = wait_for(lambda: _read(self._state) or None, STARTING)
         if state is None:
             raise RunnerError(
@@ -137,7 +145,7 @@ class Keeper:
     def _lock(self, *, patient: bool = False) -> Iterator[BinaryIO | None]:
         """Take the lock, which only callers and running streams hold; yield None if the stream is running.
 
-        With `patient`, wait for a keeper whose stream has ended.
+        If `patient` is True, wait for a keeper whose stream has ended.
         """
         until = time.monotonic() + STARTING
         with self.place.with_suffix(".lock").open("ab") as lock:
@@ -158,23 +166,23 @@ class Keeper:
 
 
 class LocalStreams:
-    """A mix-in for runners whose streams are processes on this machine."""
+    """A mix-in for runners that run streams as processes on this machine."""
 
     def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
-        """Start the stream in another process, unless it is running."""
+        """Start the stream in another process, unless the stream is running."""
         return self._keeper(job).keep_running(tell, anew=anew)
 
     def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
-        """Stop the stream at an epoch boundary if it is running, and leave it stopped."""
+        """Stop the stream at an epoch boundary if it is running; the stream then stays stopped."""
         return self._keeper(job).stop(tell)
 
     @abstractmethod
     def _keeper(self, job: StreamJob) -> Keeper:
-        """Return the keeper of a stream."""
+        """Return the keeper for a stream."""
 
 
 def end_all(warehouse: Place) -> int:
-    """End all streams of a lake on this machine at once; return their number."""
+    """End all streams of a lake on this machine, in parallel; return the number of streams."""
     states = {file: _read(file) for file in private_folder().glob("*.json")}
     keepers = [
         Keeper(file.with_suffix(""), (), {})
@@ -195,7 +203,7 @@ def _try_lock(lock: BinaryIO) -> bool:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Read a stream's state from its file; empty if there is no such file."""
+    """Read a stream's state from its file; empty if the file does not exist."""
     try:
         state: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
@@ -204,17 +212,17 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _write(file: Path, state: Mapping[str, Any]) -> None:
-    """Write a stream's state to its file, in one step for readers."""
+    """Write a stream's state to its file atomically."""
     whole = file.with_suffix(".new")
     whole.write_text(json.dumps(state))
     whole.replace(file)
 
 
 def keep(place: Path, command: Sequence[str]) -> int:
-    """Run a stream to its end, pass on signals, and record how it ended; return its exit status."""
+    """Run a stream to its end, forward signals to it, and record how it ended; return its exit status."""
     out, state = place.with_suffix(".out"), place.with_suffix(".json")
     start = out.stat().st_size if out.exists() else 0
-    # The stream inherits the lock's file, so it also holds the lock.
+    # The stream inherits the open lock file, so it also holds the lock.
     process = subprocess.Popen(command, close_fds=False)
     _write(state, {"pid": process.pid, "lake": os.environ.get(f"{PREFIX}WAREHOUSE", ""), "since": time.time()})
 

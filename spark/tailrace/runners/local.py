@@ -1,11 +1,11 @@
 """Run jobs on this machine: in the calling process if DuckDB can compute them, else in a shared warm Spark session.
 
-A cold session costs a run some ten seconds before it does anything. So another process, the worker, holds a warm
-session: the first run that finds no worker starts one, and the worker ends by itself when no run has come for a while.
-Worker and client exchange lines of JSON over a Unix socket in a folder that only the user can read; the worker cancels
-the runs of a client that disconnects. There is one worker for each lake, folder of definitions, and installation. If a
-worker's code has changed since it was loaded, the worker reports it and ends after its present runs, and another one is
-started.
+A cold session costs a run some ten seconds before any work is done. A separate process, the worker, therefore holds a
+warm session: the first run that finds no worker starts a worker, and the worker ends after a while without runs. Worker
+and client exchange lines of JSON over a Unix socket in a folder that only the user can read; the worker cancels the
+runs of a client that disconnects. There is one worker for each combination of lake, definition folder, and
+installation. If a worker's code has changed on disk since the worker was started, the worker reports the change and
+ends after its current runs, and a new worker is started.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 STARTING = 60.0
-"""The maximum seconds until a worker listens; Spark starts later."""
+"""The maximum time in seconds until a new worker listens; Spark starts later."""
 
 _ENDING = 20.0
-"""The maximum seconds for a worker to end its runs when it is stopped."""
+"""The maximum time in seconds that a worker has to end its runs when it is stopped."""
 
 _TRIES = 5
-"""The maximum number of workers that are tried one after another if each is about to end."""
+"""The maximum number of workers that a run tries one after another, if each worker is about to end."""
 
 
 class Local(LocalStreams):
-    """The runner for this machine."""
+    """The runner for jobs on this machine."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
@@ -65,13 +65,16 @@ class Local(LocalStreams):
         self._cancelled = False
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
-        """Run a backfill in this process if DuckDB can compute it, else in the worker, which is started if needed."""
+        """Run a backfill in this process if DuckDB can compute it, otherwise in the worker.
+
+        The worker is started if necessary.
+        """
         with self._turns:
             outcomes = self._here(job, tell)
         return JobOutcome.all_of(self._answer("backfill", job, tell)) if outcomes is None else outcomes
 
     def _here(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome] | None:
-        """Run a job in this process; None if the job needs Spark, or DuckDB runs out of room."""
+        """Run a job in this process; return None if the job needs Spark or if DuckDB runs out of room."""
         from tailrace.engines.duckdb.database.connection import RoomError
 
         mine: list[Session] = []
@@ -129,14 +132,18 @@ class Local(LocalStreams):
         for session in tuple(self._sessions):
             session.cancel()
         for connection in tuple(self._connections):
-            # This wakes the thread that waits for the answer, and tells the worker that its client is gone.
+            # Closing the connection wakes the thread that waits for the answer, and tells the worker that the client
+            # has gone.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _ask(
         self, connection: socket.socket, request: dict[str, Any], tell: Callable[[str], None]
     ) -> dict[str, Any] | None:
-        """Send a request to the worker and return its answer; None if it is about to end and refused the request."""
+        """Send a request to the worker and return its answer.
+
+        Returns None if the worker has refused the request because it is about to end.
+        """
         taken = False
         try:
             connection.sendall(json.dumps(request).encode() + b"\n")
@@ -152,7 +159,7 @@ class Local(LocalStreams):
                     case {"failed": str(failed), "again": bool(again)}:
                         raise RunnerError(failed, again=again)
         except (OSError, ValueError):
-            # The worker went away.
+            # The worker has ended or closed the connection.
             pass
         self._check()
         if not taken:
@@ -160,13 +167,13 @@ class Local(LocalStreams):
         raise RunnerError("the worker died while it ran: run it again; what was committed is whole")
 
     def _connect(self, place: Path, tell: Callable[[str], None]) -> socket.socket:
-        """Connect to the worker, which is started if there is none."""
+        """Connect to the worker. Start a worker first if no worker is running."""
         self._check()
         if (connection := _connection(place)) is not None:
             return connection
         with place.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Another process may have started the worker meanwhile.
+            # Another process may have started the worker in the meantime.
             if (connection := _connection(place)) is not None:
                 return connection
             tell("starting a Spark session that later runs share")
@@ -177,7 +184,7 @@ class Local(LocalStreams):
         with output.open("wb") as out:
             command = [sys.executable, "-m", "tailrace.cli.main", "worker", str(place)]
             process = start_detached(command, out, self._environment)
-        # The exit status of a worker that has failed ends the wait, too.
+        # The wait also ends if the worker has failed: `poll` then returns its exit status.
         found = wait_for(lambda: _connection(place) or process.poll(), STARTING)
         if isinstance(found, socket.socket):
             return found
@@ -199,18 +206,21 @@ class Local(LocalStreams):
         return private_folder() / f"{self._of(Path(job.definition).parent)}.sock"
 
     def _of(self, definitions: Path) -> str:
-        """Digest settings, definitions and installation, for the names of a worker's or stream's files."""
+        """Return a digest of settings, definitions and installation, for the file names of a worker or a stream."""
         parts = (self.settings.model_dump_json(), str(definitions), sys.executable, str(Path(tailrace.__file__).parent))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @staticmethod
     def stop_all(warehouse: Place) -> int:
-        """Stop all workers of a lake and wait for their end; return their number."""
+        """Stop all workers of a lake and wait until they have ended; return the number of workers."""
         return sum(_stop_worker(place, warehouse) for place in private_folder().glob("*.sock"))
 
 
 def _stop_worker(place: Path, warehouse: Place) -> bool:
-    """Stop the worker at a socket if it belongs to this lake, and wait for its end; return whether there was one."""
+    """Stop the worker at a socket if it belongs to this lake, and wait for its end.
+
+    Returns True if there was a worker.
+    """
     connection = _connection(place)
     if connection is None:
         return False
@@ -227,7 +237,7 @@ def _stop_worker(place: Path, warehouse: Place) -> bool:
 
 
 def _setting_text(value: object) -> str:
-    """Format a setting as the value of its environment variable."""
+    """Format a setting's value for its environment variable."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return f"{int(value.total_seconds())}s" if isinstance(value, timedelta) else str(value)

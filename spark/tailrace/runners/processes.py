@@ -1,4 +1,6 @@
-"""Start, find and end processes of this machine that outlive their starter, and keep their files private."""
+"""Start, find and end processes that outlive the process that starts them, and provide a private folder for their
+files.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,14 @@ from tailrace.runners.jobs import RunnerError
 T = TypeVar("T")
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
-"""The processes that `start_detached` has started, by process id; they may outlive this process."""
+"""The processes that `start_detached` has started, by process id. They may outlive this process."""
 
 
 def private_folder() -> Path:
-    """Create a folder that only this user can read, and return it. Raises `RunnerError` if another user has it."""
+    """Create a folder that only this user can access, and return it.
+
+    Raises `RunnerError` if the path is not a folder that only this user can access.
+    """
     folder = Path(tempfile.gettempdir()) / f"tailrace-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -34,9 +39,9 @@ def private_folder() -> Path:
 def start_detached(
     command: Sequence[str], out: BinaryIO, environment: Mapping[str, str], **more: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a new session, so that it outlives this process and gets none of this process's signals.
+    """Start a process in a new session, so that it outlives this process and does not receive this process's signals.
 
-    The output goes to the file `out`; `more` are further arguments of `Popen`.
+    The output goes to the file `out`. `more` are further arguments of `Popen`.
     """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment), start_new_session=True, **more
@@ -46,13 +51,13 @@ def start_detached(
 
 
 def reap_started() -> None:
-    """Take note of started processes that have ended, because the system keeps an ended process until then."""
+    """Poll all started processes, so that an ended process does not stay as a zombie."""
     for process in _started.values():
         process.poll()
 
 
 def is_running(pid: int | None) -> bool:
-    """Tell whether a process with this id exists and has not ended."""
+    """Return True if a process with this id exists and has not ended."""
     if pid is None:
         return False
     if pid in _started:
@@ -72,7 +77,9 @@ def signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None
 
 
 def wait_for(check: Callable[[], T | None], seconds: float, pause: float = 0.05) -> T | None:
-    """Call a check until it returns something; return that, or None after so many seconds."""
+    """Call `check` repeatedly until it returns a value, and return the value. Returns None after `seconds` without a
+    value.
+    """
     until = time.monotonic() + seconds
     while (found := check()) is None and time.monotonic() < until:
         time.sleep(pause)
@@ -80,7 +87,8 @@ def wait_for(check: Callable[[], T | None], seconds: float, pause: float = 0.05)
 
 
 def find_error(output: str) -> str:
-    """Find the reason in a failed process's output: the last line that starts with `error: `, else the last line.
+    """Find the reason of a failure in a process's output: the last line that starts with `error: `, or else the last
+    line.
 
     >>> find_error("starting\\nerror: no such table\\nbye"), find_error("killed\\n"), find_error("")
     ('no such table', 'killed', '')

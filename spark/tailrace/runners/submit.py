@@ -1,4 +1,4 @@
-"""Run jobs by a cluster's `spark-submit`: one process and session for each run, with the driver on this machine."""
+"""Run jobs with a cluster's `spark-submit`: one process and one session per run, with the driver on this machine."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tailrace.runners.processes import find_error, private_folder, signal_group
 from tailrace.settings import PREFIX, Settings
 
 _ENDING = 20.0
-"""The seconds after which a cancelled run is killed."""
+"""The time in seconds after which a cancelled run is killed."""
 
 
 class Submit(LocalStreams):
-    """The runner whose runs are jobs of a cluster.
+    """A runner that submits each run to a cluster.
 
-    `jobs` is the folder of the entry points (`spark/jobs`). `options` are further options of spark-submit that the
-    cluster needs, such as `("--conf", "spark.executor.memory=8g")`. Every value is an argument of its own, and no shell
-    reads it.
+    `jobs` is the folder of the entry points (`spark/jobs`). `options` are additional options of spark-submit that the
+    cluster needs, such as `("--conf", "spark.executor.memory=8g")`. Every value is a separate argument, and no shell
+    interprets it.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Submit(LocalStreams):
         self._cancelled = False
 
     def backfill(self, job: BackfillJob, tell: Callable[[str], None]) -> list[JobOutcome]:
-        """Submit a backfill, and wait for its end."""
+        """Submit a backfill and wait for its end; return the result for each stage."""
         return JobOutcome.all_of(self._submit("backfill.py", job.words, tell))
 
     def maintain(self, job: MaintainJob, tell: Callable[[str], None]) -> dict[str, Any]:
-        """Submit maintenance, and wait for its end."""
+        """Submit maintenance and wait for its end; return its result."""
         return self._submit("maintain.py", [job.definition], tell)
 
     def _keeper(self, job: StreamJob) -> Keeper:
@@ -67,7 +67,7 @@ class Submit(LocalStreams):
         self._cancelled = True
         for process in tuple(self._running):
             signal_group(process, signal.SIGINT)
-            # A process that does not end by itself is killed; its commits are complete.
+            # A process that does not react to the signal is killed; its commits are complete.
             kill = threading.Timer(_ENDING, signal_group, (process, signal.SIGKILL))
             kill.daemon = True
             kill.start()
@@ -97,14 +97,17 @@ class Submit(LocalStreams):
         if self._cancelled:
             raise Cancelled("cancelled: nothing more is committed")
         if process.returncode not in (0, ExitStatus.GAVE_WAY):
-            # spark-submit forwards Python's error output to its standard output, with the rest.
+            # spark-submit writes Python's error output to its standard output, together with all other output.
             reason = find_error(f"{out}\n{err}") or f"the run ended with status {process.returncode} and said nothing"
             raise RunnerError(reason, again=process.returncode != ExitStatus.USAGE)
         return last_object(out)
 
 
 def last_object(out: str) -> dict[str, Any]:
-    """Read the last JSON object in a command's output, after Spark's own. Raises `RunnerError` if there is none."""
+    """Read the last JSON object in a command's output, which follows Spark's output.
+
+    Raises `RunnerError` if the output has no such object.
+    """
     lines = out.splitlines()
     starts = [place for place, line in enumerate(lines) if line == "{"]
     try:

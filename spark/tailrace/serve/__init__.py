@@ -1,1 +1,1 @@
-"""The read-only page on a lake: it answers from the tables, by bounded reads, and writes nothing."""
+"""The read-only web page of a lake: it shows the tables' contents, uses only bounded reads, and writes nothing."""

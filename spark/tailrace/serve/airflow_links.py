@@ -1,4 +1,4 @@
-"""Where a backfill of a range is started: the page of its DAG in Airflow, or the command."""
+"""Where a user can start the backfill of a range: the page of its DAG in Airflow, or the command line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tailrace.serve.reading.event_time import TimeRange, address_text
 
 
 class AirflowAddressError(TailraceError, ValueError):
-    """An address of Airflow that is none."""
+    """An invalid address for an Airflow server."""
 
 
 def airflow_address(text: str) -> str:
-    """Return the address of an Airflow without a slash at its end.
+    """Return the address of an Airflow server without trailing slashes.
 
-    Raises `AirflowAddressError` for another thing than the address of a server, for a page would link to it.
+    Raises `AirflowAddressError` if the text is not the address of a server, because a page would link to it.
     """
     try:
         parts = urlsplit(text)
@@ -32,9 +32,9 @@ def airflow_address(text: str) -> str:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A backfill of a range: the command, and where Airflow is known the address of a form with the range filled in.
+    """A backfill of a range: its command, and the address of a form with the range filled in (None without Airflow).
 
-    The form is Tailrace's page in Airflow, since the form of *Trigger* takes no values from an address.
+    The form is Tailrace's page in Airflow, because Airflow's *Trigger* form takes no values from an address.
     """
 
     range: TimeRange
@@ -43,7 +43,7 @@ class Remedy:
 
 
 def remedy(definition: str, stage: str, range: TimeRange, airflow: str | None) -> Remedy:
-    """Say how to backfill a range of a definition.
+    """Return how to backfill a range of a definition: the command and, if `airflow` is given, the address of the form.
 
     >>> found = remedy("pipelines/a b.py", "hourly", TimeRange(0, 3_600_000_000), "http://127.0.0.1:8080")
     >>> found.command

@@ -1,6 +1,6 @@
-"""Bound the connections: the time that one may take to ask and to read, and their number at once.
+"""Limit connections: how long a client may take to send a request and to read a response, and how many are open.
 
-A visitor needs no token to connect, so whoever connects and says nothing must cost others nothing.
+A client needs no token to connect, so silent connections must not keep other clients out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 @dataclass(frozen=True)
 class Limits:
-    """What connections may hold. Times are in seconds.
+    """The limits on connections. Times are in seconds.
 
-    `sockets` are open at most. `asking` is the time in which a whole request has to come, its headers and its body;
-    `reading` the time that a visitor may take no byte of an answer which is there.
+    `sockets` is the maximum number of open connections. `asking` is the maximum time until a whole request (headers and
+    body) has arrived. `reading` is the maximum time for which a client may accept no bytes of a response that is ready.
     """
 
     sockets: int = 200
@@ -31,10 +31,11 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that is closed where it goes past the limits.
+    """A connection that is closed when it exceeds the limits.
 
-    Where there are too many, one that has asked nothing yet makes room: the longest there of the address that has most
-    of these. So no number of silent connections keeps a visitor out.
+    If too many connections are open, the server closes a silent connection to make room for a new connection. The
+    server selects the client address with the most silent connections, and closes the connection of this address that
+    has been silent the longest. Silent connections can therefore not keep a visitor out.
     """
 
     def __init__(self, *args: Any, limits: Limits, **named: Any) -> None:
@@ -46,7 +47,7 @@ class BoundedConnection(H11Protocol):
 
     @property
     def silent(self) -> bool:
-        """Whether no request of it is being answered."""
+        """True if the server is not answering any request of this connection."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -82,13 +83,16 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """End the connection at once, and what waits to be sent with it."""
-        # It counts no more from now on, though the loop tells that it is lost only later.
+        """Close the connection at once and discard the data that is still waiting to be sent."""
+        # Stop counting the connection now: the event loop reports only later that it is lost.
         self.connections.discard(self)
         self.transport.abort()
 
     def _watch(self) -> None:
-        """Let the time to ask run while no request is being answered; bytes that trickle in do not set it back."""
+        """Run the request timer while no request is being answered.
+
+        A client cannot reset the timer by sending a few bytes.
+        """
         if not self.silent:
             self._asking = self._without(self._asking)
         elif self._asking is None and not self.transport.is_closing():

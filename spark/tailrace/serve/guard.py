@@ -1,4 +1,4 @@
-"""Admit only people with the token, and tell the browser that a page may show this server's content and no more."""
+"""Admit only people with the token, and tell browsers that a page may load content from this server only."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ POLICY: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""The headers of every answer."""
+"""The security headers of every response."""
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-"""The names by which a browser of this machine may call."""
+"""The host names that a browser on this machine may use in requests."""
 
 MOST_QUERY = 4096
-"""The maximum number of bytes of an address's query."""
+"""The maximum length of a request's query string, in bytes."""
 
 
 class OpenToAllError(TailraceError, ValueError):
-    """A server that others would reach, and that asks nobody for a token."""
+    """A server that other machines can reach but that requires no token."""
 
 
 def is_local(host: str) -> bool:
-    """Tell whether an address to listen at is reached from this machine alone.
+    """Return True if only this machine can reach a server that listens at this address.
 
     >>> is_local("127.0.0.1"), is_local("localhost"), is_local("0.0.0.0"), is_local("lake.example")
     (True, True, False, False)
@@ -52,7 +52,10 @@ def is_local(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may look: by which host names, and with which token, None where none is asked for."""
+    """Who may read the pages: the host names that requests may use, and the token (None if no token is required).
+
+    If `any_address` is True, requests may also use any IP address as the host name.
+    """
 
     names: frozenset[str]
     token: str | None
@@ -60,7 +63,10 @@ class Access:
 
     @classmethod
     def of(cls, host: str, token: str | None, names: tuple[str, ...] = ()) -> Access:
-        """Make the access of a server that listens at `host`. Raises `OpenToAllError` where that needs a token."""
+        """Build the access rules for a server that listens at `host`.
+
+        Raises `OpenToAllError` if the server needs a token and has none.
+        """
         if token is None and not is_local(host):
             raise OpenToAllError(
                 f"--host {host}: others than this machine would reach the page: expected a token of 16 characters or "
@@ -70,7 +76,10 @@ class Access:
         return cls(frozenset({*LOCAL, host.lower(), *(one.lower() for one in names)}), token, everywhere)
 
     def calls(self, host: str) -> bool:
-        """Tell whether a `Host` header names this server: another name is one that somebody else made point here."""
+        """Return True if a `Host` header names this server.
+
+        Any other name is suspicious: an attacker can point a domain name at this server's address.
+        """
         name, _, port = host.rpartition(":") if ":" in host and not host.endswith("]") else (host, "", "")
         if port and not port.isdigit():
             return False
@@ -81,26 +90,29 @@ class Access:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        # Nobody makes a bare address point elsewhere.
+        # A bare IP address is safe, because nobody can make it point to another server.
         return self.any_address
 
     @property
     def pass_word(self) -> str:
-        """The text that the cookie holds in the token's place."""
+        """The value of the cookie; it stands in for the token."""
         return hmac.new((self.token or "").encode(), b"tailrace serve", hashlib.sha256).hexdigest()
 
     def knows(self, token: str) -> bool:
-        """Tell in constant time whether this is the token."""
+        """Return True if this is the token; the comparison takes constant time."""
         return self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
 
     def recognises(self, cookie: str) -> bool:
-        """Tell in constant time whether a cookie is the one that a visit with the token was given."""
+        """Return True if the cookie proves an earlier visit with the token; the comparison takes constant time."""
         return hmac.compare_digest(cookie.encode(), self.pass_word.encode())
 
 
 @dataclass(frozen=True)
 class Guard:
-    """The application behind the checks: method, host, length, token; in that order. `cookie` is its cookie's name."""
+    """An application, and the checks that a request must pass first: method, host, length and token, in this order.
+
+    `cookie` is the name of the cookie that stands in for the token.
+    """
 
     app: ASGIApp
     access: Access
@@ -122,12 +134,12 @@ class Guard:
 
         refused = self._refused(scope)
         if refused is not None:
-            # Who is not let in holds no connection.
+            # A client that is refused must not keep its connection open.
             refused.headers["Connection"] = "close"
         await (self.app if refused is None else refused)(scope, receive, guarded)
 
     def _refused(self, scope: Scope) -> Response | None:
-        """Answer in the application's place, where it is not to be asked."""
+        """Return the response for a request that is refused; None if the application may handle the request."""
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("this server only shows: GET or HEAD", 405, {"Allow": "GET, HEAD"})
         headers, query = Headers(scope=scope), scope.get("query_string", b"")
@@ -147,7 +159,7 @@ class Guard:
         return PlainTextResponse("a token is needed: open the page once with ?token=… behind its address", 401)
 
     def _let_in(self, scope: Scope, rest: list[tuple[str, str]]) -> Response:
-        """Send the browser to the same page with a cookie in the token's place, so that no address has the token."""
+        """Redirect the browser to the same page without the token in the address, and set the cookie instead."""
         path = "/" + scope["path"].lstrip("/\\")
         answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
         secure = scope.get("scheme") == "https"

@@ -1,4 +1,4 @@
-"""The pages: what an address asks for, read from the lake and laid out by a template that escapes all it is given."""
+"""The pages: each page reads data from the lake for a request and shows it with a template that escapes all values."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from tailrace.serve.reading.window_story import MOST_RECORDS, WindowStory, windo
 from tailrace.trace.wanted_records import place_text
 
 MOST_PAGES = 100_000
-"""The highest number of a page of a table."""
+"""The highest page number of a table."""
 
 
 @dataclass(frozen=True)
 class ServedDefinitions:
-    """The definitions that are shown: the text by which each was given, and its stages, each once."""
+    """The definitions that the pages show, by the text with which the user specified each definition."""
 
     definitions: Mapping[str, Definition]
 
     @property
     def stages(self) -> dict[str, Definition]:
-        """The stages by name, each after those that it reads."""
+        """The stages by name, each stage after the stages that it reads. Each stage appears once."""
         return {stage.name: stage for one in self.definitions.values() for stage in chain(one)}
 
     def text_of(self, stage: Definition) -> str:
-        """Return the text of the first definition that a stage is part of."""
+        """Return the text with which the user specified the first definition that includes a stage."""
         return next(text for text, one in self.definitions.items() if stage.name in {s.name for s in chain(one)})
 
 
 def environment() -> jinja2.Environment:
-    """Make the templates' environment: everything is escaped, and a name that is not there is an error."""
+    """Create the templates' environment: it escapes all values and raises an error for an undefined name."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("tailrace.serve"),
         autoescape=True,
@@ -71,7 +71,7 @@ def environment() -> jinja2.Environment:
 
 
 def heat(count: int, most: int) -> int:
-    """Return how strongly a count is coloured, 0 to 5, beside the largest one of its line.
+    """Return the colour intensity of a count, from 0 to 5, relative to the largest count in its line.
 
     >>> heat(0, 10), heat(1, 1000), heat(10, 10)
     (0, 1, 5)
@@ -80,7 +80,7 @@ def heat(count: int, most: int) -> int:
 
 
 def address(path: str, values: Mapping[str, object] = MappingProxyType({}), **more: object) -> str:
-    """Write an address with a query; values that are None are left out.
+    """Build an address with a query string; values that are None are left out.
 
     >>> address("/stages/hourly", {"from": "2013"}, page=2, key=None)
     '/stages/hourly?from=2013&page=2'
@@ -90,7 +90,7 @@ def address(path: str, values: Mapping[str, object] = MappingProxyType({}), **mo
 
 
 def page_links(path: str, page: int, more: bool, query: Mapping[str, object] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the addresses of the pages of a table before and after a page, None where there is no such page."""
+    """Return the addresses of a table's previous and next page. An address is None if there is no such page."""
     return {
         "before": address(path, query, page=page - 1) if page else None,
         "after": address(path, query, page=page + 1) if more else None,
@@ -99,7 +99,7 @@ def page_links(path: str, page: int, more: bool, query: Mapping[str, object] = M
 
 @dataclass(frozen=True)
 class LakePages:
-    """The pages of a lake. `airflow` is the address of an Airflow, None where it is not known."""
+    """The pages of a lake. `airflow` is the address of an Airflow server, or None if it is not known."""
 
     reader: Reader
     served: ServedDefinitions
@@ -111,7 +111,7 @@ class LakePages:
         self, template: str, title: str, *, stage: Definition | None = None, tab: str = "", status: int = 200,
         **values: Any,
     ) -> Response:  # fmt: skip
-        """Lay out a page by its template; a page of a stage has the stage's tabs."""
+        """Render a page from its template. A page of a stage also has the tabs of the stage."""
         if stage is not None:
             tabs = {"time": "Event time", "late": "Late records", "runs": "Runs", "definition": "Definition"}
             absent = {"late": not stage.repairs_late, "runs": tables_of(stage).runs is None}
@@ -128,13 +128,13 @@ class LakePages:
         return found
 
     def warm(self) -> None:
-        """Read how every stage stands before it is asked for; what goes wrong is said where it is."""
+        """Read the state of every stage before the first request; errors are ignored here and reported by the pages."""
         with suppress(Exception), self.reader.session() as session:
             for stage in self.served.stages.values():
                 self.states.of(session, stage)
 
     def overview(self, request: Request) -> Response:
-        """Show how every stage stands."""
+        """Show the state of every stage."""
         with self.reader.session() as session:
             states = [self.states.of(session, stage) for stage in self.served.stages.values()]
         settings, remedies = self.reader.lake.settings, dict[str, list[Any]]()
@@ -145,7 +145,7 @@ class LakePages:
         return self.render("overview.html", "Overview", states=states, remedies=remedies, namespace=settings.namespace)
 
     def time(self, request: Request) -> Response:
-        """Show a range of event time by what computed it, and the answers in it."""
+        """Show a range of event time: which runs computed its parts, and the answers in the range."""
         stage, page, generation = self._stage(request), _page_of(request), _number(request, "generation")
         asked = _range_of(request)
         with self.reader.session() as session:
@@ -164,7 +164,7 @@ class LakePages:
                 grid = range and event_grid(
                     session, named, late, range, runs, step=rows.own.step, unbounded=asked is None
                 )
-                # Before anything is asked for, the rows are those of the whole table: the first page of them.
+                # If no range is asked for, list the rows of the whole table, page by page.
                 listed = answer_list(session, rows, named, asked or ALL, page, generation)
         path = f"/stages/{stage.name}"
         where = (asked.query if asked is not None else {}) | ({} if generation is None else {"generation": generation})
@@ -185,7 +185,7 @@ class LakePages:
         )
 
     def window(self, request: Request) -> Response:
-        """Show the story of one key's window."""
+        """Show the history of one window of a key."""
         story = self._story(request)
         query = {**story.window.query, "key": request.query_params.get("key", "")}
         value = request.query_params.get("value")
@@ -205,7 +205,7 @@ class LakePages:
         )
 
     def plot(self, request: Request) -> Response:
-        """Give the picture of one key's window, for the script that draws it."""
+        """Return the plot of one window of a key as JSON, for the script that draws it."""
         from tailrace.plots.chart import vega
 
         plot = self._story(request).plot(request.query_params.get("value"))
@@ -222,7 +222,7 @@ class LakePages:
         return found
 
     def late(self, request: Request) -> Response:
-        """Show what came too late and is in no answer, by range, and how to take it in."""
+        """Show the late records that are in no answer, by range, and the backfills that would include them."""
         stage, page = self._stage(request), _page_of(request)
         if not stage.repairs_late:
             raise HTTPException(404, f"a {stage.kind_name} has no late records for a backfill to take in")
@@ -252,7 +252,7 @@ class LakePages:
         return remedy(text, stage.name, TimeRange(first, last), self.airflow)
 
     def runs(self, request: Request) -> Response:
-        """Show a stage's runs, the latest first."""
+        """Show a stage's runs, latest first."""
         stage, page = self._stage(request), _page_of(request)
         with self.reader.session() as session:
             runs = runs_of(session.lake, stage)[::-1]
@@ -290,7 +290,7 @@ class LakePages:
         )
 
     def search(self, request: Request) -> Response:
-        """Show the records that a text names, and what became of each."""
+        """Show the records that match a search text, and what happened to each record."""
         find = request.query_params.get("find", "").strip()[:MOST_LETTERS]
         named = request.query_params.get("stage")
         stage = self.served.stages.get(named) if named else next(reversed(self.served.stages.values()))
@@ -303,14 +303,17 @@ class LakePages:
         return self.render("search.html", "Where is my record?", find=find, asked_stage=stage.name, found=found)
 
     def definition(self, request: Request) -> Response:
-        """Show what a stage's definition does when it runs, as `tailrace explain` says it."""
+        """Show what a stage's definition does when it runs, in the words of `tailrace explain`."""
         stage = self._stage(request)
         text = explain_text(stage, self.reader, self.served.definitions.values())
         return self.render("definition.html", stage.name, stage=stage, tab="definition", text=text)
 
 
 def explain_text(stage: Definition, reader: Reader, definitions: Iterable[Definition]) -> str:
-    """Write what a stage does when it runs, as text; `definitions` are those that are deployed with it."""
+    """Return a text that describes what a stage does when it runs.
+
+    `definitions` are the definitions that are deployed together with the stage.
+    """
     from rich.console import Console
 
     from tailrace.lake.read.table_sizes import table_sizes
@@ -337,7 +340,7 @@ def _page_of(request: Request) -> int:
 
 
 def _number(request: Request, name: str) -> int | None:
-    """Read a whole number off an address; None where there is none, or another thing."""
+    """Return a whole number from the query string, or None if the parameter is missing or has any other value."""
     text = request.query_params.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
@@ -353,4 +356,4 @@ PAGES: Mapping[str, Callable[[LakePages, Request], Response]] = {
     "/stages/{stage}/runs/{run}": LakePages.run,
     "/stages/{stage}/definition": LakePages.definition,
 }
-"""The paths of the pages, and the method that makes each page."""
+"""The path of each page, and the method that makes the page."""

@@ -1,4 +1,4 @@
-"""Tell the pages that are open when the tables have moved: server-sent events, by one look at the catalog for all."""
+"""Notify open pages when the tables have changed: server-sent events, with one shared poll of the catalog."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tailrace.model.definition.definition import Definition
 from tailrace.serve.reading.stage_overview import tables_digest
 
 EVERY = 1.0
-"""The least time between two looks at the catalog, in seconds; a look takes at most a tenth of the time."""
+"""The minimum time between two polls of the catalog, in seconds; polls take up at most a tenth of the time."""
 
 SILENT = 15.0
-"""Seconds after which a page hears that nothing has happened, so that a lost connection is noticed."""
+"""Seconds without an event after which a page receives a comment, so that a lost connection is noticed."""
 
 MOST_LISTENERS = 64
-"""The maximum number of pages that listen at once; a further one is shown, and is not refreshed by itself."""
+"""The maximum number of pages that listen at once; any further page still works but does not refresh itself."""
 
 
 class NewsFeed:
-    """The news of a lake's tables for all pages that are open. Nobody looks while no page is open."""
+    """The news about a lake's tables for all open pages. Nothing polls the catalog while no page is open."""
 
     def __init__(self, lake: Lake, stages: Sequence[Definition]) -> None:
         self.lake, self.stages = lake, tuple(stages)
@@ -33,7 +33,7 @@ class NewsFeed:
         self._lock = asyncio.Lock()
 
     async def _look(self) -> str:
-        """Look at the catalog, unless another page just had it looked at."""
+        """Return the state of the tables; poll the catalog unless another page has just polled it."""
         async with self._lock:
             if time.monotonic() - self._looked >= self._pause:
                 began = time.monotonic()
@@ -43,7 +43,7 @@ class NewsFeed:
             return self._found
 
     async def events(self, request: Request) -> AsyncIterator[str]:
-        """Yield an event for each change of the tables, until the page is gone."""
+        """Yield an event for each change of the tables until the page is closed."""
         if self.listeners >= MOST_LISTENERS:
             return
         self.listeners += 1

@@ -1,4 +1,4 @@
-"""The web application: pages, the files that they need, and the news; a failure is a page with a sentence."""
+"""The web application: pages, their static files, and change events. An error is shown as a page with a sentence."""
 
 from __future__ import annotations
 
@@ -46,25 +46,28 @@ _BUNDLE = (
 _MAKING = Lock()
 
 PATIENCE = 5.0
-"""The longest that the first reading of the lake keeps the server from listening, in seconds."""
+"""The maximum time for which the first read of the lake delays the server's start, in seconds."""
 
 LONGEST = 1000
-"""The maximum number of characters of an error that a page shows."""
+"""The maximum length of an error message on a page, in characters."""
 
 
 class ServeMissingError(TailraceError, ImportError):
-    """The libraries that draw are not installed."""
+    """The drawing libraries are not installed."""
 
 
 @cache
 def _static(name: str) -> bytes:
-    """Return a file that pages need, which never changes while the process runs: there are three."""
+    """Return one of the three static files of the pages, which never change while the process runs."""
     return files("tailrace.serve").joinpath("static", name).read_bytes()
 
 
 @cache
 def _drawing() -> bytes:
-    """Make the script that draws, in another process: it takes a second in which nothing else would run here."""
+    """Build the drawing script in another process.
+
+    Building takes about a second, during which nothing else could run in this process.
+    """
     made = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
     if made.returncode:
         raise ServeMissingError("vl-convert-python makes no script that draws: install tailrace[plot] anew")
@@ -72,7 +75,7 @@ def _drawing() -> bytes:
 
 
 def _drawn_by() -> bytes:
-    """Name the content of the script that draws, which is not made for that."""
+    """Return bytes that identify the content of the drawing script, without building the script."""
     try:
         return f"{version('vl-convert-python')} {_BUNDLE}".encode()
     except PackageNotFoundError:
@@ -81,7 +84,10 @@ def _drawn_by() -> bytes:
 
 @cache
 def static_address(name: str) -> str:
-    """Return the address of a file that pages need; another content has another address, so that it may be kept."""
+    """Return the address of a file that pages need.
+
+    The address changes with the content, so browsers may cache the file.
+    """
     content = _drawn_by() if name == _VEGA else _static(name)
     return f"/static/{hashlib.sha256(content).hexdigest()[:12]}/{name}"
 
@@ -101,34 +107,37 @@ def _file(request: Request) -> Response:
 
 @dataclass(frozen=True)
 class Failures:
-    """What is said where a page cannot be made. `tell` hears in a line what the page does not say."""
+    """The responses for pages that cannot be shown. `tell` is called with a line about each unexpected error."""
 
     pages: LakePages
     tell: Callable[[str], None]
 
     def page(self, status: int, says: str) -> Response:
-        """Make a page with a sentence."""
+        """Build a page that consists of one sentence."""
         return self.pages.render("failure.html", "Not shown", status=status, says=says)
 
     def http(self, request: Request, error: Exception) -> Response:
-        """Answer where there is no such page."""
+        """Respond to a request for a page that does not exist."""
         known = isinstance(error, HTTPException)
         return self.page(error.status_code if known else 404, str(error.detail) if known else "there is no such page")  # type: ignore[attr-defined]
 
     def expected(self, request: Request, error: TailraceError) -> Response:
-        """Answer where the lake or the address is not as it should be: the error says what mends it."""
+        """Respond to an error in the lake or in the address with the error's message, which states the remedy."""
         status = {RangeError: 400, SlowError: 503}.get(type(error), 500)
         return self.page(status, value_text(str(error), LONGEST))
 
     def unexpected(self, request: Request, error: Exception) -> Response:
-        """Answer where the fault is the page's own, and tell the terminal in a line."""
+        """Respond to an error in the page's code, and describe the error in one line on the terminal."""
         first = next(iter(str(error).splitlines()), "")[:300]
         self.tell(f"{request.url.path[:200]!r} could not be shown: {type(error).__name__}: {value_text(first)}")
         return self.page(500, "this page could not be made; the terminal of tailrace serve says why")
 
 
 def _warm_pictures() -> None:
-    """Prepare the first picture, which would wait a second for it; where nothing can be drawn, the page says so."""
+    """Prepare the drawing libraries in advance, because loading them delays a plot by about a second.
+
+    If drawing is impossible, the error is ignored here, and the page reports it later.
+    """
     with suppress(TailraceError):
         from tailrace.plots.chart import vega
         from tailrace.plots.plot import PanePlot, PlotRecord
@@ -147,7 +156,7 @@ def application(
     airflow: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> ASGIApp:
-    """Make the application, which reads the lake as it stands at each request."""
+    """Create the application, which reads the current state of the lake at each request."""
     templates = environment()
     templates.globals |= {"static": static_address, "vega": _VEGA}
     reader = Reader.of(lake)
@@ -175,7 +184,8 @@ def application(
 
     @asynccontextmanager
     async def life(_: Any) -> Any:
-        # Libraries are imported and files planned by the first reading, for which no visitor is to wait.
+        # Run the first read in advance: it imports libraries and plans files, and no visitor should have to wait for
+        # that.
         first = asyncio.create_task(run_in_threadpool(pages.warm))
         await asyncio.wait([first], timeout=PATIENCE)
         pictures = asyncio.create_task(run_in_threadpool(_warm_pictures))

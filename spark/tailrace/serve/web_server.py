@@ -1,4 +1,4 @@
-"""Listen and serve the pages until a signal stops the process."""
+"""Serve the pages until a signal stops the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ListenError(TailraceError, OSError):
 
 @dataclass(frozen=True)
 class Listener:
-    """A socket that listens, and the address by which a browser reaches it."""
+    """A socket that listens, and the address at which a browser reaches it."""
 
     socket: socket.socket
     host: str
@@ -31,13 +31,13 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """The address for a browser of this machine."""
+        """The address for a browser on this machine."""
         here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"http://{f'[{here}]' if ':' in here else here}:{self.port}/"
 
 
 def listen(host: str, port: int) -> Listener:
-    """Listen at an address; port 0 is any that is free. Raises `ListenError` where that cannot be."""
+    """Listen at an address; port 0 selects any free port. Raises `ListenError` if that is not possible."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
@@ -55,7 +55,7 @@ def listen(host: str, port: int) -> Listener:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it has started: pages are answered from then on."""
+    """A server that calls `started` when it has started and can answer requests."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -68,7 +68,10 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: ASGIApp, at: Listener, started: Callable[[], None] = lambda: None, limits: Limits | None = None) -> None:
-    """Serve an application until SIGINT or SIGTERM. No address is logged, for one visit's has the token."""
+    """Serve an application until SIGINT or SIGTERM.
+
+    Requested addresses are not logged because they may contain the token.
+    """
     config = uvicorn.Config(
         app,
         log_level="critical",
@@ -79,6 +82,7 @@ def serve(app: ASGIApp, at: Listener, started: Callable[[], None] = lambda: None
         http=cast(type[asyncio.Protocol], partial(BoundedConnection, limits=limits or Limits())),
         timeout_graceful_shutdown=1,
     )
-    # Ctrl-C is how it ends; uvicorn raises it again once the open pages are told.
+    # Ctrl-C is the normal way to stop the server; after closing the open pages, uvicorn raises `KeyboardInterrupt`
+    # again.
     with closing(at.socket), suppress(KeyboardInterrupt):
         _Server(config, started).run(sockets=[at.socket])

@@ -1,4 +1,4 @@
-"""Serve metrics to scrapers, and keep idle connections from blocking others."""
+"""Serve metrics to scrapers, and prevent idle connections from blocking other connections."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tailrace.telemetry.metrics import Metrics
 from tailrace.telemetry.run_events import ObserveError
 
 MOST_CONNECTIONS = 32
-"""The maximum number of connections at once. One more closes the oldest, which has not sent a request by then."""
+"""The maximum number of open connections. A further connection closes the oldest one, which is idle in normal use."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = 10
-    """The maximum seconds until the next bytes of a request arrive, or of an answer are accepted."""
+    """The maximum time in seconds until a client sends the next bytes of a request or accepts bytes of a response."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing, because a scrape is no news."""
+        """Log nothing: scrapes are routine."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -49,13 +49,13 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing about a client that has disconnected."""
+        """Log nothing if a client has disconnected."""
 
 
 class Endpoint:
-    """An HTTP server of metrics, until it is closed. Port 0 stands for any free port.
+    """An HTTP server that serves metrics until it is closed. Port 0 stands for any free port.
 
-    Raises `ObserveError` if the port is taken, or the host is not an address of this machine.
+    Raises `ObserveError` if the port is taken or the host is not an address of this machine.
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:

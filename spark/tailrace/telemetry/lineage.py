@@ -1,10 +1,10 @@
-"""Send lineage, the data that a run reads and writes, as OpenLineage events.
+"""Send lineage (which data a run reads and writes) as OpenLineage events.
 
-A stream is one run of a job: START, RUNNING now and then, COMPLETE or FAIL. A backfill is one run for each stage: START
-when it takes its generation, then COMPLETE, ABORT if it gave way, or FAIL. The client's own configuration says where
-events go (OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...); without any, nothing is sent. A thread of
-its own sends the events; a failure to send is reported once, and no run waits for lineage or fails because of it.
-Needs the extra `observe` (openlineage-python).
+A stream is one run of a job: START, RUNNING at intervals, then COMPLETE or FAIL. A backfill is one run per stage: START
+when the backfill takes its generation, then COMPLETE, ABORT if the backfill gave way to a newer run, or FAIL. The
+client's own configuration states where events go (OPENLINEAGE_URL, OPENLINEAGE_CONFIG, OPENLINEAGE__TRANSPORT__...);
+without a configuration, no events are sent. A separate thread sends the events. A failure to send is reported once, and
+no run waits for lineage or fails because of lineage. Needs the extra `observe` (openlineage-python).
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ EVERY = 60.0
 PRODUCER = f"urn:tailrace:{tailrace.__version__}"
 
 FACET = "tailrace"
-"""The run facet of our own: the run's id, pipelines with their generations and fingerprints, the first and the last
-epoch, what became of a backfill's windows, and the engines that computed the results."""
+"""The name of Tailrace's run facet.
+
+The facet contains the run's id, the pipelines with their generations and fingerprints, the first and the last epoch,
+the counts of a backfill's windows by outcome, and the engines that computed the results.
+"""
 
 
 class Lineage:
-    """The lineage of one run: a watcher. `close` waits until every event is sent, or has failed to be.
+    """A watcher that reports the lineage of one run. `close` waits until every event has been sent or has failed.
 
     `warn` is called once, with the reason, if an event cannot be sent. Raises `ObserveMissingError` if the client is
     not installed.
@@ -61,7 +64,7 @@ class Lineage:
             raise missing_library("lineage (OPENLINEAGE_URL, OPENLINEAGE_CONFIG)", error) from None
         self._events, self._facets = events, facets
         events.set_producer(PRODUCER)
-        # The client would log every event that it cannot send, which `warn` reports once.
+        # The client would log every event that it cannot send; `warn` reports only the first failure.
         logging.getLogger("openlineage").setLevel(logging.CRITICAL)
         self.subject, self.every, self._warn = subject, every, warn
         self._client: Any = None
@@ -106,7 +109,7 @@ class Lineage:
         logs, job = subject.logs, f"stream.{subject.log}"
         written: list[Contract] = []
         if not subject.sources:
-            # This stream reads the logs that another stream lands.
+            # A stream without sources does not land records: it reads the logs that another stream lands.
             inputs, job = [self._input(log_contract(log)) for log in logs], f"{job}.from_log"
         else:
             inputs = [self._source(subject.sources[log.name]) for log in logs]
@@ -140,7 +143,7 @@ class Lineage:
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
 
     def _written(self, stage: Definition) -> list[Contract]:
-        """Return the contracts of the stage's own tables that a run of the stage writes."""
+        """Return the contracts of the stage's tables that a run of the stage writes."""
         own = tables_of(stage)
         if own.answers is None or stage.name not in self.subject.stages_with_answers(Lake(self.subject.settings)):
             return [own.ledger]
@@ -172,7 +175,7 @@ class Lineage:
                 self._client = OpenLineageClient()
             self._client.emit(event)
         except Exception as error:
-            # No error may reach the run.
+            # An error in lineage must not reach the run.
             if not self._warned:
                 self._warned = True
                 reason = next(iter(str(error).splitlines()), "")
@@ -207,7 +210,7 @@ class Lineage:
         return self._events.OutputDataset(*self._named(contract), facets=self._schema(contract))
 
     def _named(self, contract: Contract) -> tuple[str, str]:
-        """Name a table as OpenLineage names Iceberg tables: by its warehouse, and by its name in the namespace."""
+        """Return a table's identity in OpenLineage's convention for Iceberg tables: the warehouse and the full name."""
         settings = self.subject.settings
         return settings.warehouse_uri, f"{settings.namespace}.{contract.table}"
 

@@ -1,7 +1,8 @@
 """Write structured logs: a line for each epoch, for each run, and for each event that needs attention.
 
-The lines go through the standard library's logging, on a logger of our own, as JSON by python-json-logger (extra
-`observe`), or as text. Every line has the log and the run and, if known, the pipeline, epoch, generation and token.
+The log lines go through the standard library's logging, with a separate logger for Tailrace. The format is JSON (by
+python-json-logger from the extra `observe`) or text. Every line contains the log and the run and, if known, the
+pipeline, epoch, generation and token.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ LOGGER = "tailrace.run"
 
 
 class Logs:
-    """The writer of one run's log lines: a watcher. `close` closes its file.
+    """A watcher that writes one run's log lines. `close` closes the log file.
 
     Raises `ObserveMissingError` for JSON if python-json-logger is not installed, and `ObserveError` if the file cannot
     be written.
@@ -106,7 +107,7 @@ class Logs:
         self._say(logging.INFO, "metrics_served", url=url)
 
     def log_warning(self, text: str) -> None:
-        """Log that something could not be observed, and why."""
+        """Log that the run cannot be fully observed, and the reason."""
         self._say(logging.WARNING, "not_observed", reason=text)
 
     def _epoch(self, report: EpochReport) -> None:
@@ -119,7 +120,7 @@ class Logs:
             if (lag := lag_seconds(folded.clock.watermark, folded.clock.processing_time)) is not None
         ]
         if lags:
-            # The lag of the stage that is furthest behind: one number, for tools that read lines.
+            # For tools that read log lines, report a single lag: the lag of the stage that is furthest behind.
             data["watermark_lag_seconds"] = round(max(lags), 3)
         self._say(logging.INFO, data.pop("event"), **data)
         for name, folded in report.folded.items():
@@ -181,7 +182,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class _Text(logging.Formatter):
-    """Formats lines for people: time, level, event, and the event's values as `name=value`."""
+    """Formats log lines for people: time, level, event, and the event's values as `name=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,8 +1,8 @@
-"""Metrics for Prometheus, of a run's epochs, commits and backfills, served over HTTP or put into a file.
+"""Metrics for Prometheus about a run's epochs, commits and backfills, served over HTTP or written to a file.
 
-Nothing is counted per record here: an epoch's numbers come with its report, from the jobs that it runs anyway. Labels
-are names that a definition or a source has (log, pipeline, table, partition), or words of a small set; never a key.
-Needs the extra `observe` (prometheus-client).
+This module counts nothing per record: an epoch's numbers come from the epoch's report. Labels are names that a
+definition or a source has (log, pipeline, table, partition) or words from a small set, but never keys. Needs the extra
+`observe` (prometheus-client).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from tailrace.stream.epoch_report import EpochReport
 from tailrace.telemetry.run_events import OUTCOMES, RunEnd, RunEvent, RunStart, Subject, lag_seconds, missing_library
 
 BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper bounds of the histogram's buckets, in seconds."""
+"""The upper bounds of the histogram's buckets, in seconds."""
 
 WHOLE = "all"
-"""The label of the one partition of a source that does not tell partitions apart."""
+"""The partition label for a source that does not distinguish partitions."""
 
 ENDS = ("committed", "gave_way", "failed")
-"""The statuses in which a backfill's run ends."""
+"""The statuses with which a run of a backfill can end."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its name in Prometheus, its kind, its labels, its meaning, and the commands that have it."""
+    """A metric: its name in Prometheus, its kind, its labels, its meaning, and the commands that report it."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -60,13 +60,13 @@ METRICS = tuple(
     Metric(name, **values)
     for name, values in tomllib.loads(files("tailrace.telemetry").joinpath("metrics.toml").read_text("utf-8")).items()
 )
-"""Every metric, in the order in which the docs and the dashboard list them."""
+"""All metrics, in the order of the docs and of the dashboard."""
 
 
 class Metrics:
-    """The metrics of one run: a watcher with a registry of its own.
+    """A watcher that keeps the metrics of one run, in a separate registry.
 
-    Raises `ObserveMissingError` where prometheus-client is not installed.
+    Raises `ObserveMissingError` if prometheus-client is not installed.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -76,7 +76,7 @@ class Metrics:
             raise missing_library(
                 "metrics (--metrics-port, TAILRACE_METRICS_PORT, TAILRACE_METRICS_FILE)", error
             ) from None
-        # The time at which a counter was made adds nothing to its first sample.
+        # The creation time of a counter adds nothing to the counter's first sample.
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.subject, self.log = subject, subject.log
         self.registry = client.CollectorRegistry()
@@ -112,9 +112,10 @@ class Metrics:
                 self._backfills()
 
     def write(self, path: Path) -> None:
-        """Write the metrics as they are now to a file, atomically; in a folder, to a file of this run's own.
+        """Write the current metrics to a file, atomically.
 
-        Raises `OSError` where the file cannot be written.
+        If `path` is a folder, the file's name consists of the command and of the log or the last stage. Raises
+        `OSError` if the file cannot be written.
         """
         from prometheus_client import write_to_textfile
 
@@ -125,7 +126,10 @@ class Metrics:
         )
 
     def _begin(self) -> None:
-        """Set the metrics that exist before the first epoch; counters start at zero, so that rates start there."""
+        """Set the metrics that exist before the first epoch.
+
+        Counters start at zero, so that their rates include the first epoch.
+        """
         if self.subject.command != "stream":
             return
         lake = Lake(self.subject.settings)
@@ -226,7 +230,7 @@ class Metrics:
             self._set("tailrace_backfill_timestamp_seconds", time.time(), noted.pipeline)
 
     def _backfills(self) -> None:
-        """Count how all backfills ended, from the tables of runs: a process sees only its own runs."""
+        """Count the outcomes of all backfills from the tables of runs, because a process sees only its own runs."""
         lake = Lake(self.subject.settings)
         for stage in (one for one in self.subject.stages if one.recomputable):
             runs = Runs(lake, stage)

@@ -1,4 +1,4 @@
-"""Observe a command's run as the settings request: metrics, structured logs, lineage."""
+"""Observe a command's run with the metrics, structured logs and lineage that the settings request."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ class Observation:
 
 @contextmanager
 def observe_run(subject: Subject, say: Callable[[str], None], port: int | None = None) -> Iterator[Observation]:
-    """Observe a run from its beginning to its end, and notify the watchers of the end, even if it is an error.
+    """Observe a run from its beginning to its end, and notify the watchers even if the run ends with an error.
 
-    `say` gets lines for people: the address of the metrics, and failures to observe.
-
-    Raises `ObserveMissingError` if a needed extra is not installed, and `ObserveError` if a port or a file is not
-    available.
+    `say` is called with lines for people: the address of the metrics, and failures to observe the run. Raises
+    `ObserveMissingError` if a needed extra is not installed, and `ObserveError` if a port or a file is not available.
     """
     settings = subject.settings
     with ExitStack() as stack:
@@ -48,7 +46,7 @@ def observe_run(subject: Subject, say: Callable[[str], None], port: int | None =
         if port is not None or settings.metrics_file is not None:
             metrics = _metrics(subject)
             if settings.metrics_file is not None:
-                # The metrics are written after the notice of the run's end, because they count it.
+                # The metrics file is written after the event of the run's end, because the metrics count that event.
                 stack.callback(_write, metrics, settings.metrics_file, warn)
             if port is not None:
                 from tailrace.telemetry.endpoint import Endpoint
@@ -57,7 +55,7 @@ def observe_run(subject: Subject, say: Callable[[str], None], port: int | None =
                 say(f"metrics are served at {endpoint.url}")
                 if logs is not None:
                     logs.log_endpoint(endpoint.url)
-            # Metrics come before the logs, so that each logged epoch is counted already.
+            # Metrics are notified before the logs, so that each logged epoch is already counted.
             watchers.insert(0, metrics)
         if wants_lineage():
             from tailrace.telemetry.lineage import Lineage
@@ -76,7 +74,7 @@ def observe_run(subject: Subject, say: Callable[[str], None], port: int | None =
 
 
 def wants_lineage(environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether OpenLineage is configured: a URL, a file of configuration, or a transport.
+    """Return True if OpenLineage is configured by a URL, a configuration file or a transport.
 
     >>> wants_lineage({"OPENLINEAGE_URL": "http://localhost:5000"}), wants_lineage({"OPENLINEAGE_NAMESPACE": "prod"})
     (True, False)

@@ -1,7 +1,7 @@
 """Define the events of one run of a command: the engine's reports, and the run's beginning and end.
 
-Metrics, logs and lineage are each a `Watcher`, which is called with one event after another, on the event's thread. The
-engine knows none of them; it notifies a lake's listener and a stream's watch.
+Metrics, logs and lineage are each a `Watcher`, which is called for every event in order, on the thread that reports the
+event. The engine does not know the watchers; it notifies the listener of a lake and the watch of a stream.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from tailrace.stream.epoch_report import EpochReport
 
 HELD_BACK = 60_000_000
-"""The microseconds of silence after which a partition that holds the watermark back is reported."""
+"""The time in microseconds after which a silent partition that holds the watermark back is reported."""
 
 RARE = ("unanswered", "productions", "claimed", "fed_back")
-"""The counts of an epoch that its data has only if they are above zero."""
+"""The counts that the data of an epoch contains only if they are above zero."""
 
 OUTCOMES = ("changed", "untouched", "retracted")
-"""The outcomes of a backfill for the windows of its range."""
+"""The possible outcomes of a backfill for a window of its range."""
 
 
 class ObserveMissingError(TailraceError, ImportError):
-    """A library for metrics, logs or lineage is not installed; the extra `observe` has it."""
+    """A library for metrics, logs or lineage is not installed; the extra `observe` installs it."""
 
 
 class ObserveError(TailraceError, ValueError):
@@ -44,15 +44,18 @@ class ObserveError(TailraceError, ValueError):
 
 
 def missing_library(what: str, error: ImportError) -> ObserveMissingError:
-    """Make the error for a missing library. `what` names what needs it, and the setting that asked for that."""
+    """Create the error for a missing library.
+
+    `what` names the feature that needs the library, and the setting that requests this feature.
+    """
     return ObserveMissingError(f"{what} needs the extra 'observe': install tailrace[observe] ({error})")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A run of a command: its stages, and the settings that name the lake. `run` is a unique id.
+    """A run of a command: its stages, and the settings that identify the lake. `run` is a unique id.
 
-    `sources` has the sources of the logs that the run lands, by the logs' names.
+    `sources` maps the name of each log that the run lands to the log's source.
     """
 
     command: Literal["stream", "backfill"]
@@ -63,23 +66,23 @@ class Subject:
 
     @property
     def pipelines(self) -> tuple[Definition, ...]:
-        """The stages that have windows, and so panes."""
+        """The stages that have windows and therefore panes."""
         return tuple(stage for stage in self.stages if stage.windowed)
 
     def stages_with_answers(self, lake: Lake) -> frozenset[str]:
-        """Name the stages that have a table of current answers in a lake, or are about to create one."""
+        """Return the names of the stages that have a table of current answers in a lake or are about to create one."""
         read = {earlier.name for stage in self.stages for earlier in stage.before}
         kept = keeping_answers(stage for stage in self.stages if stage.name not in read)
         return kept | {stage.name for stage in self.pipelines if lake.has(stage.name)}
 
     @property
     def log(self) -> str:
-        """The name of the log that is read; several names are joined by a plus."""
+        """The name of the log that the run reads; several names are joined by plus signs."""
         return "+".join(log.name for log in self.logs)
 
     @property
     def logs(self) -> tuple[Log, ...]:
-        """The logs that are read, by name."""
+        """The logs that the run reads, sorted by name."""
         found = {log.name: log for stage in self.stages for log in stage.sources}
         return tuple(found[name] for name in sorted(found))
 
@@ -91,14 +94,14 @@ class RunStart:
 
 @dataclass(frozen=True)
 class CheckpointRepair:
-    """The stream's checkpoint was rewritten because of this flaw."""
+    """The stream's checkpoint was rewritten; `flaw` describes what was wrong with it."""
 
     flaw: str
 
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The run ended: with an error, told to stop, or because there was nothing left to do."""
+    """The run ended: with an error, because it was told to stop, or because there was nothing left to do."""
 
     error: BaseException | None = None
     stopped: bool = False
@@ -109,9 +112,10 @@ Watcher: TypeAlias = "Callable[[RunEvent], None]"
 
 
 def join_watchers(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> Watcher:
-    """Join watchers into one that calls them in their order.
+    """Join watchers into one watcher that calls all of them in order.
 
-    No run fails because it is observed: a failing watcher is not called again, and `warn` is called with the reason.
+    A run never fails because it is observed: a watcher that fails is not called again, and `warn` is called with the
+    reason.
     """
     left = list(watchers)
 
@@ -128,9 +132,9 @@ def join_watchers(watchers: Sequence[Watcher], warn: Callable[[str], None]) -> W
 
 
 def lag_seconds(watermark: int, now: int) -> float | None:
-    """Return the seconds by which a watermark is behind the processing time; both are in microseconds.
+    """Return how many seconds a watermark is behind the processing time. Both arguments are in microseconds.
 
-    None if there is no watermark yet, and 0 for complete input.
+    Returns None if there is no watermark yet, and 0 if the input is complete.
 
     >>> from tailrace.model.base.time import END_OF_TIME
     >>> lag_seconds(2_000_000, 3_500_000), lag_seconds(BEGINNING, 0), lag_seconds(END_OF_TIME, 0)
@@ -140,7 +144,7 @@ def lag_seconds(watermark: int, now: int) -> float | None:
 
 
 def epoch_data(report: EpochReport) -> dict[str, Any]:
-    """Build the JSON data of an epoch: durations in seconds, instants as text, and by pipeline what was folded."""
+    """Build the JSON data of an epoch: durations in seconds, instants as text, and the results of each pipeline."""
     pipelines = {
         name: {
             "panes": folded.panes,

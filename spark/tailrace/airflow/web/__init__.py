@@ -1,1 +1,1 @@
-"""Serve Tailrace's pages in Airflow's API server: a run's result, event time, and a prefilled backfill form."""
+"""Tailrace's pages in Airflow's API server: a run's result, a DAG's event time, and a prefilled backfill form."""

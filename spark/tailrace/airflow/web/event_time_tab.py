@@ -1,6 +1,6 @@
-"""Show a DAG's definition over event time, with the run that computed each part: the grid of `tailrace serve`.
+"""Show a DAG's definition over event time and the run that computed each part, with the grid of `tailrace serve`.
 
-Airflow's API server runs no definition's code, so this module reads the tables only by name.
+Airflow's API server does not load definitions, so this module finds a definition's tables by name only.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tailrace.serve.reading.stage_rows import ALL, RowRelation, filter_range, in
 
 
 def event_time_tab(lake: Lake, name: str, dag: str, values: Mapping[str, str], prefix: str) -> str:
-    """Write the page of a definition's grid over the range `from` to `to`, or over all event time without a range.
+    """Return the page with a definition's grid over the range `from` to `to`, or over all event time without a range.
 
-    `prefix` is the path of the pages below Airflow's address. Raises `RangeError` for an invalid range.
+    `prefix` is the path of these pages at Airflow's address. Raises `RangeError` for an invalid range.
     """
     asked = TimeRange.of(values["from"], values["to"]) if {"from", "to"} <= values.keys() else None
     reader = Reader.of(lake)
@@ -55,7 +55,7 @@ def _grid(session: Session, name: str, asked: TimeRange | None) -> EventGrid | N
 
 @contextmanager
 def _rows(session: Session, name: str, range: TimeRange) -> Iterator[tuple[RowRelation | None, RowRelation | None]]:
-    """Name the relations of a definition's current rows and of its late records; None if missing."""
+    """Yield the relations of a definition's current rows and of its late records; a missing relation is None."""
     answers, ledger = session.lake.find(name), session.lake.find(ledger_name(name))
     if ledger is None:
         yield None, None

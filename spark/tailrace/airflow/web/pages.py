@@ -1,4 +1,4 @@
-"""Serve Tailrace's pages in Airflow's API server, to readers who may see or trigger the page's DAG."""
+"""Serve Tailrace's pages in Airflow's API server to users who may see or trigger the page's DAG."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tailrace.runners.jobs import LONGEST_REASON
 from tailrace.settings import Settings
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; frame-ancestors 'self'"
-"""The policy of a page: only Airflow may frame it, and its own script may ask Airflow's API."""
+"""The content security policy of a page: only Airflow may frame it, and its script may call Airflow's API."""
 
 
 def application() -> FastAPI:
-    """Make the application; each page checks that the reader may see, or trigger, the DAG."""
+    """Create the application; each page checks that the user may see or trigger the DAG."""
     app = FastAPI(title="Tailrace", docs_url=None, redoc_url=None, openapi_url=None)
     may_read, may_see = Depends(requires_access_dag("GET", DagAccessEntity.XCOM)), Depends(requires_access_dag("GET"))
     may_trigger = Depends(requires_access_dag("POST", DagAccessEntity.RUN))
@@ -50,7 +50,7 @@ def _did(dag_id: str, run_id: str, session: SessionDep) -> HTMLResponse:
         .order_by(XComModel.timestamp.desc())
     )
     did = json.loads(value) if isinstance(value, str) else value
-    # The page has no script, and only Airflow may frame it.
+    # The page has no scripts, and only Airflow may frame it.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
     return HTMLResponse(result_page(did, str(run.state)), headers={"Content-Security-Policy": policy})
 
@@ -65,7 +65,7 @@ def _event_time(dag_id: str, request: Request) -> HTMLResponse:
 
 
 def _backfill(dag_id: str, request: Request) -> HTMLResponse:
-    """Show the form of a backfill, prefilled from the address, which Airflow's own form does not support."""
+    """Show the form for a backfill, prefilled from the address; Airflow's *Trigger* form cannot be prefilled."""
     root = _root(request)
     first, last, reason = (request.query_params.get(name, "") for name in ("from", "to", "reason"))
     text = templates().get_template("backfill.html").render(
@@ -77,7 +77,7 @@ def _backfill(dag_id: str, request: Request) -> HTMLResponse:
 
 
 def _login(request: Request, error: HTTPException) -> Response:
-    """Redirect a visitor who is not logged in to the login page and back; refuse a program."""
+    """Redirect a browser that is not logged in to the login page and then back; send an error to other clients."""
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, 401)
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -90,7 +90,7 @@ def _script() -> Response:
 
 
 def _name(dag_id: str) -> str:
-    """Return the name of a DAG's definition: `hourly` for `hourly.backfill`."""
+    """Return the name of the definition that a DAG is for: `hourly` for `hourly.backfill`."""
     name, dot, _ = dag_id.rpartition(".")
     if not dot:
         raise HTTPException(404, f"{dag_id} is no DAG of a definition")
@@ -98,10 +98,10 @@ def _name(dag_id: str) -> str:
 
 
 def _prefix(request: Request) -> str:
-    """Return the path of these pages below the server's address."""
+    """Return the path of these pages at the server's address."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 def _root(request: Request) -> str:
-    """Return the path of Airflow below the server's address."""
+    """Return the path of Airflow at the server's address."""
     return _prefix(request).rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""Write the page with a run's result: the tab *What it did* of a run in Airflow."""
+"""Build the page with a run's result: the tab *What it did* of a run in Airflow."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 import jinja2
 
 RESULT = "did"
-"""The XCom with a run's result, or the reason of its failure."""
+"""The name of the XCom that holds a run's result or the reason for its failure."""
 
 COUNTED = ("changed", "untouched", "retracted")
-"""The counts of windows in the result of a backfill."""
+"""The names of the counts of windows in the result of a backfill."""
 
 
 def templates(*packages: str) -> jinja2.Environment:
-    """Make the environment of the pages' templates, which escape all values; `packages` have further templates."""
+    """Make the environment of the page templates, which escapes all values. `packages` are packages with further
+    templates.
+    """
     loaders = [jinja2.PackageLoader(one) for one in ("tailrace.airflow.web", *packages)]
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader(loaders), autoescape=True, undefined=jinja2.StrictUndefined,
@@ -24,5 +26,5 @@ def templates(*packages: str) -> jinja2.Environment:
 
 
 def result_page(report: Mapping[str, Any] | None, state: str) -> str:
-    """Write the page of a run from its task's report; None if the task has not reported yet."""
+    """Render the page of a run from the report of its task. `report` is None if the task has not reported yet."""
     return templates().get_template("result.html").render(report=report, state=state, counted=COUNTED)

@@ -1,1 +1,1 @@
-"""The pages' reads of a lake: bounded queries, and their results as rows and cells."""
+"""Bounded queries on a lake for the pages; the results of each query are rows and cells."""

@@ -1,6 +1,6 @@
-"""A grid of event time by writer: the stream, each backfill, and late records, taken in or not.
+"""A grid over event time. Its lines are the stream, each backfill, and late records (included by a backfill or not).
 
-Rows are counted in the engine by two columns of the answers and of the late records, whose files without a row in the
+DuckDB counts the rows and reads only two columns of the answers and of the late records. Files without a row in the
 range are not opened.
 """
 
@@ -22,14 +22,15 @@ from tailrace.serve.reading.shown_text import value_text
 from tailrace.serve.reading.stage_rows import RowRelation, StageRows
 
 MOST_LINES = 10
-"""The maximum number of backfills with a line in a grid; the others share one."""
+"""The maximum number of backfills with a separate line in a grid; the remaining backfills share one line."""
 
 
 @dataclass(frozen=True)
 class GridLine:
-    """A line of a grid: what computed it, and a count for each column. `generation` is None where that is no one.
+    """A line of a grid: what computed its rows, and the number of rows in each column.
 
-    `kind` is `stream`, `backfill`, `taken` (late, in an answer by now) or `late` (in none).
+    `kind` is `stream`, `backfill`, `taken` (late records that are in an answer by now) or `late` (late records that are
+    in no answer). `generation` is None if the line does not belong to a single generation.
     """
 
     kind: str
@@ -41,13 +42,13 @@ class GridLine:
 
     @property
     def most(self) -> int:
-        """The largest of its counts."""
+        """The largest of the line's counts."""
         return max(self.counts, default=0)
 
 
 @dataclass(frozen=True)
 class EventGrid:
-    """A grid of a range of event time. `outside` counts rows of windows without bounds, which no column holds."""
+    """A grid over a range of event time. `outside` counts the rows of windows without bounds, which have no column."""
 
     range: TimeRange
     unit: str
@@ -57,13 +58,16 @@ class EventGrid:
 
 
 def extent(session: Session, named: RowRelation, late: RowRelation | None) -> TimeRange | None:
-    """Find the range of event time of a stage's rows and late records; None where there is neither."""
+    """Return the event-time range of a stage's rows and late records, or None if there are no rows or records."""
     found = _bounds(session, named) + ([] if late is None else _bounds(session, late))
     return TimeRange(min(found), max(found) + 1) if found else None
 
 
 def _bounds(session: Session, named: RowRelation) -> list[int]:
-    """Find the first and the last instant of rows, apart from those at an end of time."""
+    """Return the first and the last instant of the rows, except for rows at the end of time.
+
+    The result is empty if there are no rows, or only rows at the end of time.
+    """
     if named.span is not None and named.span[1] < END_OF_TIME - 1:
         return [*named.span]
     query = f"SELECT min({named.at}) AS first, max({named.at}) AS last FROM {named.name} WHERE {named.at} < ?"
@@ -71,7 +75,7 @@ def _bounds(session: Session, named: RowRelation) -> list[int]:
 
 
 def whole_units(range: TimeRange, step: int) -> TimeRange:
-    """Return the range that a grid of a range covers, which reaches to whole units."""
+    """Extend a range to whole units at both ends; the result is the range that a grid shows."""
     columns = columns_of(choose_unit(range, step), range)
     return TimeRange(columns[0].range.first, columns[-1].range.last)
 
@@ -86,9 +90,10 @@ def event_grid(
     step: int = 0,
     unbounded: bool,
 ) -> EventGrid:
-    """Count a stage's rows of a range by what computed them and by a unit of event time that fits a page.
+    """Count a stage's rows in a range, by the run that computed them and by units of event time that fit on a page.
 
-    Windows are a `step` apart. With `unbounded`, rows that are at no instant of people's are counted, too.
+    `step` is the time between the ends of consecutive windows, in microseconds. If `unbounded` is True, rows at the end
+    of time are counted as well.
     """
     unit = choose_unit(range, step)
     columns = columns_of(unit, range)
@@ -127,7 +132,10 @@ def _fill(starts: Mapping[int, int], places: Mapping[int, int], width: int) -> t
 def _lines(
     counted: Mapping[object, Mapping[int, int]], places: Mapping[int, int], width: int, runs: Sequence[Run]
 ) -> Iterator[GridLine]:
-    """Make a line for each generation: streams first, then the backfills with the most windows."""
+    """Yield a line for each generation: first the streams, then the backfills that computed the most rows.
+
+    All other backfills share one line.
+    """
     by_generation = {run.generation: run for run in runs}
     backfills: list[GridLine] = []
     for generation in sorted(one for one in counted if isinstance(one, int)):
@@ -150,7 +158,7 @@ def _lines(
 def _late_lines(
     session: Session, late: RowRelation, unit: str, whole: TimeRange, places: Mapping[int, int], runs: Sequence[Run]
 ) -> Iterator[GridLine]:
-    """Make the lines of late records: one of records that a backfill took in, one of the others."""
+    """Yield a line for late records that a backfill has included, and a line for all other late records."""
     taken = session.known_as("taken_in", _steps(taken_in_until(runs)))
     judged = (
         f"(SELECT r._at, coalesce(t.epoch >= r.epoch, false) AS taken "
@@ -171,7 +179,7 @@ def _steps(steps: Iterable[tuple[int, int]]) -> pa.Table:
 
 @dataclass(frozen=True)
 class AnswerList:
-    """One page of a stage's rows of a range: their columns, their cells, and whether more follow."""
+    """One page of a stage's rows in a range: the columns, the cells, and whether more rows follow."""
 
     columns: tuple[str, ...]
     rows: tuple[Mapping[str, Any], ...]
@@ -182,14 +190,14 @@ class AnswerList:
 def answer_list(
     session: Session, rows: StageRows, named: RowRelation, range: TimeRange, page: int, generation: int | None = None
 ) -> AnswerList:
-    """Read one page of a stage's rows of a range, by event time and key; text is cut as it is read."""
+    """Read one page of a stage's rows in a range, ordered by event time and key; DuckDB cuts long texts as it reads."""
     columns = (*rows.keys, *rows.values, *rows.version)
     items = [*cut_columns(rows.table.schema(), columns), f"{digest_of(rows.keys)} AS _key"]
     spans = ["epoch_us(window_start) AS _start", "epoch_us(window_end) AS _end"] if rows.windowed else []
     spans = spans or [f"{named.at} AS _start"]
     of = "" if generation is None else "AND generation = ?"
     order = ", ".join([spans[0].partition(" AS ")[0], *map(name_of, rows.keys)])
-    # Digests are made and texts are cut of the page's rows alone.
+    # Compute digests and cut texts for the rows of this page only.
     chosen = (
         f"SELECT * FROM {named.name} WHERE {named.at} >= ? AND {named.at} < ? {of} ORDER BY {order} LIMIT ? OFFSET ?"
     )

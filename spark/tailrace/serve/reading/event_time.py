@@ -1,4 +1,7 @@
-"""Cut event time into the columns of a grid: from centuries down to minutes, as many as fit beside one another."""
+"""Divide event time into the columns of a grid; a column is a century, a minute, or a unit in between.
+
+The number of columns on a page is limited.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 
 MOST_COLUMNS = 62
-"""The maximum number of columns of a grid: the minutes of an hour fit, and the days of two months."""
+"""The maximum number of columns of a grid: enough for the minutes of an hour or the days of two months."""
 
 UNITS: Mapping[str, int] = {"century": 100, "decade": 10, "year": 1}
-"""The units of whole years, and how many years each has."""
+"""The units of whole years, with the number of years in each unit."""
 
 _LENGTHS = {"month": None, "day": timedelta(days=1), "hour": timedelta(hours=1), "minute": timedelta(minutes=1)}
 
@@ -35,7 +38,7 @@ class TimeRange:
 
     @classmethod
     def of(cls, first: str, last: str) -> TimeRange:
-        """Read a range off an address. Raises `RangeError` where there is none."""
+        """Parse a range from the parameters of an address. Raises `RangeError` if the range is invalid or empty."""
         try:
             found = cls(*(instant(_parse(text)) for text in (first, last)))
         except (ValueError, OverflowError):
@@ -48,16 +51,16 @@ class TimeRange:
 
     @property
     def query(self) -> dict[str, str]:
-        """The range as an address has it."""
+        """The range as query parameters of an address."""
         return {"from": address_text(self.first), "to": address_text(self.last)}
 
     def holds(self, other: TimeRange) -> bool:
-        """Tell whether all of another range is in this one."""
+        """Return True if this range contains all of another range."""
         return self.first <= other.first and other.last <= self.last
 
 
 def address_text(micros: int) -> str:
-    """Write an instant as an address has it; `TimeRange.of` reads it."""
+    """Format an instant for an address, in the format that `TimeRange.of` parses."""
     return moment(micros).isoformat().replace("+00:00", "Z")
 
 
@@ -68,7 +71,7 @@ def _parse(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a grid: the range that it covers, a short label and a whole name."""
+    """A column of a grid: the range that it covers, a short label and a full name."""
 
     range: TimeRange
     label: str
@@ -76,7 +79,7 @@ class Column:
 
 
 def columns_of(unit: str, range: TimeRange) -> list[Column]:
-    """Cut a range into columns of a unit; the first and the last reach to whole units.
+    """Divide a range into columns of one unit; the first and the last column extend to whole units.
 
     >>> [one.label for one in columns_of("hour", TimeRange.of("2013-03-08T22:00Z", "2013-03-09T02:00Z"))]
     ['22', '23', '9 Mar', '01']
@@ -95,8 +98,8 @@ def columns_of(unit: str, range: TimeRange) -> list[Column]:
 
 
 def choose_unit(range: TimeRange, step: int = 0) -> str:
-    """Choose the finest unit of which a grid of the range has room, but none that windows a `step` apart would leave
-    empty.
+    """Choose the finest unit whose columns fit into a grid of the range. Windows that start a `step` apart must leave
+    no column empty.
 
     >>> choose_unit(TimeRange.of("2013-01-01", "2013-04-01")), choose_unit(TimeRange.of("2013-03-08", "2013-03-09"))
     ('month', 'hour')
@@ -107,26 +110,26 @@ def choose_unit(range: TimeRange, step: int = 0) -> str:
     units = [*reversed([*_LENGTHS]), *reversed([*UNITS])]
     fits = [unit for unit in units if _room(unit, range)] or ["century"]
     coarse = next((unit for unit in fits if _length(unit) >= step), fits[-1])
-    # Weeks are a column each in no unit: within a month they are shown by day.
+    # There is no unit of one week: within a month, weekly windows are shown by day.
     several = range.last - range.first > step and len(columns_of(coarse, range)) == 1
     return fits[0] if several else coarse
 
 
 def _room(unit: str, range: TimeRange) -> bool:
-    """Tell whether a grid has room for the units of a range."""
+    """Return True if the range, divided into this unit, has few enough columns for a grid."""
     if (range.last - range.first) / _length(unit) > MOST_COLUMNS:
         return False
     return len(columns_of(unit, range)) <= MOST_COLUMNS
 
 
 def _length(unit: str) -> int:
-    """Return the longest that a unit may be, in microseconds."""
+    """Return the maximum length of a unit, in microseconds."""
     length = _LENGTHS.get(unit) or timedelta(days=31 if unit == "month" else 366 * UNITS[unit])
     return length // timedelta(microseconds=1)
 
 
 def wider(range: TimeRange) -> list[tuple[str, TimeRange]]:
-    """List the whole units that a range is in, the widest first, with their names: the way back up.
+    """List the whole units that contain a range, widest first, with their names: a page links back to these ranges.
 
     >>> [name for name, _ in wider(TimeRange.of("2013-03-08T15:00Z", "2013-03-08T16:00Z"))]
     ['2013', 'March 2013', '8 March 2013', '8 March 2013, 15:00']
@@ -140,7 +143,7 @@ def wider(range: TimeRange) -> list[tuple[str, TimeRange]]:
 
 
 def start_of_unit(unit: str, at: datetime) -> datetime:
-    """Return the start of the unit that an instant is in."""
+    """Return the start of the unit that contains an instant."""
     if years := UNITS.get(unit):
         return datetime(max(1, at.year // years * years), 1, 1, tzinfo=UTC)
     keep = list(_LENGTHS).index(unit)
@@ -149,7 +152,7 @@ def start_of_unit(unit: str, at: datetime) -> datetime:
 
 
 def _next(unit: str, at: datetime) -> datetime | None:
-    """Return the start of the next unit; None at the end of time."""
+    """Return the start of the next unit, or None at the end of time."""
     try:
         if years := UNITS.get(unit):
             return at.replace(year=at.year // years * years + years)
@@ -161,7 +164,10 @@ def _next(unit: str, at: datetime) -> datetime | None:
 
 
 def _label(unit: str, at: datetime, *, first: bool = True) -> str:
-    """Write a column's label: the unit's number, or where a larger unit begins within the grid that one's."""
+    """Return a column's label: the value of its unit, or of a larger unit that begins with the column.
+
+    The first column of a grid always shows the value of its unit.
+    """
     if years := UNITS.get(unit):
         return f"{at.year}" if years == 1 else f"{at.year // years * years}s"
     larger = {"day": "month", "hour": "day", "month": "year"}.get(unit)
@@ -175,7 +181,7 @@ def _name(unit: str, at: datetime) -> str:
 
 
 def start_sql(unit: str, micros: str) -> str:
-    """Write DuckDB's SQL of the start of the unit that an instant is in, both in microseconds."""
+    """Return the DuckDB SQL for the start of the unit that contains an instant; both times are in microseconds."""
     at = f"make_timestamp({micros})"
     if (years := UNITS.get(unit, 1)) > 1:
         return f"epoch_us(make_timestamp(greatest(1, year({at}) // {years} * {years}), 1, 1, 0, 0, 0))"

@@ -1,8 +1,8 @@
-"""Read a lake's tables for a page: in DuckDB, a few queries at once, each for so long and no longer.
+"""Read a lake's tables for a page with DuckDB: a few pages at the same time, each with a time limit.
 
-What the process keeps is one database in memory, which is bounded by `TAILRACE_MEMORY`, and the statistics of at most
-`TAILRACE_SERVE_FILES` files. pyiceberg plans by them which files are read, and DuckDB reads only the columns that a
-query names.
+The process keeps an in-memory database, whose size is limited by `TAILRACE_MEMORY`, and the statistics of at most
+`TAILRACE_SERVE_FILES` files. pyiceberg uses the statistics to plan which files are read, and DuckDB reads only the
+columns that a query names.
 """
 
 from __future__ import annotations
@@ -32,20 +32,23 @@ from tailrace.serve.reading.shown_text import CUT
 from tailrace.settings import Settings
 
 AT_ONCE = 4
-"""The maximum number of pages that read at the same time; a further one waits until one of them is done."""
+"""The maximum number of pages that read at the same time; a further page waits until another page is done."""
 
 
 class SlowError(TailraceError, TimeoutError):
-    """A page whose reading took longer than it may, or that had to wait for others for so long."""
+    """A page took longer to read than its time limit, or waited that long for other pages."""
 
 
 class _TimeIsUp(Exception):  # noqa: N818 - it never leaves this module
-    """Raised where a query would begin after the page's time is up, as where the files alone took it to find."""
+    """Raised if a query would start after the page's time limit, for example because finding files took too long."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of a lake for pages. `rows` is the most rows that a page shows, `seconds` the longest that one reads."""
+    """A reader of a lake for pages.
+
+    `rows` is the maximum number of rows on a page; `seconds` is the maximum time for which a page reads.
+    """
 
     lake: Lake
     database: duckdb.DuckDBPyConnection
@@ -56,27 +59,27 @@ class Reader:
 
     @classmethod
     def of(cls, lake: Lake) -> Reader:
-        """Open a reader with the bounds that the lake's settings have."""
+        """Open a reader with the limits from the lake's settings."""
         settings: Settings = lake.settings
         gate, kept = threading.BoundedSemaphore(AT_ONCE), KeptManifests(settings.serve_files)
         return cls(lake, connect(settings), gate, kept, settings.serve_rows, settings.serve_timeout.total_seconds())
 
     def close(self) -> None:
-        """Close the database; its scratch folder goes with it."""
+        """Close the database and delete its scratch folder."""
         self.database.close()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         """Open a session for one page.
 
-        Raises `SlowError` where the page's time is up, and `EngineError` where DuckDB cannot read.
+        Raises `SlowError` if the page exceeds its time limit, and `EngineError` if DuckDB cannot read.
         """
         if not self.gate.acquire(timeout=self.seconds):
             raise SlowError(f"{AT_ONCE} other pages have been read for {self.seconds:.0f} s: try again later")
         cursor = self.database.cursor()
 
         def stop() -> None:
-            # The page may have been made just now.
+            # The page may have been finished just before the timer fired.
             with suppress(duckdb.Error):
                 cursor.interrupt()
 
@@ -100,9 +103,9 @@ class Reader:
 
 @dataclass(frozen=True)
 class Session:
-    """The reading of one page, of tables that stand still for it.
+    """The reads for one page, from tables that do not change in the meantime.
 
-    It begins nothing more after the instant `until` of the monotonic clock.
+    No query starts after the instant `until` of the monotonic clock.
     """
 
     lake: Lake
@@ -113,23 +116,23 @@ class Session:
 
     @contextmanager
     def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
-        """Name a relation of some columns of a table for as long as the block lasts; `where` only skips files."""
+        """Yield the name of a relation of some columns of a table, valid within the block; `where` only skips files."""
         scan = table.scan(row_filter=where, selected_fields=tuple(columns))
         with files_read(self.cursor, table, scan, self._files(table, where)) as name:
             yield name
 
     def _files(self, table: Table, where: Filter) -> list[FileScanTask]:
-        """Plan which files are read, once for all that is read of them."""
+        """Return the files to read; a table's files are planned only once per filter."""
         place = table.metadata_location, repr(where)
         if place not in self._planned:
             self._planned[place] = list(table.scan(row_filter=where).plan_files())
         return self._planned[place]
 
     def bounds(self, table: Table, where: Filter, column: str) -> tuple[int, int] | None:
-        """Find the lowest and highest instant of a column in the files that `where` leaves, by their statistics.
+        """Return the lowest and highest instant of a column in the files that match `where`, from file statistics.
 
-        None where there are no files, or the statistics of one do not tell. With `where` of partitions alone no other
-        file's rows count.
+        Returns None if there are no files, if any of the files has deletions, or if the statistics of any file lack the
+        bounds. If `where` filters by partition only, rows that do not match `where` have no effect on the bounds.
         """
         tasks = self._files(table, where)
         if any(task.delete_files for task in tasks):
@@ -137,7 +140,7 @@ class Session:
         return bounds((task.file for task in tasks), table.schema().find_field(column))
 
     def all(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[dict[str, Any]]:
-        """Run a query, and return all of its rows; a caller bounds them."""
+        """Run a query and return all of its rows; the caller must limit the number of rows."""
         if time.monotonic() > self.until:
             raise _TimeIsUp
         given = dict(values) if isinstance(values, Mapping) else list(values)
@@ -145,17 +148,17 @@ class Session:
         return found
 
     def one(self, query: str, values: Sequence[object] = ()) -> dict[str, Any]:
-        """Run a query that has one row, and return it."""
+        """Run a query that has exactly one row, and return the row."""
         return self.all(query, values)[0]
 
     def known_as(self, name: str, rows: pa.Table) -> str:
-        """Make rows of this process a relation of the session, and return its name."""
+        """Register rows of this process as a relation of the session, and return the relation's name."""
         self.cursor.register(name, rows)
         return name
 
 
 def cut_columns(schema: Schema, names: Sequence[str], prefix: str = "") -> list[str]:
-    """Write the items of a SELECT for columns, whose text the engine cuts, so that a page never holds it all."""
+    """Return the SELECT items for some columns; DuckDB cuts long texts, so that a page never holds a whole text."""
     return [f"{_cut(schema.find_field(name), prefix)} AS {name_of(name)}" for name in names]
 
 
@@ -172,9 +175,9 @@ def _cut(field: NestedField, prefix: str) -> str:
 
 
 def digest_of(names: Sequence[str], prefix: str = "") -> str:
-    """Write the SQL of a key's digest, by which a link names a key of any length and any characters.
+    """Return the SQL for a key's digest; links use the digest because a key may have any length and characters.
 
-    Each part is written with its length before it, so that no two keys are written alike.
+    Each part is preceded by its length, so that different keys never have the same text.
     """
     texts = (f"CAST({prefix}{name_of(name)} AS VARCHAR)" for name in names)
     parts = (f"coalesce(strlen({text}) || ':' || {text}, '-')" for text in texts)

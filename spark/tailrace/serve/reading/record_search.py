@@ -1,4 +1,4 @@
-"""Find records from a search box, and lay out what became of each: a link to every window that it is in."""
+"""Find the records for a search text and describe what happened to each record, with links to its windows."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ MOST_FOUND = 5
 """The maximum number of records that a search shows."""
 
 MOST_LETTERS = 1_000
-"""The longest text that is searched for."""
+"""The maximum number of characters in a search text."""
 
 _PLACE = re.compile(r"\S+:[0-9]{1,18}")
 _CONDITION = re.compile(r"[=<>]|\b(is|in|like|between)\b", re.IGNORECASE)
 
 
 Outcome: TypeAlias = "tuple[Step, Mapping[str, str] | None]"
-"""The outcome of a record in one definition, and the query of its window's page, None if there is no such page."""
+"""The outcome of a record in one definition, and the query of the page of the record's window. The query is None if
+there is no such page.
+"""
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The records that a search found, each with its outcomes; `says` is the reason of an empty result."""
+    """The records that a search found, each with its outcomes. `says` gives the reason if no record was found."""
 
     records: tuple[tuple[LandedRecord, tuple[Outcome, ...]], ...] = ()
     rejected: tuple[RejectedRecord, ...] = ()
@@ -46,7 +48,8 @@ class SearchResult:
 
 
 def parse_wanted(text: str) -> Wanted:
-    """Read what is looked for: a condition, a place as SOURCE:OFFSET, or an id, its parts between spaces.
+    """Parse the text of a search: a condition, a position written as SOURCE:OFFSET, or an id whose parts are separated
+    by spaces.
 
     >>> parse_wanted("carrier = 'AA'").where, parse_wanted("00003.json:15").offset, parse_wanted("a 7").id
     ("carrier = 'AA'", 15, ('a', '7'))
@@ -59,7 +62,9 @@ def parse_wanted(text: str) -> Wanted:
 
 
 def search(session: Session, stage: Definition, text: str) -> SearchResult:
-    """Find the records that a text names, in the logs that a definition reads, and the outcomes of each record."""
+    """Find the records that a text names in the logs of a definition, and the outcome of each record in each
+    definition.
+    """
     asked = parse_wanted(text)
     rows = None if asked.offset is None else partial(_at_place, session, asked)
     try:
@@ -79,7 +84,10 @@ def search(session: Session, stage: Definition, text: str) -> SearchResult:
 
 
 def _at_place(session: Session, asked: Wanted, table: Table, where: Filter) -> list[dict[str, Any]]:
-    """Read the rows at a place in the engine: nearly every file of a log has a row of a small offset."""
+    """Read the rows at a position with DuckDB, because statistics exclude few files.
+
+    Nearly every file of a log has a row with a small offset.
+    """
     source = str(asked.source)
     with session.relation(table, where) as name:
         at = "_offset = ? AND (_source = ? OR ends_with(_source, ?))"
@@ -94,7 +102,7 @@ def _window_query(session: Session, stage: Definition, step: Step) -> Mapping[st
 
 
 def _digest(session: Session, stage: Definition, step: InWindow) -> str:
-    """Write the key as addresses have it (`digest_of`)."""
+    """Return the key's digest, which web addresses contain in place of the key (`digest_of`)."""
     own = tables_of(stage)
     schema, keys = iceberg_schema(own.ledger).as_arrow(), own.keys
     if not keys:

@@ -1,4 +1,4 @@
-"""What a run changed, row by row: the answer before, the answer after, and why."""
+"""What a run changed, row by row: the answer before, the answer after, and the reason."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from tailrace.serve.reading.shown_text import count_text
 
 @dataclass(frozen=True)
 class Change:
-    """A row that a run changed: its key (cut), its window or instant, the values before and after, and the reason.
+    """A row that a run changed: its key (cut), its window or instant, its values before and after the run, and the
+    reason.
 
-    `before` is None for a new row, `after` for a retracted row. `key` names the row's key in links.
+    `before` is None for a new row, and `after` is None for a retracted row. Links name the row by `key`.
     """
 
     columns: Mapping[str, Any]
@@ -36,7 +37,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ChangeList:
-    """One page of a run's changes, by event time; `values` names the columns that have a before and an after."""
+    """One page of a run's changes, by event time; `values` names the columns that a change shows before and after."""
 
     values: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -45,7 +46,7 @@ class ChangeList:
 
 
 def run_changes(session: Session, stage: Definition, run: Run, page: int) -> ChangeList:
-    """Read one page of the changes of a run, from the rows of its generation that it wrote to the ledger."""
+    """Read one page of the changes that a run made, from the ledger rows that the run wrote."""
     own = tables_of(stage)
     there = session.lake.table(own.ledger.table).schema().column_names
     values = tuple(name for name in own.values if name in there)
@@ -63,7 +64,7 @@ def _window_changes(
     schema = ledger.schema()
     keys = [name for name in own.keys if name in schema.column_names]
     by = ", ".join(map(name_of, (*keys, *SPAN)))
-    # A retraction has the value that it takes back, and a discarding pane has its whole answer beside it.
+    # A retraction has the retracted value. In discarding mode, a pane also has the whole answer in the column `answer`.
     answer = ["answer"] if "answer" in schema.column_names else []
     columns = ["kind", *keys, *SPAN, "generation", "pane_index", "retraction", "writer", *values, *answer]
     epoch = -1 if run.log_epoch is None else run.log_epoch
@@ -100,13 +101,15 @@ def _window_changes(
 
 
 def _packed(items: Sequence[str]) -> str:
-    """Write the SQL of a struct of a row's values; the pane's index is in it, too, because no struct may be empty."""
+    """Return the SQL of a struct of a row's values. The struct also has the pane's index, because SQL allows no empty
+    struct.
+    """
     fields = [f"{name} := {value}" for value, _, name in (item.rpartition(" AS ") for item in items)]
     return f"struct_pack({', '.join(['_index := pane_index', *fields])})"
 
 
 def _reason(row: Mapping[str, Any], *, same_definition: bool) -> str:
-    """Say why a window's answer changed, as far as the ledger tells."""
+    """Return the reason why a window's answer changed, as far as the ledger shows the reason."""
     if row["_after"] is None:
         return "the log no longer gives an answer here"
     if row["_late"]:
@@ -117,7 +120,7 @@ def _reason(row: Mapping[str, Any], *, same_definition: bool) -> str:
 
 
 def _row_changes(session: Session, own: DefinitionTables, run: Run, page: int, values: tuple[str, ...]) -> list[Change]:
-    """Read the rows that a run gave and retracted, where rows have no windows; each row is a change."""
+    """Read the rows that a run emitted and retracted, for a definition without windows. Each row is one change."""
     ledger = session.lake.table(own.ledger.table)
     columns = ["kind", "generation", "retraction", "writer", PANE_TIME, *values]
     where = every(equal("kind", PRODUCTION), equal("generation", run.generation))

@@ -1,7 +1,7 @@
-"""Write values of tables as text for a page: cut, and without characters that could hide or reverse the rest.
+"""Format table values for a page: cut to a maximum length, and without characters that hide or reverse other text.
 
-Templates escape what they are given; what is left to do here is what escaping does not: a megabyte of text, characters
-that are not seen, and those that change the direction of the text around them.
+Templates escape all values. This module handles what escaping does not: very long texts, invisible characters, and
+characters that change the direction of the surrounding text.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.plots.plot import format_value
 
 CUT = 160
-"""The maximum number of characters of a value that are shown."""
+"""The maximum number of characters of a value that a page shows."""
 
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-"""The Unicode categories of characters that are written as their numbers: controls, directions, separators."""
+"""The Unicode categories of characters that are shown as code points: controls, directions, separators."""
 
 
 def value_text(value: object, most: int = CUT) -> str:
-    """Write a value for a page, at most `most` characters of it.
+    """Format a value for a page, with at most `most` characters.
 
     >>> value_text("a" * 1_000_000)[-3:], value_text("a\\u202eb"), value_text(None), value_text(12345)
     ('aa…', 'a⟨U+202E⟩b', '–', '12,345')
@@ -40,7 +40,7 @@ def _short(value: object) -> str:
 
 
 def instant_text(micros: int | None) -> str:
-    """Write an instant in UTC, as exact as it is; a dash for none.
+    """Format an instant in UTC with its full precision, or None as a dash.
 
     >>> instant_text(0), instant_text(1_500_000), instant_text(END_OF_TIME), instant_text(None)
     ('1970-01-01 00:00', '1970-01-01 00:00:01.500000', 'end of time', '–')
@@ -55,7 +55,7 @@ def instant_text(micros: int | None) -> str:
 
 
 def second_text(micros: int | None) -> str:
-    """Write an instant in UTC to the second, as an overview has it.
+    """Format an instant in UTC for an overview, rounded down to whole seconds.
 
     >>> second_text(1_500_000), second_text(BEGINNING), second_text(END_OF_TIME)
     ('1970-01-01 00:00:01', 'beginning of time', 'end of time')
@@ -66,7 +66,7 @@ def second_text(micros: int | None) -> str:
 
 
 def window_text(start: int, end: int) -> str:
-    """Write a window by its bounds, with the day once where both are in it.
+    """Format a window as its start and end; the date appears only once if the start and the end are on the same day.
 
     >>> window_text(0, 3_600_000_000), window_text(0, 86_400_000_000)
     ('1970-01-01 00:00 – 01:00', '1970-01-01 00:00 – 1970-01-02 00:00')
@@ -78,7 +78,7 @@ def window_text(start: int, end: int) -> str:
 
 
 def span_text(micros: int) -> str:
-    """Write a length of time in its two largest units, below ten seconds exactly.
+    """Format a duration in its two largest units, or as decimal seconds if it is shorter than ten seconds.
 
     >>> span_text(93_600_000_000), span_text(90_000_000), span_text(1_500_000), span_text(0)
     ('1 d 2 h', '1 min 30 s', '1.5 s', '0 s')
@@ -96,7 +96,7 @@ def span_text(micros: int) -> str:
 
 
 def count_text(count: int, one: str, many: str | None = None) -> str:
-    """Write a number of things, with the noun in its singular or plural.
+    """Format a count with its noun, in the singular or the plural.
 
     >>> count_text(1, "window"), count_text(12345, "window")
     ('1 window', '12,345 windows')
@@ -105,7 +105,7 @@ def count_text(count: int, one: str, many: str | None = None) -> str:
 
 
 def compact(count: int) -> str:
-    """Write a count in at most five characters.
+    """Format a count in at most five characters; zero becomes an empty text.
 
     >>> compact(0), compact(999), compact(12_345), compact(1_000_000)
     ('', '999', '12k', '1.0M')

@@ -1,4 +1,4 @@
-"""How each stage of the definitions stands: watermark and what holds it back, epochs, windows, late records, runs."""
+"""The state of each stage: its watermark and what holds it back, epochs, windows, late records, and runs."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from tailrace.serve.reading.lake_reader import Session
 from tailrace.serve.reading.shown_text import count_text
 
 NAMED = 3
-"""The maximum number of partitions that are named as holding a watermark back."""
+"""The maximum number of partitions that the overview names as holding a watermark back."""
 
 LAST = 3
-"""The maximum number of runs that the overview shows of a stage."""
+"""The maximum number of runs that the overview shows for a stage."""
 
 
 @dataclass(frozen=True)
 class StageState:
-    """The state of a stage for the overview: the status of the stage and its logs, and the backfills that it lacks.
+    """The state of a stage for the overview: the status of the stage and of its logs, and the backfills that it lacks.
 
-    `own` is None where no stream has made its tables yet. `late_left` counts the late records that no backfill has
-    taken in, None where no report tells it. `lacks` names the corrections of its inputs that the stage lacks.
+    `own` is None if no stream has created the stage's tables yet. `late_left` counts the late records that no backfill
+    has included in an answer; `late_left` is None if the stage has no report on late records. `lacks` lists the
+    corrections of the stage's inputs that the stage has not applied yet.
     """
 
     name: str
@@ -53,18 +54,18 @@ class StageState:
 
     @property
     def held_by(self) -> str:
-        """What holds the watermark back."""
+        """The names of the partitions or logs that hold the watermark back."""
         return held_by(self.logs)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The last runs that computed a range, the latest first."""
+        """The last runs that computed a range, latest first."""
         own = () if self.own is None else self.own.runs
         return tuple(run for run in own if run.kind != "stream")[-LAST:][::-1]
 
 
 def tables_digest(lake: Lake, stages: Sequence[Definition]) -> str:
-    """Return a text that changes as soon as a table of the stages or of their logs does."""
+    """Return a text that changes whenever a table of the stages or of their logs changes."""
     names = [name for stage in stages for name in (stage.name, ledger_name(stage.name), runs_name(stage.name))]
     names += [log.name for stage in stages for log in stage.sources]
     found = [(name, table.metadata_location) for name in dict.fromkeys(names) if (table := lake.find(name)) is not None]
@@ -72,13 +73,13 @@ def tables_digest(lake: Lake, stages: Sequence[Definition]) -> str:
 
 
 class LastStates:
-    """How each stage stood when it was last asked for, so that pages that are refreshed together read it once."""
+    """The state of each stage at the last read, so that pages that refresh at the same time share one read."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, StageState]] = {}
 
     def of(self, session: Session, stage: Definition) -> StageState:
-        """Read how a stage stands, where its tables have moved since."""
+        """Return a stage's state; read the state again if the stage's tables have changed since the last read."""
         mark = tables_digest(session.lake, chain(stage))
         held = self._found.get(stage.name)
         if held is None or held[0] != mark:
@@ -87,7 +88,7 @@ class LastStates:
 
 
 def stage_state(session: Session, stage: Definition) -> StageState:
-    """Read how a stage stands."""
+    """Read the current state of a stage."""
     found = status(session.lake, stage)
     if found.own is None:
         return StageState(stage.name, stage.kind_name, logs=found.logs)
@@ -98,7 +99,10 @@ def stage_state(session: Session, stage: Definition) -> StageState:
 
 
 def held_by(logs: Sequence[LogStatus]) -> str:
-    """Name what holds the watermark back: the partitions that lag most, or the log where it has a single one."""
+    """Return the names of the partitions that hold the watermark back.
+
+    If a log has only one partition, the log's name is returned instead, but only if there are several logs.
+    """
     there = [log for log in logs if log.progress is not None and not log.progress.all_idle]
     least = min((log.progress.watermark for log in there if log.progress is not None), default=None)
     names: list[str] = []
@@ -113,7 +117,10 @@ def held_by(logs: Sequence[LogStatus]) -> str:
 
 
 def late_state(session: Session, stage: Definition) -> LateReport | None:
-    """Report a stage's late records; None of a kind that has no report, or without tables of this definition."""
+    """Report on a stage's late records.
+
+    Returns None if this kind of stage has no such report, or if there are no tables of this definition.
+    """
     lake = session.lake
     if not stage.repairs_late or not lake.has(ledger_name(stage.name)):
         return None
@@ -125,7 +132,7 @@ def late_state(session: Session, stage: Definition) -> LateReport | None:
 
 
 def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group a ledger's late records in the engine (`late_records.group_late_rows`)."""
+    """Group the late records of a ledger by SQL in DuckDB, as `late_records.group_late_rows` does."""
     items = [f"epoch_us({one}) AS {one}" if one in SPAN else name_of(one) for one in names]
     with session.relation(ledger, equal("kind", LATE), ("kind", *names, "behind")) as rows:
         counts = "count(*) AS count_all, max(behind) AS behind_max"
@@ -133,5 +140,5 @@ def _late_groups(session: Session, ledger: Table, names: Sequence[str]) -> list[
 
 
 def runs_of(lake: Lake, stage: Definition) -> list[Run]:
-    """List a stage's runs in the order of generations; none of a kind that has no table of runs."""
+    """List a stage's runs in the order of their generations; empty if there is no table of runs."""
     return Runs(lake, stage).all() if lake.has(runs_name(stage.name)) else []

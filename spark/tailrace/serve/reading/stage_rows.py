@@ -1,4 +1,4 @@
-"""Where a stage's rows of today are, and at which event time each belongs: answers of windows, or rows of maps."""
+"""Find a stage's current rows and the event time of each row: answers of windows, or rows of maps and joins."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from tailrace.serve.reading.event_time import TimeRange
 from tailrace.serve.reading.lake_reader import Session
 
 ALL = TimeRange(BEGINNING, END_OF_TIME)
-"""All of event time."""
+"""The range that covers all of event time."""
 
 
 class NoTablesError(LookupError):
-    """A stage of which no stream has made the tables yet."""
+    """No stream has created the tables of a stage yet."""
 
 
 class RowRelation(NamedTuple):
-    """A relation of a stage's rows: its name, and the SQL of the microsecond of event time that a row belongs at.
+    """A relation of a stage's rows: its name, and the SQL for the event time of a row in microseconds.
 
-    `span` has the first and the last such microsecond where files' statistics tell; None where the rows have to.
+    `span` is the first and the last event time, if the files' statistics contain them. If `span` is None, the first and
+    the last event time must be read from the rows.
     """
 
     name: str
@@ -44,7 +45,7 @@ class RowRelation(NamedTuple):
 
 @dataclass(frozen=True)
 class StageRows:
-    """The rows of a stage that stand today, in one table. `keys` and `values` are columns that a page shows."""
+    """The current rows of a stage, in one table. `keys` and `values` are the columns that a page shows."""
 
     own: DefinitionTables
     table: Table
@@ -54,40 +55,41 @@ class StageRows:
 
     @classmethod
     def of(cls, lake: Lake, stage: Definition) -> StageRows:
-        """Find the table of a stage's rows. Raises `NoTablesError` where there is none yet."""
+        """Find the table of a stage's rows. Raises `NoTablesError` if the table does not exist yet."""
         own = tables_of(stage)
         answers = None if own.answers is None else lake.find(own.answers.table)
         table = lake.find(own.ledger.table) if answers is None else answers
         if table is None:
             raise NoTablesError(stage.name)
         there = set(table.schema().column_names)
-        # A table of another definition, or of an older one, has other columns: those that are there are shown.
+        # A table of a different or older definition may lack columns; show only the columns that it has.
         keys = tuple(name for name in own.keys if name in there)
         values = tuple(name for name in own.values if name in there and name not in own.keys)
         return cls(own, table, keys, values, answers is None)
 
     @property
     def windowed(self) -> bool:
-        """Whether the rows are answers of windows."""
+        """True if the rows are answers of windows."""
         return self.own.answers is not None
 
     @property
     def timed(self) -> str:
-        """The column of the event time that a row belongs at."""
+        """The column that determines a row's event time."""
         return SPAN[1] if self.windowed else PANE_TIME
 
     @property
     def version(self) -> tuple[str, ...]:
-        """The columns of a row's version."""
+        """The columns that identify a row's version."""
         there = self.table.schema().column_names
         return tuple(name for name in (*VERSION, "timing") if name in there)
 
     @contextmanager
     def open_rows(self, session: Session, range: TimeRange = ALL, columns: Sequence[str] = ()) -> Iterator[RowRelation]:
-        """Name a relation of the rows for as long as the block lasts; files without a row in the range are skipped."""
+        """Yield a relation of the rows that is valid within the block; files without a row in the range are skipped."""
         wanted = {*columns, self.timed, *(SPAN if self.windowed else ()), *self.version}
         if self.of_ledger:
-            # The key and the version tell which answers stand; which rows of records do, all their values.
+            # To find the current answers, the key and the version are enough; to find the current rows of records, all
+            # values are needed.
             rows = self.own.runs is not None and not self.windowed
             wanted = {"*"} if rows else wanted | {*self.keys, "retraction", "kind"}
             wanted -= {"retraction"} - set(self.table.schema().column_names)
@@ -107,7 +109,7 @@ class StageRows:
         if self.windowed:
             return self._latest_panes(name)
         if self.own.runs is None:
-            # Nothing takes its rows back.
+            # Rows of this kind of definition are never retracted.
             return f"(SELECT *, 1 AS generation FROM {name} WHERE kind = '{PRODUCTION}')"
         columns = self.table.schema().column_names
         return f"({standing_rows(name, columns, self.table.properties, chr(34))})"
@@ -122,15 +124,15 @@ class StageRows:
 
 
 def instant_sql(timed: str) -> str:
-    """Write the SQL of the microsecond that a row belongs at: its event time, or its window's last instant (V5)."""
+    """Return the SQL for a row's event time in microseconds: for a window, the window's last instant (V5)."""
     moment = f"epoch_us({name_of(timed)})"
     return f"({moment} - 1)" if timed == SPAN[1] else moment
 
 
 def filter_range(timed: str, range: TimeRange, *where: Filter) -> Filter:
-    """Return the filter of the files that may hold rows of a range, by the column that says where a row belongs."""
+    """Return a filter for the files that may hold rows of a range, based on the column of the rows' event time."""
     terms = list(where)
-    # A window ends just after its last instant.
+    # A window's end is one microsecond after its last instant.
     step = int(timed == SPAN[1])
     if range.first > BEGINNING:
         terms.append(since(timed, range.first + step))
@@ -141,7 +143,7 @@ def filter_range(timed: str, range: TimeRange, *where: Filter) -> Filter:
 
 @contextmanager
 def late_rows(session: Session, name: str, *, windowed: bool) -> Iterator[RowRelation | None]:
-    """Name a relation of the records that came too late for a definition, by its name; None where it has none."""
+    """Yield a relation of the records that were too late for a definition, or None if there is no such relation."""
     ledger = session.lake.find(ledger_name(name))
     timed = SPAN[1] if windowed else PANE_TIME
     if ledger is None or timed not in ledger.schema().column_names:

@@ -1,4 +1,4 @@
-"""The story of one key's window: its panes in order, its late records, its records, and the picture of all of them."""
+"""The history of one key's window: its panes in order, its late records, its records, and a plot of all these."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tailrace.serve.reading.shown_text import value_text, window_text
 from tailrace.trace.key_history import LedgerLate, LedgerPane, ledger_late, ledger_pane
 
 MOST_PANES = 200
-"""The maximum number of panes of a window that are shown, the latest ones."""
+"""The maximum number of panes of a window that are shown; if there are more, the latest panes are shown."""
 
 MOST_RECORDS = 500
-"""The maximum number of records of a window that are drawn, the first to come."""
+"""The maximum number of records of a window that are drawn; if there are more, the first to arrive are drawn."""
 
 _FIRED = ("timing", "retraction", "is_last", "watermark", "processing_time", "writer")
 _INSTANTS = {*SPAN, "watermark", "processing_time", "event_time"}
@@ -37,10 +37,12 @@ _OF_LATE = ("event_time", "epoch", "behind", "reason", "source_epoch", "source_p
 
 @dataclass(frozen=True)
 class WindowStory:
-    """What happened to one key's window, as far as a page shows it; `key` has its columns' values, cut.
+    """What happened to one window of a key, as far as a page shows it.
 
-    `cut` says that there were more panes than are shown. `records` is None where the log's records of the window cannot
-    be told from the log alone. `watermarks` are the clock's steps: processing time, and the watermark from then on.
+    `key` has the values of the key's columns, cut to the length that a page shows. `cut` is True if the window has more
+    panes than the page shows. `records` is None if the log alone does not determine which records are in the window.
+    `watermarks` lists the watermark's changes as pairs: a processing time, and the watermark that holds from that time
+    on.
     """
 
     pipeline: Pipeline
@@ -56,7 +58,7 @@ class WindowStory:
 
     @property
     def answer(self) -> LedgerPane | None:
-        """The pane of the current answer; None where the answer was taken back or there is none."""
+        """The pane of the current answer; None if the answer was retracted or there is no answer."""
         own = [pane for pane in self.panes if (pane.window.start, pane.window.end) == self._span]
         return own[-1] if own and not own[-1].retraction else None
 
@@ -71,12 +73,12 @@ class WindowStory:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of the panes' values."""
+        """The columns that hold the panes' values."""
         return self.pipeline.columns_shown(pane.values for pane in self.panes)
 
     @property
     def drawn_values(self) -> list[str]:
-        """The results that the picture can show: the numeric ones, or else the first one."""
+        """The results that the plot can show: all numeric results, or the first result if no result is numeric."""
         numbers = [name for name in self.pipeline.results if _is_number(self._one(name))]
         return numbers or list(self.pipeline.results)[:1]
 
@@ -84,7 +86,7 @@ class WindowStory:
         return next((pane.answer[name] for pane in self.panes if pane.answer.get(name) is not None), None)
 
     def plot(self, value: str | None = None) -> PanePlot:
-        """Make the picture of the story, of one of the results."""
+        """Plot the history of one of the results."""
         name = value if value in self.drawn_values else self.drawn_values[0]
         key = ", ".join(f"{column} = {value_text(one)}" for column, one in self.key.items()) or "all"
         return PanePlot(
@@ -103,16 +105,16 @@ def _is_number(value: object) -> bool:
 
 
 def _drawn_value(value: object) -> Value:
-    """Convert a result for the picture: a number stays a number, anything else is cut text."""
+    """Convert a result for the plot: a number stays a number, any other value becomes text, which is cut."""
     if isinstance(value, Decimal):
         return float(value)
     return value if isinstance(value, int | float) or value is None else value_text(value)
 
 
 def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: str) -> WindowStory | None:
-    """Read the story of a window of the key with this digest; None where the ledger has no row of it.
+    """Read the history of a window of the key with this digest; None if the ledger has no row for the window.
 
-    Where windows merge, the panes of windows of the key that touch this one are part of the story.
+    If windows merge, the history also includes the panes of the key's windows that touch this window.
     """
     ledger = session.lake.table(ledger_name(pipeline.name))
     there = ledger.schema().column_names
@@ -128,7 +130,7 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
             touches = "epoch_us(window_start) <= $last AND epoch_us(window_end) >= $first"
         else:
             touches = "epoch_us(window_start) = $first AND epoch_us(window_end) = $last"
-        # In discarding mode a pane has what was fresh, and the answer so far beside it.
+        # In discarding mode, a pane contains only new data; the `answer` column contains the answer so far.
         packed = ", ".join(cut_columns(ledger.schema(), results, "answer."))
         answers = [f"(SELECT s FROM (SELECT {packed}) s) AS answer"] if whole and results else []
         items = ", ".join([*plain, *cut, *answers])
@@ -158,7 +160,7 @@ def window_story(session: Session, pipeline: Pipeline, window: TimeRange, key: s
 
 
 def _files_of_window(pipeline: Pipeline, window: TimeRange) -> Filter:
-    """Select the files that may have rows of the window, or where windows merge of windows that touch it."""
+    """Select the files that may have rows of the window or, if windows merge, of the windows that touch it."""
     where = [among("kind", (PANE, LATE)), up_to("window_start", window.last if pipeline.where.merges else window.first)]
     return every(*where, since("window_end", window.first if pipeline.where.merges else window.last))
 
@@ -174,9 +176,10 @@ def _order_panes(pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> tuple
 def _records(
     session: Session, pipeline: Pipeline, window: TimeRange, key: str, late: Sequence[LedgerLate]
 ) -> tuple[PlotRecord, ...] | None:
-    """Read the log's records of the window, where it is a source's log that has the key's columns as they are.
+    """Read the log's records of the window; None if the log alone does not determine these records.
 
-    A session's are those of the key within its bounds, as any that happened there would have merged into it.
+    The records of a session are all records of the key within the session's bounds: any record there would have merged
+    into the session.
     """
     log, table = pipeline.log, session.lake.find(pipeline.log.name) if pipeline.log.landed else None
     # Custom windows need not hold their records' event times.
@@ -208,7 +211,7 @@ def _records(
 
 
 def _clock(ledger: Any, panes: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """Read the watermark's steps off the commits that are still there, and off the panes."""
+    """Read the changes of the watermark from the commits that still exist, and from the panes."""
     steps = {(int(row["processing_time"]), int(row["watermark"])) for row in panes if row["watermark"] is not None}
     for snapshot in lineage(ledger, head_of(ledger).snapshot):
         properties = properties_of(snapshot)
