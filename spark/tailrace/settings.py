@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PrivateAttr,
@@ -38,7 +39,7 @@ Place = Path | str
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
-_HTTP = r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$"
+HttpAddress = Annotated[str, StringConstraints(pattern=r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$")]
 
 _REST = ("catalog_credential", "catalog_token_uri", "catalog_scope", "catalog_warehouse", "catalog_prefix")
 """The settings that only a REST catalog has."""
@@ -84,6 +85,28 @@ def _root() -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), here)
 
 
+def _path(value: Path) -> Path:
+    """Make a path absolute. Raises `ValueError` for a character that has a meaning in an address."""
+    path = Path(os.path.normpath(_root() / value.expanduser()))
+    if odd := sorted(set(str(path)) & set("?#%\\")):
+        raise ValueError(f"a path without {' '.join(odd)}, which has a meaning in an address")
+    return path
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_path)]
+
+
+def _form(pattern: str, expected: str) -> AfterValidator:
+    """Make a check that a secret as a whole matches a pattern; `expected` describes the pattern in the error."""
+
+    def check(value: SecretStr) -> SecretStr:
+        if re.fullmatch(pattern, value.get_secret_value()) is None:
+            raise ValueError(expected)
+        return value
+
+    return AfterValidator(check)
+
+
 def _default_jars() -> Path:
     """Return `build/jars` of the checkout that this module runs from, else of the folder for relative paths."""
     checkout = Path(__file__).resolve().parents[2]
@@ -113,9 +136,9 @@ class Settings(BaseSettings):
     warehouse."""
     catalog_secret: SecretStr | None = None
     """The password of PostgreSQL, or the token of a REST catalog."""
-    catalog_credential: SecretStr | None = None
+    catalog_credential: Annotated[SecretStr, _form(r"[^:\s]+:\S+", "ID:SECRET")] | None = None
     """The client of OAuth2, `ID:SECRET`, that gets the tokens of a REST catalog, in place of a token."""
-    catalog_token_uri: Annotated[str, StringConstraints(pattern=_HTTP)] | None = None
+    catalog_token_uri: HttpAddress | None = None
     """The address at which the client of a REST catalog gets its tokens."""
     catalog_scope: Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5B\x5D-\x7E ]+$")] | None = None
     """The scope of the tokens that the client of a REST catalog gets. None: `catalog`."""
@@ -130,11 +153,11 @@ class Settings(BaseSettings):
     checkpoints: Place | None = None
     """The folder or address of Spark's checkpoints, which hold how far sources were read. None: `_checkpoints` in the
     warehouse."""
-    contracts: Path = Path("iceberg_schemas")
+    contracts: AbsolutePath = Path("iceberg_schemas")
     """The folder of the tables' contracts. A table without a file there has the contract that its definition gives."""
-    jars: Path = Field(default_factory=_default_jars)
+    jars: AbsolutePath = Field(default_factory=_default_jars)
     """The folder of the pinned jars, filled by `python -m tailrace.toolchain`."""
-    java_home: Path | None = None
+    java_home: AbsolutePath | None = None
     """The home of the Java to use. None: the first that fits out of JAVA_HOME, the PATH and the extra `java`."""
     spark_master: Annotated[str, StringConstraints(min_length=1)] = "local[*]"
     """The master that Spark runs on. Not used in a process that a cluster's own submit started."""
@@ -157,7 +180,7 @@ class Settings(BaseSettings):
     machine's. The records of an epoch may take a quarter of it beside, of three epochs at once, as they are in memory
     and not as on disk: Spark reads an epoch of more, unless `engine` is `duckdb`. So a process has up to twice this,
     and what Python and its packages take. Spark's heap is `driver_memory`, and beside it."""
-    scratch: Path | None = None
+    scratch: AbsolutePath | None = None
     """The folder that DuckDB spills to. None: the machine's folder for temporary files."""
     freshness: Age = timedelta(minutes=1)
     """The longest time that a stream may let the answers be behind the ledger where bringing them up to date takes over
@@ -169,13 +192,13 @@ class Settings(BaseSettings):
     """The Kafka brokers, `host:port,host:port`."""
     kafka_security: Literal["plaintext", "tls", "iam"] = "plaintext"
     """The security of connections to brokers: none, TLS, or TLS and signing in with IAM, as MSK has it."""
-    schema_registry_uri: Annotated[str, StringConstraints(pattern=r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$")] | None = (
-        None
-    )
+    schema_registry_uri: HttpAddress | None = None
     """The address of the registry of the schemas of messages, with Confluent's interface."""
-    schema_registry_credential: SecretStr | None = None
+    schema_registry_credential: Annotated[SecretStr, _form(r"[^:\s]+:\S+", "USER:PASSWORD")] | None = None
     """Who asks the schema registry, `USER:PASSWORD`."""
-    schema_registry_token: SecretStr | None = None
+    schema_registry_token: (
+        Annotated[SecretStr, _form(r"[\x21-\x7E]+", "a token of ASCII, without white space")] | None
+    ) = None
     """The token by which the schema registry is asked, in place of a user and a password."""
     source_failure: Literal["stop", "go_on"] = "stop"
     """Whether a stream of several logs stops as one's source fails, or goes on with the others until it is back."""
@@ -186,14 +209,17 @@ class Settings(BaseSettings):
     """The port at which a stream serves its metrics; 0 is any free port. None: they are not served."""
     metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"
     """The address at which metrics are served: by default only this machine reaches it."""
-    metrics_file: Path | None = None
+    metrics_file: AbsolutePath | None = None
     """The file into which a run writes its metrics as it ends, or a folder that gets a file of each run."""
     log_format: Literal["json", "text"] | None = None
     """The format of structured logs. None: text where `log_file` is set, else no logs."""
-    log_file: Path | None = None
+    log_file: AbsolutePath | None = None
     """The file to which structured logs are appended. None: they go to standard error, if there are any."""
 
-    serve_token: SecretStr | None = None
+    serve_token: (
+        Annotated[SecretStr, _form(f"(?s).{{{SHORTEST_TOKEN},}}", f"a token of at least {SHORTEST_TOKEN} characters")]
+        | None
+    ) = None
     """The token without which `tailrace serve` shows nothing; needed where it listens beyond this machine."""
     serve_names: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]_-]+$")], ...] = ()
     """Further host names by which browsers may call `tailrace serve`, as a JSON list: those of a proxy before it."""
@@ -250,18 +276,6 @@ class Settings(BaseSettings):
         """Order the sources: arguments before the environment before the file; there is no other source."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
 
-    @field_validator("contracts", "jars", "java_home", "metrics_file", "log_file", "scratch")
-    @classmethod
-    def _absolute(cls, value: Path | None) -> Path | None:
-        return None if value is None else _path(value)
-
-    @field_validator("serve_token")
-    @classmethod
-    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value.get_secret_value()) < SHORTEST_TOKEN:
-            raise ValueError(f"a token of at least {SHORTEST_TOKEN} characters")
-        return value
-
     @field_validator("warehouse", "checkpoints", mode="before")
     @classmethod
     def _place(cls, value: Any) -> Any:
@@ -293,27 +307,6 @@ class Settings(BaseSettings):
             "sqlite:///FILE (without ? # % \\), postgresql://USER@HOST:PORT/DATABASE (its password is "
             f"{PREFIX}CATALOG_SECRET), glue://ACCOUNT, glue:// or https://HOST/PATH"
         )
-
-    @field_validator("schema_registry_credential")
-    @classmethod
-    def _user(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not re.fullmatch(r"[^:\s]+:\S+", value.get_secret_value()):
-            raise ValueError("USER:PASSWORD")
-        return value
-
-    @field_validator("schema_registry_token")
-    @classmethod
-    def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not re.fullmatch(r"[\x21-\x7E]+", value.get_secret_value()):
-            raise ValueError("a token of ASCII, without white space")
-        return value
-
-    @field_validator("catalog_credential")
-    @classmethod
-    def _client(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not re.fullmatch(r"[^:\s]+:\S+", value.get_secret_value()):
-            raise ValueError("ID:SECRET")
-        return value
 
     @model_validator(mode="after")
     def _kept_somewhere(self) -> Settings:
@@ -365,13 +358,6 @@ class Settings(BaseSettings):
     def checkpoint(self, *names: str) -> str:
         """Return the path or address of a folder of Spark's checkpoints."""
         return "/".join([str(self.checkpoints or f"{self.warehouse}/_checkpoints"), *names])
-
-
-def _path(value: Path) -> Path:
-    path = Path(os.path.normpath(_root() / value.expanduser()))
-    if odd := sorted(set(str(path)) & set("?#%\\")):
-        raise ValueError(f"a path without {' '.join(odd)}, which has a meaning in an address")
-    return path
 
 
 def _fault(error: Any) -> Fault:

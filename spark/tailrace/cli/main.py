@@ -25,8 +25,8 @@ from tailrace.model.base.errors import TailraceError
 _DEBUG = "--debug"
 
 
-class _Guarded(TyperGroup):
-    """The group of commands: it turns errors into exit statuses, and takes `--debug` wherever it stands."""
+class _Commands(TyperGroup):
+    """The group of commands: it turns errors into exit statuses, and accepts `--debug` at any place."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = args[: args.index("--")] if "--" in args else args
@@ -41,31 +41,24 @@ class _Guarded(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except TailraceError as error:
-            raise _ended(error, debug=bool(ctx.params.get("debug"))) from None
         except KeyboardInterrupt:
             Output().error("interrupted")
             raise typer.Exit(ExitStatus.INTERRUPTED) from None
-        except RuntimeError as error:
-            # The command line's own ways out are RuntimeErrors, too.
-            if isinstance(error, typer.Exit | typer.Abort):
-                raise
-            raise _ended(error, debug=bool(ctx.params.get("debug"))) from None
         except Exception as error:
-            if _is_of_command_line(error):
+            if _is_for_typer(error):
                 raise
-            raise _ended(error, debug=bool(ctx.params.get("debug"))) from None
+            raise _show_error(error, debug=bool(ctx.params.get("debug"))) from None
 
 
-def _is_of_command_line(error: Exception) -> bool:
-    """Tell whether the command line itself handles an error: wrong usage, or a reader that went away."""
-    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+def _is_for_typer(error: Exception) -> bool:
+    """Tell whether typer handles an error itself: the end of a command, wrong usage, or a closed output."""
+    if isinstance(error, typer.Exit | typer.Abort) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         return True
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
-def _ended(error: Exception, *, debug: bool) -> typer.Exit:
-    """Show an error, and return how the command ends."""
+def _show_error(error: Exception, *, debug: bool) -> typer.Exit:
+    """Show an error, and return the exit that ends the command."""
     # Imported here because only a command that fails needs it.
     from tailrace.lake.upkeep.diagnosis import explain_error
 
@@ -77,11 +70,11 @@ def _ended(error: Exception, *, debug: bool) -> typer.Exit:
         return typer.Exit(status_of(shown))
     first = next(iter(str(error).strip().splitlines()), "")
     message = f"unexpected: {type(error).__name__}{': ' if first else ''}{first}"
-    Output().error(message if debug else f"{message}; the trace is in {_trace(error)}, and --debug shows it")
+    Output().error(message if debug else f"{message}; the trace is in {_write_trace(error)}, and --debug shows it")
     return typer.Exit(ExitStatus.FAILED)
 
 
-def _trace(error: Exception) -> str:
+def _write_trace(error: Exception) -> str:
     """Write the trace of an error into a file, and return the file's path."""
     handle, path = tempfile.mkstemp(prefix="tailrace-", suffix=".trace")
     with os.fdopen(handle, "w") as file:
@@ -101,7 +94,7 @@ class _App(typer.Typer):
 
 
 app = _App(
-    cls=_Guarded,
+    cls=_Commands,
     name="tailrace",
     help="One windowed pipeline definition, run as a stream and as backfills, into the same Iceberg tables.\n\n"
     "A DEFINITION is a Python file that holds a Pipeline: [cyan]pipelines/flights.py[/cyan], or "

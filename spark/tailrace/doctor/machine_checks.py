@@ -32,9 +32,8 @@ def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterat
     else:
         yield run_check("java", lambda: _java(settings))
         yield run_check("jars", lambda: _jars(settings))
-    pins = _pins()
     for name in PACKAGES:
-        yield run_check(name, partial(_package, name, pins))
+        yield run_check(name, partial(_package, name))
 
 
 def check_brokers(settings: Settings) -> str:
@@ -99,40 +98,30 @@ def _jars(settings: Settings) -> str:
     return f"{count} jars of {', '.join(groups)} in {settings.jars}, as pinned"
 
 
-def _pins() -> dict[str, str]:
-    """Return the exact versions that the project pins, by package; empty if tailrace is not installed."""
+_REQUIREMENT = re.compile(r"""([\w.-]+)(?:\[[^]]*\])?(?:==([^\s;,]+))?(?:.*;.*\bextra == ['"]([\w-]+)['"])?""")
+"""A requirement of a package: its name, the version that is pinned, if any, and the extra that asks for it, if any."""
+
+
+def _requirements() -> list[tuple[str, str | None, str | None]]:
+    """List tailrace's requirements, each with its pinned version and its extra; none if tailrace is not installed."""
     try:
         asked = requires("tailrace") or []
     except PackageNotFoundError:
-        return {}
-    matches = (re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;,]+)", requirement) for requirement in asked)
-    return {match[1].lower(): match[2] for match in matches if match is not None}
+        return []
+    return [(match[1].lower(), match[2], match[3]) for match in map(_REQUIREMENT.match, asked) if match is not None]
 
 
-def _extra_of(package: str) -> str | None:
-    """Find the extra of tailrace that installs a package; None if no extra does, or tailrace is not installed."""
-    try:
-        asked = requires("tailrace") or []
-    except PackageNotFoundError:
-        return None
-    for requirement in asked:
-        found = re.match(r"([\w.-]+).*;.*\bextra == ['\"]([\w-]+)['\"]", requirement)
-        if found is not None and found[1].lower() == package.lower():
-            return found[2]
-    return None
-
-
-def _package(name: str, pins: dict[str, str]) -> str:
+def _package(name: str) -> str:
+    asked = [one for one in _requirements() if one[0] == name]
     try:
         present = version(name)
     except PackageNotFoundError:
-        extra = _extra_of(name)
+        extra = next((extra for _, _, extra in asked if extra), None)
         remedy = f"install the extra `{extra}`" if extra else "install tailrace with the extra that has it"
         raise UnseenError("not installed", f"{remedy}, where it is needed") from None
-    if name not in pins:
+    pin = next((pin for _, pin, _ in asked if pin), None)
+    if pin is None:
         raise UnseenError(f"{present}; tailrace is not installed, which would say what it pins", "install tailrace")
-    if present != pins[name]:
-        raise WrongError(
-            f"{present}, the project pins {pins[name]}", f"`uv pip install {name}=={pins[name]}`, or `make setup`"
-        )
+    if present != pin:
+        raise WrongError(f"{present}, the project pins {pin}", f"`uv pip install {name}=={pin}`, or `make setup`")
     return f"{present}, as pinned"
