@@ -1,7 +1,7 @@
-"""Define the settings of an installation: its lake, its Spark, its broker, and more.
+"""Define the settings of an installation, such as its lake, Spark and brokers.
 
-Every field can be set by the environment variable `TAILRACE_` + its name in capitals, or in a file `tailrace.toml`
-(the nearest one at or above the working directory); the environment wins. Relative paths start from the folder of that
+Every field can be set by the environment variable `TAILRACE_` + its name in capitals, or in the nearest file
+`tailrace.toml` at or above the working directory; the environment wins. A relative path starts from the folder of the
 file or, without a file, from the working directory.
 """
 
@@ -34,7 +34,7 @@ PREFIX = "TAILRACE_"
 FILE = "tailrace.toml"
 
 Place = Path | str
-"""A folder of this machine, or an address of S3."""
+"""A folder of this machine, or an address in S3."""
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
@@ -42,7 +42,7 @@ Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 HttpAddress = Annotated[str, StringConstraints(pattern=r"^https?://[\w.-]+(:\d+)?(/[\w./-]*)?$")]
 
 _REST = ("catalog_credential", "catalog_token_uri", "catalog_scope", "catalog_warehouse", "catalog_prefix")
-"""The settings that only a REST catalog has."""
+"""The settings that are only for REST catalogs."""
 
 _SECRETS = (
     "catalog_secret", "catalog_credential", "serve_token", "schema_registry_credential", "schema_registry_token",
@@ -66,11 +66,11 @@ Age = Annotated[timedelta, BeforeValidator(_age), Field(ge=timedelta(0))]
 
 
 SHORTEST_TOKEN = 16
-"""The minimum characters of a token: a shorter one could be guessed."""
+"""The minimum number of characters of a token, because a shorter token could be guessed."""
 
 
 class SettingsError(TailraceError, ValueError):
-    """The settings are invalid. `faults` names every invalid field at once, and the variable that mends it."""
+    """The settings are invalid. `faults` has every invalid field, and the variable that corrects it."""
 
     def __init__(self, faults: list[Fault]) -> None:
         self.faults = tuple(faults)
@@ -129,7 +129,7 @@ class Settings(BaseSettings):
     warehouse: Place = Path("build/lake")
     """The place of the tables' files: a folder, or `s3://BUCKET/PREFIX`."""
     catalog: Identifier = "lake"
-    """The catalog's name. It is part of every table's key: all who share tables must use the same one."""
+    """The name of the catalog. It is part of the key of every table, so all users of the tables need the same name."""
     catalog_uri: str = ""
     """The address of the catalog: `sqlite:///FILE`, `postgresql://USER@HOST:PORT/DATABASE`, `glue://ACCOUNT`,
     `glue://`, or the address of a catalog with Iceberg's REST interface. Empty: SQLite's `catalog.db` in the
@@ -137,111 +137,111 @@ class Settings(BaseSettings):
     catalog_secret: SecretStr | None = None
     """The password of PostgreSQL, or the token of a REST catalog."""
     catalog_credential: Annotated[SecretStr, _form(r"[^:\s]+:\S+", "ID:SECRET")] | None = None
-    """The client of OAuth2, `ID:SECRET`, that gets the tokens of a REST catalog, in place of a token."""
+    """The OAuth2 client of a REST catalog, `ID:SECRET`, in place of a token."""
     catalog_token_uri: HttpAddress | None = None
     """The address at which the client of a REST catalog gets its tokens."""
     catalog_scope: Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5B\x5D-\x7E ]+$")] | None = None
     """The scope of the tokens that the client of a REST catalog gets. None: `catalog`."""
     catalog_warehouse: Annotated[str, StringConstraints(min_length=1)] | None = None
-    """The name of the warehouse, at a REST catalog that has several."""
+    """The name of the warehouse in a REST catalog that has several."""
     catalog_prefix: Annotated[str, StringConstraints(pattern=r"^[\w.-]+(/[\w.-]+)*$")] | None = None
-    """The prefix of a REST catalog's paths, where the catalog does not tell it itself."""
+    """The prefix of the paths of a REST catalog, if the catalog does not report it."""
     namespace: Identifier = "main"
-    """The namespace of tables that are named without a namespace."""
+    """The namespace of tables whose names have no namespace."""
     registry: Identifier = "registry"
-    """The namespace of the registries in which computations of several namespaces claim records that count once."""
+    """The namespace of registries, in which computations of several namespaces claim records that count once."""
     checkpoints: Place | None = None
-    """The folder or address of Spark's checkpoints, which hold how far sources were read. None: `_checkpoints` in the
-    warehouse."""
+    """The folder or address of Spark's checkpoints, which hold the positions in the sources. None: `_checkpoints` in
+    the warehouse."""
     contracts: AbsolutePath = Path("iceberg_schemas")
-    """The folder of the tables' contracts. A table without a file there has the contract that its definition gives."""
+    """The folder of the contract files. A table without a file has the contract of its definition."""
     jars: AbsolutePath = Field(default_factory=_default_jars)
     """The folder of the pinned jars, filled by `python -m tailrace.toolchain`."""
     java_home: AbsolutePath | None = None
-    """The home of the Java to use. None: the first that fits out of JAVA_HOME, the PATH and the extra `java`."""
+    """The home of Java. None: the first suitable Java of JAVA_HOME, the PATH and the extra `java`."""
     spark_master: Annotated[str, StringConstraints(min_length=1)] = "local[*]"
-    """The master that Spark runs on. Not used in a process that a cluster's own submit started."""
+    """The master of Spark. Not used in a process that a cluster's `spark-submit` started."""
     driver_memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*[kmgt]$")] = "4g"
-    """The heap of Spark's driver, and so of all of Spark in local mode."""
+    """The heap of Spark's driver; in local mode, the heap of all of Spark."""
     shuffle_partitions: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
-    """The number of parts into which Spark shuffles. Few suit small epochs; by default one a core."""
+    """The number of partitions of a shuffle in Spark. Small epochs need few; the default is one per core."""
     windows_in_driver: Annotated[int, Field(ge=0)] | None = None
-    """Maximum number of open windows of a definition that a stream on Spark keeps in its own process, Spark's driver,
-    where executors only add up the records. None: as many as TAILRACE_MEMORY holds, 400 bytes each. Executors have the
-    windows where more are open, where custom code computes, and from a large epoch on whose records go through
-    steps or may be refused by a trigger that is done."""
+    """The maximum number of open windows of a definition that a stream on Spark keeps in the process of Spark's driver,
+    while executors only add up the records. None: as many as fit into TAILRACE_MEMORY, at 400 bytes each. Executors
+    keep the windows if more are open, or if custom code computes them. They also keep the windows after a large epoch
+    whose records go through steps or may be refused by a finished trigger."""
     windows_in_memory: Annotated[int, Field(ge=0)] = 200_000
-    """Maximum number of open windows of a definition that Spark keeps in its executors' memory. Where more are open,
-    they rest in files of the lake, and an epoch reads the windows that it touches."""
+    """The maximum number of open windows of a definition that Spark keeps in the memory of its executors. If more are
+    open, they are in files of the lake, and an epoch reads the windows that it touches."""
     engine: Literal["auto", "duckdb", "spark"] = "auto"
-    """The engine of epochs and runs: `auto` takes DuckDB, in the process, for what fits, and Spark for the rest."""
+    """The engine of epochs and runs. `auto`: DuckDB, in the process, for work that fits into memory, else Spark."""
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
-    """The memory that DuckDB may use before it spills, such as `2GB`, and 16 MB at least. By default a quarter of the
-    machine's. The records of an epoch may take a quarter of it beside, of three epochs at once, as they are in memory
-    and not as on disk: Spark reads an epoch of more, unless `engine` is `duckdb`. So a process has up to twice this,
-    and what Python and its packages take. Spark's heap is `driver_memory`, and beside it."""
+    """The memory that DuckDB may use before it spills, such as `2GB`, and at least 16 MB. The default is a quarter of
+    the machine's memory. The records of an epoch may take another quarter of this memory, and there are up to three
+    epochs at once; Spark reads a larger epoch, unless `engine` is `duckdb`. So a process may take up to twice this
+    memory, and the memory of Python and its packages. The heap of Spark, `driver_memory`, comes on top."""
     scratch: AbsolutePath | None = None
-    """The folder that DuckDB spills to. None: the machine's folder for temporary files."""
+    """The folder to which DuckDB spills. None: the folder of the machine for temporary files."""
     freshness: Age = timedelta(minutes=1)
-    """The longest time that a stream may let the answers be behind the ledger where bringing them up to date takes over
-    a quarter of its time, as where every window is global and their files are rewritten. Otherwise they are brought up
-    to date every ten epochs."""
+    """The maximum time that the answers of a stream may be behind the ledger if their updates take over a quarter of
+    the stream's time, as with global windows, whose files are rewritten by each update. Otherwise, the answers are
+    updated every ten epochs."""
     worker_idle: Age = timedelta(minutes=10)
-    """The time that the warm Spark session, which a scheduler's runs on a machine share, waits for the next run."""
+    """The time that a worker, whose Spark session a scheduler's runs share, waits for the next run."""
     kafka_bootstrap: Annotated[str, StringConstraints(pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$")] | None = None
     """The Kafka brokers, `host:port,host:port`."""
     kafka_security: Literal["plaintext", "tls", "iam"] = "plaintext"
-    """The security of connections to brokers: none, TLS, or TLS and signing in with IAM, as MSK has it."""
+    """The security of connections to brokers: none, TLS, or TLS with authentication by IAM, as in MSK."""
     schema_registry_uri: HttpAddress | None = None
-    """The address of the registry of the schemas of messages, with Confluent's interface."""
+    """The address of the schema registry for messages, which has Confluent's interface."""
     schema_registry_credential: Annotated[SecretStr, _form(r"[^:\s]+:\S+", "USER:PASSWORD")] | None = None
-    """Who asks the schema registry, `USER:PASSWORD`."""
+    """The user of the schema registry, `USER:PASSWORD`."""
     schema_registry_token: (
         Annotated[SecretStr, _form(r"[\x21-\x7E]+", "a token of ASCII, without white space")] | None
     ) = None
-    """The token by which the schema registry is asked, in place of a user and a password."""
+    """The token for the schema registry, in place of a user and a password."""
     source_failure: Literal["stop", "go_on"] = "stop"
-    """Whether a stream of several logs stops as one's source fails, or goes on with the others until it is back."""
+    """Whether a stream of several logs stops if a source fails, or goes on with the others until the source is back."""
     poison: Literal["set_aside", "stop"] = "set_aside"
-    """Whether records with which an epoch cannot be folded, however often it is tried, are set aside, and timers that
-    fail are rejected; or the stream stops."""
+    """Whether records that make every attempt to fold an epoch fail are set aside, and failing timers are rejected, or
+    the stream stops."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """The port at which a stream serves its metrics; 0 is any free port. None: they are not served."""
+    """The port at which a stream serves its metrics; 0 is any free port. None: no port."""
     metrics_host: Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")] = "127.0.0.1"
-    """The address at which metrics are served: by default only this machine reaches it."""
+    """The address at which metrics are served; by default, only this machine can reach it."""
     metrics_file: AbsolutePath | None = None
-    """The file into which a run writes its metrics as it ends, or a folder that gets a file of each run."""
+    """The file to which a run writes its metrics at its end, or a folder with a file for each run."""
     log_format: Literal["json", "text"] | None = None
-    """The format of structured logs. None: text where `log_file` is set, else no logs."""
+    """The format of structured logs. None: text if `log_file` is set, else no logs."""
     log_file: AbsolutePath | None = None
-    """The file to which structured logs are appended. None: they go to standard error, if there are any."""
+    """The file to which structured logs are appended. None: standard error."""
 
     serve_token: (
         Annotated[SecretStr, _form(f"(?s).{{{SHORTEST_TOKEN},}}", f"a token of at least {SHORTEST_TOKEN} characters")]
         | None
     ) = None
-    """The token without which `tailrace serve` shows nothing; needed where it listens beyond this machine."""
+    """The token that `tailrace serve` requires; necessary if other machines can reach the page."""
     serve_names: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]_-]+$")], ...] = ()
-    """Further host names by which browsers may call `tailrace serve`, as a JSON list: those of a proxy before it."""
+    """More host names by which browsers may reach `tailrace serve`, such as the names of a proxy, as a JSON list."""
     serve_rows: Annotated[int, Field(ge=1, le=1000)] = 50
     """The maximum number of rows of a table that a page shows at once."""
     serve_files: Annotated[int, Field(ge=0)] = 20_000
-    """The maximum number of data files whose statistics the page keeps from one visit to the next; 0 keeps none."""
+    """The maximum number of data files whose statistics the page keeps between two visits; 0 keeps none."""
     serve_timeout: Annotated[Age, Field(ge=timedelta(seconds=1))] = timedelta(seconds=20)
-    """The longest time that a page's query may take before it is given up."""
+    """The maximum duration of a query of the page; a longer query is cancelled."""
 
     small_files: Annotated[int, Field(ge=0, le=1000)] = 20
-    """The number of small files in a partition of a table from which on a running stream writes them together. 0 or 1:
-    never, which leaves them to maintenance."""
+    """The number of small files in a partition of a table at which a running stream merges them. 0 or 1: a stream never
+    merges files, and leaves them to maintenance."""
     most_snapshots: Annotated[int, Field(ge=20)] = 500
-    """The maximum number of snapshots of a table that a running stream lets accumulate before it removes the oldest."""
+    """The maximum number of snapshots of a table; a running stream then removes the oldest."""
     keep_snapshots: Age = timedelta(days=1)
-    """Maintenance keeps the snapshots that were a table's current one within this time, such as `12h` or `7d`."""
+    """The age up to which maintenance keeps the earlier snapshots of a table, such as `12h` or `7d`."""
     keep_leftovers: Age = timedelta(days=7)
-    """After this time maintenance takes a run that has not ended for dead, and removes what it left."""
+    """The age at which maintenance treats an unfinished run as dead, and removes its remains."""
     keep_orphans: Annotated[Age, Field(ge=timedelta(days=1))] = timedelta(days=3)
-    """Maintenance deletes files that no snapshot names once they are older than this: younger files may be about to be
-    committed."""
+    """The age at which maintenance deletes files that no snapshot names; younger files may belong to a commit in
+    progress."""
 
     _engine_named: str | None = PrivateAttr(None)
 
@@ -255,11 +255,11 @@ class Settings(BaseSettings):
 
     @property
     def engine_named(self) -> str | None:
-        """The reason, as a clause for people, why `engine` is what it is, where a run chose it; None if a user did."""
+        """The reason for `engine`, as a clause for people, if a run chose the engine; None if a user chose it."""
         return self._engine_named
 
     def on_engine(self, engine: Literal["auto", "duckdb", "spark"], named: str | None = None) -> Settings:
-        """Return the settings with another engine; `named` says why, where a run chose it and not a user."""
+        """Return the settings with another engine; `named` is the reason if a run chose the engine."""
         changed = self.model_copy(update={"engine": engine})
         changed._engine_named = named
         return changed
@@ -273,14 +273,14 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order the sources: arguments before the environment before the file; there is no other source."""
+        """Return the sources in the order of their precedence: arguments, environment, file."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_root() / FILE)
 
     @field_validator("warehouse", "checkpoints", mode="before")
     @classmethod
     def _place(cls, value: Any) -> Any:
         if isinstance(value, str):
-            # The address of a local folder, in the form of Spark and Iceberg.
+            # Spark and Iceberg write the address of a local folder as `file:/folder` or `file:///folder`.
             value = re.sub(r"^file:(//(?=/)|(?=/[^/]))", "", value)
         if not isinstance(value, str) or "://" not in value:
             return _path(Path(value)) if isinstance(value, str | Path) else value
@@ -316,7 +316,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _tokens(self) -> Settings:
-        """Refuse a REST catalog's settings for another catalog, and two ways (or half of one) to get a token."""
+        """Refuse settings of a REST catalog for another catalog, and contradictory or incomplete credentials."""
         if self.of_rest:
             if self.catalog_credential and self.catalog_secret:
                 raise PydanticCustomError("catalog_credential", "no client of OAuth2 beside a token (catalog_secret)")
@@ -342,7 +342,7 @@ class Settings(BaseSettings):
 
     @property
     def of_rest(self) -> bool:
-        """Whether the catalog is one with Iceberg's REST interface."""
+        """Whether the catalog has Iceberg's REST interface."""
         return self.catalog_uri.startswith(("http://", "https://"))
 
     @property
@@ -352,7 +352,7 @@ class Settings(BaseSettings):
 
     @property
     def warehouse_uri(self) -> str:
-        """The address of the warehouse, as Spark and the process both name it to the catalog."""
+        """The address of the warehouse, which Spark and this process give to the catalog."""
         return self.warehouse if isinstance(self.warehouse, str) else f"file://{self.warehouse}"
 
     def checkpoint(self, *names: str) -> str:
@@ -361,7 +361,7 @@ class Settings(BaseSettings):
 
 
 def _fault(error: Any) -> Fault:
-    """Convert an error of pydantic's into a `Fault`."""
+    """Convert an error of pydantic to a `Fault`."""
     if not error["loc"]:
         named, expected = "catalog_uri", str(error.get("ctx", {}).get("error", "")) or error["msg"]
         if error["type"] in Settings.model_fields:
@@ -377,7 +377,7 @@ def _fault(error: Any) -> Fault:
 
 
 def _masked(value: Any) -> Any:
-    """Hide the password in a value that is an address with a password."""
+    """Hide the password in an address."""
     return re.sub(r"(://[^/@:]*:)[^/@]*@", r"\1(not shown)@", value) if isinstance(value, str) else value
 
 

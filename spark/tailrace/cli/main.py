@@ -1,7 +1,7 @@
-"""The command `tailrace`: its subcommands, and how errors end it.
+"""The command `tailrace`: its subcommands, and the exit statuses of errors.
 
-Every error that Tailrace raises on purpose is one clear message and an exit status; anything else is one line, with the
-trace in a file or, with `--debug`, on the terminal.
+An error of Tailrace ends the command with a clear message and an exit status. Any other error ends it with one line,
+and with its trace in a file or, with `--debug`, on the terminal.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _is_for_typer(error: Exception) -> bool:
 
 def _show_error(error: Exception, *, debug: bool) -> typer.Exit:
     """Show an error, and return the exit that ends the command."""
-    # Imported here because only a command that fails needs it.
+    # Imported here, because only a command that fails needs this module.
     from tailrace.lake.upkeep.diagnosis import explain_error
 
     if debug:
@@ -75,7 +75,7 @@ def _show_error(error: Exception, *, debug: bool) -> typer.Exit:
 
 
 def _write_trace(error: Exception) -> str:
-    """Write the trace of an error into a file, and return the file's path."""
+    """Write the trace of an error to a file, and return the path."""
     handle, path = tempfile.mkstemp(prefix="tailrace-", suffix=".trace")
     with os.fdopen(handle, "w") as file:
         traceback.print_exception(error, file=file)
@@ -86,7 +86,7 @@ _STATUSES = "\n".join(f"  [bold]{status:>3}[/bold]  {MEANING[status]}" for statu
 
 
 class _App(typer.Typer):
-    """The application as the console script calls it, alone in its process."""
+    """The application that the console script calls in a process of the command."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         process.claim_process()
@@ -98,8 +98,9 @@ app = _App(
     name="tailrace",
     help="One windowed pipeline definition, run as a stream and as backfills, into the same Iceberg tables.\n\n"
     "A DEFINITION is a Python file that holds a Pipeline: [cyan]pipelines/flights.py[/cyan], or "
-    "[cyan]pipelines/flights.py:NAME[/cyan] where it holds several. The lake is where [cyan]TAILRACE_WAREHOUSE[/cyan] "
-    "or [cyan]tailrace.toml[/cyan] says, else [cyan]build/lake[/cyan].",
+    "[cyan]pipelines/flights.py:NAME[/cyan] if it holds several. The lake is at the place that "
+    "[cyan]TAILRACE_WAREHOUSE[/cyan] "
+    "or [cyan]tailrace.toml[/cyan] names, else in [cyan]build/lake[/cyan].",
     epilog=f"Exit status:\n\n{_STATUSES}",
     no_args_is_help=True,
     add_completion=False,
@@ -120,13 +121,13 @@ def _tailrace(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option(_DEBUG, help="Show the trace of an error; may stand anywhere.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show the trace of an error; may stand at any place.")] = False,
 ) -> None:
     """Options of every command."""
 
 
 def _stub() -> None:
-    """Stand for a command in the list of commands; the real one is loaded when it is called."""
+    """Stand for a command in the help; the command itself is loaded when it is called."""
 
 
 for _name, _command in COMMANDS.items():

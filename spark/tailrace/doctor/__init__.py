@@ -1,1 +1,1 @@
-"""The checks of `tailrace doctor`, beside the checks of an account: of the lake and of the machine."""
+"""The checks of the lake and of the machine by `tailrace doctor`."""

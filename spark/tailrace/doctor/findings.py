@@ -1,7 +1,7 @@
 """The findings of `tailrace doctor`, and the form of a check.
 
-A check returns in a few words what it found, or raises `WrongError` or `UnseenError`. Any other error is a finding,
-too, that something is wrong: no check keeps the others from running.
+A check returns a short text on the present state, or raises `WrongError` or `UnseenError`. Any other error is also
+reported as a fault, so no check keeps the others from running.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ State = Literal["ok", "wrong", "not looked at"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check: `found` says what is there or why it was not looked at, `mend` what to do about it."""
+    """The result of a check: `found` is the present state, or why the check was skipped; `mend` is the advice."""
 
     name: str
     state: State
@@ -28,7 +28,7 @@ class Finding:
 
 
 class WrongError(TailraceError, RuntimeError):
-    """Something that is not as it has to be: `found` says what, and `mend` how to mend it."""
+    """A fault of the installation: `found` describes it, and `mend` says how to mend it."""
 
     def __init__(self, found: str, mend: str) -> None:
         self.found, self.mend = found, mend
@@ -36,11 +36,11 @@ class WrongError(TailraceError, RuntimeError):
 
 
 class UnseenError(WrongError):
-    """Something that cannot or need not be looked at: `found` says why, and `mend` what would make it possible."""
+    """A check that cannot or need not be made: `found` is the reason, and `mend` says how to enable the check."""
 
 
 def run_check(name: str, check: Callable[[], str], mend: str = "") -> Finding:
-    """Run a check and return its finding. `mend` is the advice for errors that the check does not foresee."""
+    """Run a check and return its finding. `mend` is the advice for unexpected errors."""
     try:
         return Finding(name, "ok", check())
     except UnseenError as seen:
@@ -52,6 +52,6 @@ def run_check(name: str, check: Callable[[], str], mend: str = "") -> Finding:
 
 
 def permission_advice(error: Exception) -> str:
-    """Say which permission to give where a service of AWS refused one, by its own words; empty for other errors."""
+    """Name the permission that a service of AWS refused, by the message of the error; empty for other errors."""
     found = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", str(error))
     return f"allow {found[1]}{f' on {found[2]}' if found[2] else ''} to who runs this" if found else ""

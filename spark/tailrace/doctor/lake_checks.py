@@ -1,4 +1,4 @@
-"""The checks of a lake by `tailrace doctor`: the warehouse, the catalog, and the catalog's swaps."""
+"""Check the lake for `tailrace doctor`: the warehouse, the catalog, its commits, and their times."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tailrace.model.base.errors import line_of
 from tailrace.settings import Settings
 
 SCRATCH = "_doctor"
-"""The folder of the warehouse that checks write in, and leave empty."""
+"""The folder of the warehouse in which checks write; they leave it empty."""
 
 LITTLE = 10**9
 """Free bytes below which a warehouse counts as full."""
 
 
 def check_folder(settings: Settings) -> str:
-    """Check that a warehouse that is a folder can be written, and say how much room there is."""
+    """Check that the folder of the warehouse can be written, and return its free space."""
     place = Path(settings.warehouse)
     another = "set TAILRACE_WAREHOUSE to a folder that may be written"
     there = next(one for one in (place, *place.parents) if one.exists())
@@ -48,7 +48,7 @@ def check_folder(settings: Settings) -> str:
                 file.flush()
                 os.fsync(file.fileno())
         else:
-            # The first stream makes the warehouse; this check only tries whether it could be made.
+            # The first stream makes the warehouse; this check only tests whether the folder can be made.
             with tempfile.TemporaryDirectory(dir=there, prefix=".tailrace-doctor-"):
                 pass
     except OSError as error:
@@ -64,7 +64,7 @@ def check_folder(settings: Settings) -> str:
 
 
 def check_catalog(settings: Settings) -> str:
-    """Check that the catalog can be opened and has the namespace, and count the tables in it."""
+    """Check that the catalog can be opened and has the namespace, and count the tables of the namespace."""
     there = catalog_kind(settings)
     if not there.exists:
         raise UnseenError(f"{there.label} is not there yet", "the first stream makes it")
@@ -89,7 +89,7 @@ def check_catalog(settings: Settings) -> str:
 
 
 def check_times(settings: Settings) -> str:
-    """Check that this machine's clock may be right, and that the tables' commits are dated in order and in the past."""
+    """Check that the clock of this machine is plausible, and that the commit times of tables are ordered and past."""
     if now_milliseconds() < EARLIEST:
         raise WrongError("this machine's clock is years behind", "put it right")
     lake = Lake(settings, looks=True)
@@ -111,10 +111,10 @@ def check_times(settings: Settings) -> str:
 
 
 def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
-    """Check, on a table that is dropped again, that the catalog refuses a commit that another one has overtaken.
+    """Check, on a scratch table, that the catalog refuses a commit that another commit has overtaken.
 
-    All that Tailrace promises rests on this refusal. Where the overtaken commit is taken, the other one is lost, and
-    nobody is told. `sweep` removes all files below an address.
+    Every guarantee of Tailrace needs this refusal: if a catalog accepts an overtaken commit, the other commit is lost
+    without an error. `sweep` removes all files below an address.
     """
     ours, theirs = Lake(settings), Lake(settings)
     name = f"doctor_{uuid.uuid4().hex[:12]}"
@@ -145,7 +145,7 @@ def check_swap(settings: Settings, sweep: Callable[[str], None]) -> str:
 
 
 def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
-    """Commit, with another commit going first after ours has looked up the table; tell whether ours was refused."""
+    """Tell whether a commit is refused if another commit comes after the first has loaded the table."""
     staged = ours.table(name)
 
     def first() -> None:
@@ -166,7 +166,7 @@ def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
 
         vars(catalog)["_update_and_stage_table"] = between
     else:
-        # A server compares the bases itself, so it is enough that ours is old.
+        # A server compares the base of each commit, so it is enough that the staged base is old.
         first()
     try:
         with open_transaction(staged) as transaction:
@@ -177,7 +177,7 @@ def _refuses_overtaken(ours: Lake, theirs: Lake, name: str) -> bool:
 
 
 def _drop_scratch(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
-    """Drop the scratch table, and remove the files of commits that failed."""
+    """Drop the scratch table, and remove the files of failed commits."""
     try:
         table = lake.table(name)
         lake.catalog.drop_table((lake.settings.namespace, name))
@@ -192,7 +192,7 @@ def _drop_scratch(lake: Lake, name: str, sweep: Callable[[str], None]) -> None:
 
 
 def remove_folder(address: str) -> None:
-    """Remove a folder of this machine, and its parent folder where that is empty then."""
+    """Remove a folder of this machine, and its parent folder if it is then empty."""
     place = Path(address.removeprefix("file://"))
     shutil.rmtree(place)
     with suppress(OSError):

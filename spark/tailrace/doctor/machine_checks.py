@@ -18,14 +18,14 @@ from tailrace.toolchain import missing, pinned, require_java
 from tailrace.toolchain.java import NEWEST, OLDEST
 
 PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "boto3")
-"""The packages whose versions are compared with the project's pins."""
+"""The packages whose versions are compared with the pins of the project."""
 
 PATIENCE = 2.0
 """The maximum seconds for a broker to answer."""
 
 
 def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
-    """Check Java, this lake's jars, and the packages; if runs are `elsewhere`, check only the packages."""
+    """Check Java, the jars for this lake, and the packages; if runs are `elsewhere`, check only the packages."""
     if elsewhere:
         why = "runs are the application's, which brings its own"
         yield from (Finding(name, "not looked at", why) for name in ("java", "jars"))

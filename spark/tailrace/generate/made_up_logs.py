@@ -21,17 +21,17 @@ class Generator(Protocol):
 
 
 @dataclass(frozen=True)
-class Generated:
-    """A generator of one or several logs. `instants` names the columns with instants."""
+class MadeUpLog:
+    """A generator of one or several logs; `instants` names their columns with instants."""
 
-    made: Generator
+    generate: Generator
     instants: Sequence[str]
 
 
-LOGS: Mapping[str, Generated] = {
-    "ads": Generated(ads, ("at", "known")),
-    "auctions": Generated(auctions, ("date_time", "expires")),
-    "nexmark": Generated(nexmark, ("date_time", "expires")),
-    "queries": Generated(queries, ("at",)),
-    "searches": Generated(searches, ("at", "known")),
+LOGS: Mapping[str, MadeUpLog] = {
+    "ads": MadeUpLog(ads, ("at", "known")),
+    "auctions": MadeUpLog(auctions, ("date_time", "expires")),
+    "nexmark": MadeUpLog(nexmark, ("date_time", "expires")),
+    "queries": MadeUpLog(queries, ("at",)),
+    "searches": MadeUpLog(searches, ("at", "known")),
 }

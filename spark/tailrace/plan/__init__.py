@@ -1,1 +1,1 @@
-"""The plan of a definition: `plans` makes it by the kind's home, of the parts in `stages`; `explainer` shows it."""
+"""The plan of a definition: `stages` has its parts, `plans` makes it for each kind, and `explainer` shows it."""

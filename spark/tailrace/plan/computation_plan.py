@@ -1,4 +1,4 @@
-"""The plan of a computation: its code is called for each key, the same on either engine."""
+"""The plan of a computation, whose Python code is called for each key on either engine."""
 
 from __future__ import annotations
 

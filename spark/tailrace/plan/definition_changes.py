@@ -1,4 +1,4 @@
-"""The effect of a changed definition on its tables, and the cost of applying it; nothing is changed.
+"""The effect of a changed definition on its tables, and the cost of the change; nothing is changed.
 
 Everything is read from the catalog, the tables' manifests and the table of runs, without a JVM.
 """
@@ -26,11 +26,11 @@ from tailrace.model.logs.log import Log
 from tailrace.model.windows.windows import Window
 
 RATE = 1_000_000
-"""Records a second where the lake has no earlier run to go by: the rate of a backfill of a million native records in a
+"""The estimated records per second if the lake has no earlier run: the rate of a backfill of a million records in a
 warm session on 2 cores (docs/performance.md, B1)."""
 
 START = 15.0
-"""Seconds that each build takes besides reading: Spark starts, and the generation takes over at an epoch boundary."""
+"""The seconds of each build besides reading: the start of Spark, and the switch at an epoch boundary."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class LogSize:
 class Estimate:
     """The estimated duration of a build, in seconds, at `rate` records a second.
 
-    `measured` is the run that had this rate, None where the rate is `RATE`.
+    `measured` is the run that had this rate; None if the rate is `RATE`.
     """
 
     seconds: float
@@ -61,11 +61,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """A definition compared with the definition of its tables. `parts` are the parts that differ, before and after.
+    """The differences between a definition and its tables. `parts` has the parts that differ, before and after.
 
-    `generation` is the tables' current one, None where there are no tables; `before` are the generations that were
-    left. `log` is None where there is no log. `refused` says why the definition cannot be applied, and `readers` names
-    the definitions that read its panes.
+    `generation` is the current generation of the tables, None if there are no tables; `before` has the earlier
+    generations that are kept. `log` is None if there is no log. `refused` is the reason why the definition cannot be
+    applied, and `readers` names the definitions that read its panes.
     """
 
     change: Change
@@ -79,7 +79,7 @@ class ChangePlan:
 
 
 def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
-    """Compare a definition with its tables in a lake. Raises `LakeError` where the lake cannot be opened."""
+    """Compare a definition with its tables in a lake. Raises `LakeError` if the lake cannot be opened."""
     name = ledger_name(pipeline.name)
     log = measure_logs(lake, pipeline.sources) if all(lake.has(log.name) for log in pipeline.sources) else None
     if not lake.has(name):
@@ -90,7 +90,7 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
     same = head_of(ledger).properties.get("fingerprint") == pipeline.fingerprint
     kind = Change.NOTHING if same else change(was, means)
     if kind is Change.NOTHING and not same:
-        # The parts are equal, but the fingerprint is not: an older Tailrace made it.
+        # Only the fingerprints differ, because an older version of Tailrace made the tables.
         kind = Change.UNKNOWN
     parts = differing_parts(was, means) if was is not None and not same else {}
     return ChangePlan(
@@ -106,7 +106,7 @@ def plan_change(lake: Lake, pipeline: Pipeline) -> ChangePlan:
 
 
 def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:
-    """Measure logs together, by their manifests."""
+    """Measure several logs together, by their manifests."""
     tables = [lake.table(log.name) for log in logs]
     rejected = [table for log in logs if (table := lake.find(rejected_name(log.name))) is not None]
     sizes = [TableSize.of(table) for table in tables]
@@ -122,7 +122,7 @@ def measure_logs(lake: Lake, logs: Sequence[Log]) -> LogSize:
 
 
 def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
-    """Estimate how long it takes to fold a log's records, by the last `apply` run of the definition that committed."""
+    """Estimate the time to fold the records of a log, at the rate of the definition's last committed `apply` run."""
     rate, measured, runs = float(RATE), None, Runs(lake, pipeline)
     if lake.has(runs.table):
         each = [_totals(lake.table(log.name)) for log in pipeline.sources]
@@ -137,7 +137,7 @@ def estimate(lake: Lake, pipeline: Pipeline, log: LogSize) -> Estimate:
 
 
 def _totals(log: Table) -> dict[int, int]:
-    """Count the records that a log had as of each epoch, as far as its snapshots are kept."""
+    """Count the records of a log as of each epoch whose snapshot is kept."""
     totals: dict[int, int] = {}
     for snapshot in lineage(log, head_of(log).snapshot):
         epoch = properties_of(snapshot).get("epoch")
@@ -147,7 +147,7 @@ def _totals(log: Table) -> dict[int, int]:
 
 
 def _bounds(table: Table, column: str) -> list[int]:
-    """List the bounds of a column in the files, by their statistics; none where no file has them."""
+    """List the bounds of a column in the statistics of the files; none if no file has them."""
     live = match_names(table, [column], table.schema().column_names)[column]
     field = table.schema().find_field(live or column)
     type = TimestamptzType() if isinstance(field.field_type, TimestamptzType) else LongType()
@@ -160,7 +160,7 @@ def _bounds(table: Table, column: str) -> list[int]:
 
 
 def readers(lake: Lake, pipeline: Pipeline) -> list[str]:
-    """Find the definitions that read a pipeline's panes, by the meanings that the ledgers' properties hold."""
+    """Find the definitions that read a pipeline's panes, by the definitions in the properties of the ledgers."""
     tables = [name for name in lake.tables if name.endswith(LEDGER)]
     meanings = {name.removesuffix(LEDGER): lake.table(name).properties.get(MEANING) for name in sorted(tables)}
     return [name for name, text in meanings.items() if text and decode_meaning(text).get("reads") == pipeline.name]

@@ -1,4 +1,4 @@
-"""The presentation of a plan: as text on the terminal for people, as JSON data for programs."""
+"""The presentation of a plan: text for people, and JSON data for programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Sizes: TypeAlias = "Mapping[str, TableSize]"
 
 
 def plan_page(plan: Plan, sizes: Sizes) -> RenderableType:
-    """Lay out a plan as a page of text, with the sizes of the tables that are there."""
+    """Lay out a plan as a page of text, with the sizes of the existing tables."""
     definition, state = plan.definition, plan.kind.state
     identity = f"fingerprint {definition.fingerprint}"
     kept = () if state is None else (_heading(f"kept for {state.of}"), _state(state), "")
@@ -45,7 +45,7 @@ def plan_page(plan: Plan, sizes: Sizes) -> RenderableType:
 
 
 def plan_data(plan: Plan, sizes: Sizes) -> dict[str, Any]:
-    """Return a plan as JSON data; lengths of time are microseconds."""
+    """Return a plan as JSON data; lengths of time are in microseconds."""
     definition, kind = plan.definition, plan.kind
     made: dict[str, Any] = {
         definition.kind_name: definition.name,
@@ -65,7 +65,7 @@ def plan_data(plan: Plan, sizes: Sizes) -> dict[str, Any]:
 
 
 def reads(definition: Definition) -> str:
-    """Name the logs that a definition reads, or the definitions that it comes after.
+    """Name the logs, or the earlier definitions, that a definition reads.
 
     >>> from tailrace.model.samples.visits import example
     >>> reads(example())
@@ -76,14 +76,14 @@ def reads(definition: Definition) -> str:
 
 
 def sql_page(query: PlannedQuery) -> Text:
-    """Lay out an SQL text of a plan under its name, in lines that a terminal may break but a file gets whole."""
+    """Lay out a SQL text of a plan under its name."""
     text = pretty(query.text)
     lexed = Syntax(text, "sql", theme="ansi_dark", background_color="default").highlight(text)
     return Text("\n").join([Text(f"-- {query.name}, by {query.by.value}: {query.gives}", style="bold"), lexed])
 
 
 def pretty(sql: str, width: int = 80) -> str:
-    """Break an SQL text into lines at its clauses, and at the first comma past a width; only white space is changed.
+    """Break a SQL text into lines at its clauses, and at the first comma past a width; only white space is changed.
 
     >>> print(pretty("SELECT a FROM (SELECT 1 AS a) WHERE a > 0"))
     SELECT a
@@ -120,7 +120,7 @@ def _heading(text: str) -> Text:
 
 
 def _grid(*folded: bool) -> Table:
-    """Make a table without borders and headings; each column is folded, or stays on one line."""
+    """Make a table without borders and headings; `folded` says for each column whether its text may wrap."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for folds in folded:
         made.add_column(overflow="fold" if folds else "ellipsis", no_wrap=not folds)
@@ -130,7 +130,7 @@ def _grid(*folded: bool) -> Table:
 def _stages(stages: Iterable[Stage]) -> Table:
     made, reasons = _grid(False, False, False, True), set[str]()
     for number, stage in enumerate(stages, 1):
-        # A reason that several stages share is given once.
+        # A reason that several stages share is shown once.
         why = [] if stage.why in reasons | {""} else [Text(stage.why, style="dim")]
         reasons.add(stage.why)
         lines = Text("\n").join([*map(Text, stage.says), *why])

@@ -1,4 +1,4 @@
-"""The plan of a join: an epoch's records meet one another and the records of the other side that are kept."""
+"""The plan of a join: the records of an epoch meet one another and the kept records of the other side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loader of definitions from Python files: `pipelines/flights.py`, or `pipelines/flights.py:hourly_departures`."""
+"""Load definitions from Python files, as `pipelines/flights.py` or `pipelines/flights.py:hourly_departures`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class LoadError(TailraceError, ValueError):
-    """A definition file that cannot be loaded. The message starts with the file, and the line where it is known."""
+    """A definition file cannot be loaded. The message starts with the file and, if known, the line."""
 
 
 _NAMED = re.compile(r"(?P<path>.+):(?P<name>\w+)", re.DOTALL)
 
 
 def load(definition: str) -> Pipeline:
-    """Load the pipeline that `FILE` or `FILE:NAME` stands for, as `load_any` finds it.
-
-    Raises `LoadError` where the definition has no windows.
-    """
+    """Load a pipeline as `load_any` does. Raises `LoadError` if the definition has no windows."""
     loaded = load_any(definition)
     if not loaded.windowed:
         raise _no_windows(definition, loaded)
@@ -36,7 +33,7 @@ def load(definition: str) -> Pipeline:
 
 
 def load_ranged(definition: str) -> Ranged:
-    """Load a definition as `load_any` finds it. Raises `LoadError` where no range of it can be computed anew."""
+    """Load a definition as `load_any` does. Raises `LoadError` if no range of it can be computed again."""
     loaded = load_any(definition)
     if not loaded.recomputable:
         raise _no_windows(definition, loaded)
@@ -54,17 +51,17 @@ def _no_windows(definition: str, loaded: Definition) -> LoadError:
 
 
 def load_any(definition: str) -> Definition:
-    """Load the definition that `FILE` or `FILE:NAME` stands for. `NAME` is the definition's name, or its variable's.
+    """Load a definition by `FILE` or `FILE:NAME`. `NAME` is the name of the definition or of its variable.
 
-    The file is run as a module of its own; it can import its neighbours. Raises `LoadError` where there is no such
-    file, the file fails, or it holds no definition or several and none was named.
+    The file is run as a separate module, which can import the other files of its folder. Raises `LoadError` if the file
+    does not exist or fails, if it holds no definition, or if it holds several and none is named.
     """
     path, name = _split(definition)
     variables = _pipelines(path)
     if not variables:
         raise LoadError(f'{path}: no Pipeline in it: expected for example hourly = Pipeline(name="hourly", ...)')
     unique = {id(pipeline): pipeline for _, pipeline in variables}
-    # The stages before another one are part of that definition.
+    # An earlier stage is a part of the definition that reads it.
     earlier = {stage.name for pipeline in unique.values() for stage in chain(pipeline)[:-1]}
     last = [pipeline for pipeline in unique.values() if pipeline.name not in earlier]
     if name is None and len(last) == 1:
@@ -82,7 +79,7 @@ def load_any(definition: str) -> Definition:
 
 
 def load_all(definitions: Sequence[str]) -> list[Definition]:
-    """Load several definitions. Raises `LoadError` where two share a name."""
+    """Load several definitions. Raises `LoadError` if two have the same name."""
     pipelines = [load_any(definition) for definition in definitions]
     names = [pipeline.name for pipeline in pipelines]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -101,10 +98,10 @@ def _split(definition: str) -> tuple[Path, str | None]:
 
 
 def _pipelines(path: Path) -> list[tuple[str, Definition]]:
-    """Run a file, and return its definitions with their variables, in the file's order."""
+    """Run a file, and return its definitions with their variables, in the order of the file."""
     module = ModuleType(f"tailrace_definition_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}")
     module.__file__ = str(path)
-    # A dataclass looks its module up by name while it is made.
+    # `dataclass` looks up the module of a class by name.
     sys.modules[module.__name__] = module
     try:
         source = path.read_bytes()
@@ -122,12 +119,12 @@ def _pipelines(path: Path) -> list[tuple[str, Definition]]:
         ) from error
     finally:
         del sys.modules[module.__name__]
-    # A kind may be from outside the package.
+    # A kind may be defined outside of the package.
     return [(name, value) for name, value in vars(module).items() if isinstance(value, Definition)]
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """Return `:LINE` for the last line of the file that led to the error; nothing where none did."""
+    """Return `:LINE` for the last line of the file in the trace of the error; an empty text if there is none."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f":{lines[-1]}" if lines else ""
 

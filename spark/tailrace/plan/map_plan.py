@@ -1,4 +1,4 @@
-"""The plan of a map: an epoch is one query over its bundle, and one append to the ledger."""
+"""The plan of a map: an epoch is one query over the epoch's records, and one append to the ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def map_plan(definition: Map, begin: Beginning) -> KindPlan:
 def _stages(definition: Map, begin: Beginning) -> Iterator[Stage]:
     log, sql = definition.log, begin.sql
     yield read_stage(log, begin)
-    # Where one step is written for Spark, Spark takes the records through all of them.
+    # If one step is written for Spark, Spark runs all steps.
     steps = Execution.SPARK if needs_spark(definition) else sql
     for step in definition.each:
         yield stage("step", Execution.PYTHON if isinstance(step, Each) else steps, written(step))
@@ -47,7 +47,7 @@ def _stages(definition: Map, begin: Beginning) -> Iterator[Stage]:
 
 
 def _queries(definition: Map, begin: Beginning) -> Iterator[PlannedQuery]:
-    """Yield the SQL that makes the ledger's rows of a view of an epoch's records; none where a step is Python."""
+    """Yield the SQL text that makes the ledger's rows from an epoch's records; none if a step is Python code."""
     records = stepped(definition, Relation("bundle"), [*definition.log.columns, *map_rows.PLACE.values()])
     if records is not None:
         records = accepted(records) if may_fail(definition) else records

@@ -1,4 +1,4 @@
-"""The plan of a pipeline. Its SQL texts come from the functions that run (`tailrace.sql`)."""
+"""The plan of a pipeline. Its SQL texts come from the functions that streams use (`tailrace.sql`)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pipeline_plan(pipeline: Pipeline, begin: Beginning) -> KindPlan:
 
 @dataclass(frozen=True)
 class _PipelinePlan:
-    """A pipeline, and how a stream of it begins."""
+    """A pipeline, and the beginning of its stream."""
 
     pipeline: Pipeline
     begin: Beginning
@@ -63,12 +63,12 @@ class _PipelinePlan:
 
     @property
     def in_driver(self) -> bool:
-        """Whether the open windows are in this process, Spark's driver, and executors add up the records."""
+        """Whether Spark's driver, this process, holds the open windows, and the executors add up the records."""
         return not self.begin.here and self.begin.windows_in_driver and sql_alone(self.pipeline)
 
     @property
     def here(self) -> bool:
-        """Whether the open windows are in DuckDB, in this process."""
+        """Whether DuckDB in this process holds the open windows."""
         return self.begin.here or self.in_driver
 
     @property
@@ -80,7 +80,7 @@ class _PipelinePlan:
     def stages(self) -> Iterator[Stage]:
         """Yield the stages of an epoch up to its commit."""
         pipeline, where, python = self.pipeline, self.pipeline.where, self.way is Way.PYTHON
-        # The execution for each record of an epoch, and the one for each window.
+        # The executor for the records of an epoch, and the executor for the windows.
         for_records = Execution.PYTHON if python else self.begin.sql
         for_windows = Execution.PYTHON if python else Execution.DUCKDB if self.here else Execution.SPARK
         place = "with the windows that it touches" if self.here else "on the executors, a bucket of keys at a time"
@@ -159,7 +159,7 @@ class _PipelinePlan:
         yield ledger_stage(pipeline, self.commit, *kinds, query=by(LEDGER))
 
     def follow(self) -> Stage:
-        """Make the stage in which the answers follow the ledger: only a higher version changes a row (V1, X2)."""
+        """Make the stage that updates the answers from the ledger; only a higher version changes a row (V1, X2)."""
         version = ("generation", "epoch", "pane_index")
         why = "files of changed windows are rewritten, in one commit"
         if not self.begin.here:
@@ -198,7 +198,7 @@ class _PipelinePlan:
         )  # fmt: skip
 
     def _readers(self) -> str:
-        """Say who reads the records of a log's files and topics."""
+        """Name the readers of a log's files and topics."""
         log = self.pipeline.log
         if log.signed:
             return f"a table's changes, added and taken back: {_READERS[log.messages]}"
@@ -223,9 +223,9 @@ class _PipelinePlan:
         yield stage("prepare", by, *steps, kept, why=why, steps=steps, keep=keep)
 
     def queries(self) -> Iterator[PlannedQuery]:
-        """Yield the SQL texts of an epoch over views with plain names, as the execution of the engine composes them.
+        """Yield the SQL texts of an epoch over views with plain names, as the engine composes them.
 
-        Where the model's own step runs, no text computes windows.
+        If Python code folds the windows, no text computes windows.
         """
         pipeline, rows, here = self.pipeline, Rows(self.pipeline), self.here
         by = Execution.DUCKDB if here else Execution.SPARK
@@ -316,7 +316,7 @@ _HAPPENED = {
     EARLIEST: "its window's first record",
     LATEST: "its window's last record",
 }
-"""The event time of an earlier stage's answer."""
+"""The event time of an answer of an earlier stage, by its `timestamp`."""
 
 _ACCUMULATES = {
     "discarding": "discarding: a pane holds what came since the one before",
@@ -326,10 +326,9 @@ _ACCUMULATES = {
 
 
 def _watermark(pipeline: Pipeline) -> Stage:
-    """Make the stage in which the watermark of each partition follows its records; the least counts (T3).
+    """Make the stage that advances the watermark: the minimum of the partitions' watermarks (T3).
 
-    A later stage has the watermark of the stage before it, but no further than the oldest timestamp that windows there
-    hold.
+    A later stage has the watermark of the stage before it, up to the oldest timestamp that an open window there holds.
     """
     log, earlier, strategy = pipeline.log, pipeline.earlier, pipeline.log.strategy
 
@@ -422,7 +421,7 @@ def _bytes(type: str) -> int | None:
 
 
 def _overlapping(pipeline: Pipeline) -> int | None:
-    """Estimate how many windows of a busy key are open at once; None where that depends on the data."""
+    """Estimate the number of open windows of a busy key; None if the number depends on the data."""
     where, log = pipeline.where, pipeline.log
     if isinstance(where, Global):
         return 1

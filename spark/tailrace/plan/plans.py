@@ -1,4 +1,4 @@
-"""The plan of any definition: what a stream of it does in an epoch, on the engine that the stream begins on.
+"""Make the plan of any definition: the work of a stream in an epoch, on the engine on which the stream begins.
 
 `plan_kind` has an entry for each kind of definition. A new kind registers its function there.
 """
@@ -26,7 +26,7 @@ from tailrace.settings import Settings
 
 @singledispatch
 def plan_kind(definition: Definition, begin: Beginning) -> KindPlan:
-    """Plan an epoch of a definition in a stream that begins so."""
+    """Plan an epoch of a definition, in a stream with this beginning."""
     raise KindError("plan", definition)
 
 
@@ -37,7 +37,7 @@ plan_kind.register(Join, join_plan)
 
 
 def plan(definition: Definition, settings: Settings, *, answers: bool = True) -> Plan:
-    """Plan a definition on the engine that a stream with these settings begins on.
+    """Plan a definition on the engine on which a stream with these settings begins.
 
     >>> from tailrace.model.samples.visits import example
     >>> made = plan(example(), Settings(engine="duckdb"))
@@ -51,7 +51,7 @@ def plan(definition: Definition, settings: Settings, *, answers: bool = True) ->
 
 
 def plans(definitions: Iterable[Definition], settings: Settings) -> Sequence[Plan]:
-    """Plan definitions and the definitions that they read, each after its inputs."""
+    """Plan definitions and all definitions that they read; each plan comes after the plans of its inputs."""
     given = tuple(definitions)
     answered = keeping_answers(given)
     stages = {stage.name: stage for one in given for stage in chain(one)}

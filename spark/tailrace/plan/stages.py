@@ -16,32 +16,32 @@ from tailrace.sql.terms import Query
 
 
 class Execution(Enum):
-    """Who does the work of a stage."""
+    """The executor of a stage."""
 
     DUCKDB = "duckdb"
-    """DuckDB, in this process: the stage is SQL."""
+    """DuckDB in this process; the stage is SQL."""
     SPARK = "spark"
-    """Spark's executors: the stage is SQL, or a read or a write of theirs."""
+    """Spark's executors; the stage is SQL, a read, or a write."""
     PYTHON = "python"
-    """Python code that is called for records or keys, in batches of Arrow: in this process, or on the executors."""
+    """Python code that is called for records or keys in Arrow batches, in this process or on the executors."""
     PROCESS = "process"
-    """This process, which drives Spark where there is one: a read of files, a few numbers, a commit."""
+    """This process, which may be Spark's driver; the stage is a read of files, a few numbers, or a commit."""
 
 
 class Commit(Enum):
-    """The way in which the rows of an epoch come into the ledger (`lake.commit.branch`)."""
+    """The way in which the rows of an epoch enter the ledger (`lake.commit.branch`)."""
 
     FILES = "files"
     """This process writes files, and one commit adds them."""
     BRANCH = "branch"
-    """Spark appends to a branch of the writer, and main is moved there."""
+    """Spark appends to the writer's branch, and then main is moved to that branch."""
     BY_SIZE = "by_size"
-    """Few rows are files of this process, many are appended by Spark."""
+    """This process writes few rows as files, and Spark appends many rows."""
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """The beginning of a stream: its engine, whether Spark's driver may have windows, whether answers have a table."""
+    """The beginning of a stream: its engine, whether Spark's driver may hold windows, whether answers have a table."""
 
     choice: EngineChoice
     windows_in_driver: bool = True
@@ -49,26 +49,26 @@ class Beginning:
 
     @property
     def here(self) -> bool:
-        """Whether DuckDB takes all of an epoch, in this process."""
+        """Whether DuckDB, in this process, folds whole epochs."""
         return self.choice.engine is Engine.DUCKDB
 
     @property
     def sql(self) -> Execution:
-        """Who runs SQL over an epoch's records."""
+        """The executor of SQL over an epoch's records."""
         return Execution.DUCKDB if self.here else Execution.SPARK
 
     @property
     def commit(self) -> Commit:
-        """How rows that the engine has made come into a ledger."""
+        """The way in which the engine's rows enter a ledger."""
         return Commit.FILES if self.here else Commit.BRANCH
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of an epoch: its name, its execution with the reason, and lines of description.
+    """A stage of an epoch: its name, its executor, and its description; `why` is the reason for the executor.
 
-    `query` names the SQL text that does it, if one does. `facts` has the definition's settings for the stage,
-    for programs; lengths of time are microseconds.
+    `query` names the stage's SQL text, if it has one. `facts` has the definition's options for the stage, for programs;
+    lengths of time are in microseconds.
     """
 
     name: str
@@ -80,17 +80,17 @@ class Stage:
 
 
 def stage(name: str, execution: Execution, *says: str, why: str = "", query: str = "", **facts: Any) -> Stage:
-    """Make a stage; lines that are empty are left out."""
+    """Make a stage; empty lines of the description are left out."""
     return Stage(name, execution, tuple(filter(None, says)), why, query, facts)
 
 
 def reader(log: Log, begin: Beginning) -> Execution:
-    """Say who reads a log: of one that sources fill this process reads the files and messages where it can."""
+    """Return the executor that reads a log: this process, if DuckDB folds and sources land in the log."""
     return Execution.PROCESS if begin.here and all(part.landed for part in log.parts) else begin.sql
 
 
 def read_stage(log: Log, begin: Beginning) -> Stage:
-    """Make the stage in which an epoch's records are read."""
+    """Make the stage that reads an epoch's records."""
     if len(log.parts) > 1:
         taken = f"{len(log.columns)} columns of the logs {log_names(log.parts)}"
     else:
@@ -108,7 +108,7 @@ _WRITES = {
 
 
 def ledger_stage(definition: Definition, commit: Commit, *kinds: str, query: str = "") -> Stage:
-    """Make the stage in which rows of these kinds enter the ledger in one commit, after the log's (rule X2)."""
+    """Make the stage that commits rows of these kinds to the ledger, after the commit of the log (rule X2)."""
     table = ledger_name(definition.name)
     by = Execution.PROCESS if commit is Commit.FILES else Execution.SPARK
     says = f"to {table}: {', '.join(kinds)}, one commit an epoch"
@@ -117,7 +117,7 @@ def ledger_stage(definition: Definition, commit: Commit, *kinds: str, query: str
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """An SQL text of an epoch: `gives` says what its rows are, `common` is the text in the common dialect."""
+    """A SQL text of an epoch: `gives` describes its rows, and `common` is the text in the common dialect."""
 
     name: str
     gives: str
@@ -126,10 +126,10 @@ class PlannedQuery:
 
     @property
     def text(self) -> str:
-        """The text in its engine's dialect, as it runs except for the names of views."""
+        """The text in the dialect of its engine, as it runs except for the names of views."""
         if self.by is not Execution.DUCKDB:
             return self.common
-        # Imported here, as the dialect's translator takes longer to load than all else that a page needs.
+        # Imported here, because the translator takes longer to load than all other modules of a page.
         from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 
         return in_duckdb_once(self.common)
@@ -137,7 +137,7 @@ class PlannedQuery:
 
 @dataclass(frozen=True)
 class StateColumn:
-    """A column of the state, and its content in words. `bytes` is its size in memory, None if not fixed."""
+    """A column of the state; `holds` describes it. `bytes` is its size in memory, None if not fixed."""
 
     name: str
     type: str
@@ -147,7 +147,7 @@ class StateColumn:
 
 @dataclass(frozen=True)
 class KeptState:
-    """The state between epochs: its subject (`of`), its place, its columns, and its size and duration in words."""
+    """The state between epochs: its owners (`of`), its place, its columns, and its duration (`says`)."""
 
     of: str
     place: str
@@ -157,13 +157,13 @@ class KeptState:
 
     @property
     def bytes(self) -> int:
-        """The fixed part of one window's or key's state, in bytes; texts come on top."""
+        """The bytes of the state of one window or key, without texts."""
         return sum(column.bytes or 0 for column in self.columns)
 
 
 @dataclass(frozen=True)
 class KindPlan:
-    """The part of a plan that is of one kind of definition. `gives` are the columns that others read."""
+    """The part of a plan that depends on the kind of definition. `gives` has the columns that readers get."""
 
     stages: tuple[Stage, ...]
     queries: tuple[PlannedQuery, ...] = ()
@@ -173,7 +173,7 @@ class KindPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of an epoch of a definition in a stream that begins on the chosen engine, and the tables it writes."""
+    """The plan of a definition in a stream that begins on the chosen engine, and the tables that the stream writes."""
 
     definition: Definition
     engine: EngineChoice
@@ -182,13 +182,13 @@ class Plan:
 
     @property
     def executions(self) -> set[Execution]:
-        """Who does the stages."""
+        """The executors of the stages."""
         return {one.execution for one in self.kind.stages}
 
     def stage(self, name: str) -> Stage:
-        """Return the first stage of this name. Raises `StopIteration` where there is none."""
+        """Return the first stage of this name. Raises `StopIteration` if there is none."""
         return next(one for one in self.kind.stages if one.name == name)
 
     def query(self, name: str) -> PlannedQuery:
-        """Return the SQL text of this name. Raises `KeyError` where there is none."""
+        """Return the SQL text of this name. Raises `KeyError` if there is none."""
         return {query.name: query for query in self.kind.queries}[name]

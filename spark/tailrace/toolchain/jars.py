@@ -139,7 +139,7 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
             target = folder / jar.file
             target.parent.mkdir(exist_ok=True)
             (scratch / jar.file).replace(target)
-    missing(folder, groups)  # notes what was just compared
+    missing(folder, groups)  # records the sums that were just compared
     return wanted
 
 

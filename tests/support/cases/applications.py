@@ -162,7 +162,7 @@ def _generated(log: str, rate: float, length: int) -> Records:
     first = instant(datetime(2026, 1, 1, tzinfo=UTC))
 
     def given(share: float, seed: int) -> list[Delivery]:
-        return LOGS[log].made(rate=rate, length=int(length * share), seed=seed, first=first)
+        return LOGS[log].generate(rate=rate, length=int(length * share), seed=seed, first=first)
 
     return Records(first, first + DAY, tuple(LOGS[log].instants), given)
 

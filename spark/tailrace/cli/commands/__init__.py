@@ -1,1 +1,1 @@
-"""Hold the commands, by what they do; each is loaded when it is called."""
+"""The commands, grouped by their effect: `run`, `look` and `change`. A command is loaded when it is called."""

@@ -1,1 +1,1 @@
-"""Give the guided tour."""
+"""The guided tour."""

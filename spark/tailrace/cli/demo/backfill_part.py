@@ -1,4 +1,4 @@
-"""Run the demo's backfill of a range, show its changes, and prove that it touched nothing else."""
+"""Run the backfill of the demo, show its changes, and prove that it changed no other row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.trace.key_history import LedgerPane
 
 @dataclass
 class CorrectedAnswers:
-    """A backfill with the answers before and after it, row by row."""
+    """A backfill, with the rows of the answers before and after it."""
 
     done: Backfilled
     again: Backfilled
@@ -32,7 +32,7 @@ class CorrectedAnswers:
 
     @classmethod
     def run(cls, reads: Reads, first: datetime, last: datetime) -> CorrectedAnswers:
-        """Backfill the range twice; the second time changes nothing."""
+        """Backfill the range twice; the second backfill changes nothing."""
         before = reads.snapshot()
         range_ = (instant(first), instant(last))
         [done] = backfill(reads.lake, reads.pipeline, *range_, reason="the demo's correction")
@@ -42,12 +42,12 @@ class CorrectedAnswers:
 
     @property
     def alone(self) -> int:
-        """The number of answer rows that are equal in every column, version included."""
+        """The number of rows of the answers that are equal in every column, including the version."""
         return sum(1 for key, answer in self.old.items() if self.new.get(key) == answer)
 
     @property
     def clean(self) -> bool:
-        """Whether exactly the backfill's rows differ, all in its generation, and the second run changed none."""
+        """Whether only the reported rows differ, all in the backfill's generation, and the second run changed none."""
         keys = changed_keys(self.old, self.new)
         meant = all(key not in self.new or self.new[key]["generation"] == self.done.run.generation for key in keys)
         return meant and len(keys) == self.done.changed + self.done.retracted and self.again.changed == 0
@@ -91,7 +91,7 @@ def tell(story: Story, corrected: CorrectedAnswers, reads: Reads, wide: Span, sh
 
 
 def _history(reads: Reads, wide: Span, shown: Span) -> Table:
-    """Make a table of each hour's on-time pane, its last pane from the stream, and its present pane."""
+    """Make a table with the on-time pane of each hour, its last pane from the stream, and its latest pane."""
     numbers = ("on time", "stream's end", "now")
     rows = table("hour", *numbers, right=numbers)
     panes = [pane for pane in reads.panes(wide) if not pane.retraction]

@@ -1,4 +1,4 @@
-"""Read the demo's tables without Spark, as any reader of Iceberg would."""
+"""Read the tables of the demo without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answers = Mapping[tuple[str, datetime], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Span:
-    """The windows of one airport that start in `[first, last)`, an hour each."""
+    """The windows of an airport that start in `[first, last)`; a window is an hour long."""
 
     origin: str
     first: datetime
@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Flight:
-    """A record of the log. `late` says that it came too late for its window, and is in the ledger as late."""
+    """A record of the log. `late` says that it came too late for its window."""
 
     id: str
     scheduled: datetime
@@ -69,7 +69,7 @@ class Reads:
         return sorted(flights, key=lambda flight: (flight.known, flight.scheduled, flight.id))
 
     def watermarks(self) -> list[tuple[datetime, datetime]]:
-        """Read the epochs' processing times and the watermarks from then on, in order, from the ledger's commits."""
+        """Read the epochs' processing times, each with the watermark from then on, from the ledger's commits."""
         clocks = (epoch.clock for epoch in epoch_commits(self.lake, ledger_name(self.pipeline.name)).values())
         steps = {(epoch.processing_time, epoch.watermark) for epoch in clocks if epoch.watermark > BEGINNING}
         return [(moment(at), moment(watermark)) for at, watermark in sorted(steps)]

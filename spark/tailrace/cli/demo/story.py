@@ -25,7 +25,7 @@ INDENT = "     "
 
 @dataclass
 class Story:
-    """The demo's voice. It remembers how long each step took."""
+    """Prints the text of the demo. `seconds` has the duration of each step."""
 
     steps: int
     output: Output = field(default_factory=Output)
@@ -39,7 +39,7 @@ class Story:
 
     @contextmanager
     def step(self, name: str, title: str) -> Iterator[None]:
-        """Print a step's heading, and note its time at the end. Raises `KeyboardInterrupt` if told to stop."""
+        """Print the heading of a step, and record its duration. Raises `KeyboardInterrupt` if Ctrl-C was pressed."""
         self.check()
         number, started = len(self.seconds) + 1, time.perf_counter()
         self.console.print()
@@ -49,7 +49,7 @@ class Story:
         self.seconds[name] = round(time.perf_counter() - started, 1)
 
     def take_interrupts(self) -> None:
-        """Make Ctrl-C end the demo after the running part, because Spark would take the signal over and fail."""
+        """Make Ctrl-C end the demo after the present part, because Spark would handle the signal and fail."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._interrupt)
 
@@ -60,7 +60,7 @@ class Story:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
-            # The query that is cut off would log a trace.
+            # The interrupted query would log a trace.
             logging.disable()
             raise KeyboardInterrupt
         self.interrupted = True
@@ -74,23 +74,23 @@ class Story:
             self.console.print(Text(INDENT + line, style=style), soft_wrap=True)
 
     def show(self, thing: RenderableType) -> None:
-        """Print a table, or anything else that is not a sentence."""
+        """Print a table, or another renderable that is no text."""
         self._apart("show")
         self.console.print(Padding(thing, (0, 0, 0, len(INDENT)), expand=False), width=min(self.console.width, WIDTH))
 
     def code(self, text: str, language: str) -> None:
-        """Print code unchanged."""
+        """Print code without wrapping it."""
         self._apart("code")
         for line in Syntax("", language, theme="ansi_light").highlight(text).split():
             self.console.print(Text(INDENT).append_text(line), soft_wrap=True)
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print one line unchanged, such as a row of a growing table."""
+        """Print a line without wrapping it, such as a row of a growing table."""
         self._apart("line")
         self.console.print(Text.assemble(INDENT, *parts), soft_wrap=True)
 
     def _apart(self, kind: str) -> None:
-        """Print an empty line between blocks."""
+        """Print an empty line before a block, but not between two lines."""
         if self._last and (kind, self._last) != ("line", "line"):
             self.console.print()
         self._last = kind

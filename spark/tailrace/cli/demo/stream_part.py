@@ -1,4 +1,4 @@
-"""Run the demo's stream to the end of its files, and print the panes of one window as they fire."""
+"""Run the stream of the demo, and print the panes of one window as they fire."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ INKS = {"early": "cyan", "on_time": "green", "late": "yellow", "correction": "ma
 
 @dataclass
 class StreamPart:
-    """The stream of a folder, one file per epoch. `shown` is the window whose panes are printed; `phases` has seconds.
+    """The stream of a folder, one file per epoch. `shown` is the window whose panes are printed.
 
-    `progress` shows the epochs, on the story's console if that is a terminal, and counts.
+    `progress` shows the epochs and counts their results. `phases` has the seconds of each phase.
     """
 
     story: Story
@@ -83,7 +83,7 @@ class StreamPart:
         self._reports.put(report)
 
     def _show_new(self) -> None:
-        """Print the new panes of the shown window, where an epoch since the last call may have fired one."""
+        """Print the new panes of the shown window, if an epoch since the last call may have fired one."""
         near, hour = False, timedelta(hours=1)
         while not self._reports.empty():
             report = self._reports.get()

@@ -1,7 +1,7 @@
 """Give the guided tour, `make demo`: a quarter of real flights as a stream, late data, a backfill, an audit, a plot.
 
-The tour does what a user would do, with the same parts: the definition in `pipelines/flights.py`, a stream of files, a
-backfill, an audit. Everything that it prints is read back from the tables.
+The tour uses the parts that users use: the definition in `pipelines/flights.py`, a stream of files, a backfill, and an
+audit. Every figure that it prints is read from the tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tailrace.verify.tampering.audit_result import Audit
 
 DEFINITION = Path("pipelines/flights.py")
 MARK = ".tailrace-demo"
-"""The name of the file that marks a folder as the demo's, so that the demo may empty it."""
+"""The name of the file that marks a folder of the demo, which the demo may empty."""
 
 SHOWN = Span("EWR", datetime(2013, 3, 8, 15, tzinfo=UTC), datetime(2013, 3, 8, 16, tzinfo=UTC))
 """The window whose panes are printed as they fire."""
@@ -54,10 +54,10 @@ WIDE = Span("EWR", datetime(2013, 3, 8, 13, tzinfo=UTC), datetime(2013, 3, 8, 20
 
 @dataclass(frozen=True)
 class Tour:
-    """The demo's part of the year, how finely its files land, and the range of its correction.
+    """The demo's days, the cuts of its files, and the range of its backfill.
 
-    A file is an epoch: one for each day, and one for each 15 minutes (`every`) in the range `fine`, where the shown
-    windows are.
+    A file is an epoch. There is a file for each day, and in the range `fine`, which has the shown windows, for each 15
+    minutes (`every`).
     """
 
     folder: Path = Path("build/demo")
@@ -82,7 +82,7 @@ class Tour:
 
 @dataclass
 class Demo:
-    """A run of the tour. `summary` fills step by step."""
+    """A run of the tour. Each step adds to `summary`."""
 
     tour: Tour
     settings: Settings
@@ -226,7 +226,7 @@ class Demo:
         return query, rows
 
     def _by_duckdb(self, query: str) -> list[dict[str, Any]] | None:
-        """Run a query over the current answers by DuckDB on the same files; None if its extensions are missing."""
+        """Run a query over the answers by DuckDB on the same files; None if DuckDB's extensions are missing."""
         try:
             return list(by_duckdb(self.lake, query).to_pylist())
         except QueryError:

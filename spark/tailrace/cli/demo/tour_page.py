@@ -1,4 +1,4 @@
-"""Write the demo's page in one HTML file: the paper's plot of a few windows, and tables of the results."""
+"""Make the contents of the demo's page: the paper's plot of a few windows, and tables of the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.verify.tampering.audit_result import Audit
 
 
 def picture(reads: Reads, wide: Span) -> PanePlot:
-    """Build the plot of the windows in `wide`: their records, panes and corrections, and the watermark."""
+    """Make the plot of the windows in `wide`: their records, panes and corrections, and the watermark."""
     return PanePlot(
         title="Tailrace on real flights: a stream, late data, and a backfill",
         subtitle=f"Flights scheduled to leave {wide.origin} on {wide.first:%-d %B %Y}, {wide.first:%H:%M} to "
@@ -28,7 +28,7 @@ def picture(reads: Reads, wide: Span) -> PanePlot:
 
 
 def cards(counts: Mapping[str, Any]) -> dict[str, str]:
-    """Write the cards above the chart, from the demo's summary."""
+    """Make the cards above the chart, from the demo's summary."""
     numbers = {
         "flights": "records", "epochs": "epochs", "panes": "panes", "retractions": "retractions", "too late": "late",
         "backfill: changed": "backfill_changed", "backfill: left alone": "rows_left_alone",
@@ -42,7 +42,7 @@ def cards(counts: Mapping[str, Any]) -> dict[str, str]:
 
 def tables(reads: Reads, shown: Span, old: Answers, new: Answers, query: str, rows: Sequence[Mapping[str, Any]],
            audit: Audit) -> list[PlotTable]:  # fmt: skip
-    """Build the tables below the chart."""
+    """Make the tables below the chart."""
     return [_panes(reads, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
 
 
@@ -106,7 +106,7 @@ def _audit(audit: Audit) -> PlotTable:
 
 
 def changed_keys(old: Answers, new: Answers) -> list[tuple[str, Any]]:
-    """List the keys of all rows that differ, are new, or are gone, by time."""
+    """List the keys of all rows that were added, changed or removed, by time."""
     keys = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return sorted(keys, key=lambda key: (key[1], key[0]))
 

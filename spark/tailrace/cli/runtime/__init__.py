@@ -1,1 +1,1 @@
-"""Provide the shared parts of commands: their list, options, the process, and the Spark session."""
+"""The parts that commands share: their list, options, the process, and the Spark session."""

@@ -1,4 +1,4 @@
-"""Run a command submitted to a cluster, and leave its output and exit status where its submitter looks."""
+"""Run a command that was submitted to a cluster, and store its output and exit status for the submitter."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Protocol, TextIO
 from tailrace.cli.terminal.usage import ExitStatus
 
 OUTCOME = "--outcome="
-"""The prefix of the first argument, before the address in S3 for the outcome."""
+"""The prefix of the first argument, before the address in S3 at which the outcome is stored."""
 
-_AS_IT_IS = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
-"""The statuses that a retry would not change; the process then ends with 0, because the service retries failures."""
+_FINAL = (ExitStatus.USAGE, ExitStatus.GAVE_WAY)
+"""The statuses that a retry would not change; the process then ends with 0, so that the service does not retry."""
 
 
 class _Command(Protocol):
@@ -23,7 +23,7 @@ class _Command(Protocol):
 
 
 MOST = 1_000_000
-"""The maximum characters kept of standard output and of standard error, because a stream runs for weeks."""
+"""The maximum number of characters that are kept of each output, because a stream runs for weeks."""
 
 
 class _Last(io.StringIO):
@@ -59,8 +59,8 @@ class _Both(io.StringIO):
 def run_submitted(command: _Command, name: str, arguments: Sequence[str]) -> None:
     """Run `tailrace NAME ARGUMENTS`.
 
-    If the first argument is `--outcome=ADDRESS`, leave a JSON object at the address: `status` is the exit status; `out`
-    and `err` are the ends of both outputs.
+    If the first argument is `--outcome=ADDRESS`, store a JSON object at the address: `status` is the exit status; `out`
+    and `err` are the ends of standard output and of standard error.
     """
     if not arguments or not arguments[0].startswith(OUTCOME):
         command([name, *arguments], prog_name="tailrace")
@@ -75,4 +75,4 @@ def run_submitted(command: _Command, name: str, arguments: Sequence[str]) -> Non
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
     outcome = {"status": status, "out": out.getvalue()[-MOST:], "err": err.getvalue()[-MOST:]}
     put(arguments[0].removeprefix(OUTCOME), json.dumps(outcome))
-    sys.exit(0 if status in _AS_IT_IS else status)
+    sys.exit(0 if status in _FINAL else status)

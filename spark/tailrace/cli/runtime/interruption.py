@@ -1,4 +1,4 @@
-"""Stop a command that runs until Ctrl-C or SIGTERM."""
+"""Handle Ctrl-C and SIGTERM in a command that runs until one of them comes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Stop:
         if self.signal is None:
             self.signal = signal.Signals(number)
             return
-        # Nothing is cleaned up, which could take as long again: the next start finds complete epochs (rule X2), and the
-        # JVM ends when its standard input closes.
+        # There is no cleanup, which could take long: the next start finds complete epochs (rule X2), and the JVM ends
+        # when its standard input closes.
         cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         os.write(2, f"{cursor}stopped at once; the next start goes on after the last whole epoch\n".encode())
         os._exit(ExitStatus.INTERRUPTED)

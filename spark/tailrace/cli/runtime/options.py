@@ -17,7 +17,7 @@ Definition: TypeAlias = Annotated[
 Definitions: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="DEFINITION", help="Python files with definitions: FILE or FILE:NAME.")
 ]
-Reason: TypeAlias = Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of runs.")]
+Reason: TypeAlias = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the table of runs.")]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Report as JSON.")]
 EngineName: TypeAlias = Annotated[
     Literal["auto", "duckdb", "spark"] | None,
@@ -26,13 +26,13 @@ EngineName: TypeAlias = Annotated[
 
 
 def settings_on(engine: Literal["auto", "duckdb", "spark"] | None) -> Settings:
-    """Read the settings, with the engine of the option `--engine` if it is given."""
+    """Read the settings; the option `--engine`, if given, replaces their engine."""
     settings = Settings()
     return settings if engine is None else settings.on_engine(engine)
 
 
 def key_texts(pipeline: Pipeline, texts: Sequence[str]) -> list[str]:
-    """Return the values of the options `--key` in the order of the key's columns, as VALUE or COLUMN=VALUE names them.
+    """Return the values of the `--key` options, VALUE or COLUMN=VALUE, in the order of the key's columns.
 
     Raises `UsageError` unless each column has one value.
     """

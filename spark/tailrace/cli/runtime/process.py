@@ -1,4 +1,4 @@
-"""Speed up the start of a command's own process; do nothing in a process that others use."""
+"""Speed up the start of a process that runs a single command; change nothing in a shared process."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import Any
 _state = {"own": False}
 
 SELDOM = 100_000
-"""The number of new objects before garbage is collected: a command's imports make a million, but hardly any garbage."""
+"""The number of new objects before garbage is collected; imports make a million objects, but hardly any garbage."""
 
 UNUSED = ("strictyaml", "pyiceberg.expressions.parser")
-"""Modules that pyiceberg imports but that reading a lake does not need; each is loaded on its first use."""
+"""Modules that pyiceberg imports, and that are not needed to read a lake; each is loaded on its first use."""
 
 
 def claim_process() -> None:
-    """Declare that the command owns this process, as the console script does, and collect garbage less often."""
+    """Note that this process runs a single command, and collect garbage less often."""
     _state["own"] = True
     gc.set_threshold(SELDOM)
 
 
 def skip_unused_imports() -> None:
-    """Skip imports that a short command does not need, which take a third of its time.
+    """Skip imports that a short command does not need, and that take a third of its time.
 
-    Hide numpy from pyarrow, which would import it only to be ready to make numpy arrays, and pandas, which pyarrow
-    would import (0.8 of 2 s) only to ask whether it is handed a DataFrame; let pyiceberg load the modules that it
-    seldom uses when it uses them. Do nothing in a process that others use, or for a module that is already loaded.
+    Hide numpy from pyarrow, which imports numpy only to be ready to make numpy arrays. Hide pandas from pyarrow, which
+    imports pandas (0.8 of 2 s) only to check for a DataFrame. Delay the modules that pyiceberg seldom uses until their
+    first use. Change nothing in a shared process, or for a module that is already loaded.
     """
     if not _state["own"]:
         return
@@ -45,7 +45,7 @@ def skip_unused_imports() -> None:
         sys.meta_path.insert(0, _Without("pandas"))
     if "numpy" not in sys.modules:
         with _without("numpy"):
-            # The modules of pyarrow with which pyiceberg reads tables; each tries to import numpy.
+            # pyiceberg reads tables with these modules of pyarrow; each tries to import numpy.
             import pyarrow.compute
             import pyarrow.dataset
             import pyarrow.parquet  # noqa: F401
@@ -63,7 +63,7 @@ def _without(name: str) -> Iterator[None]:
 
 
 class _Later(ModuleType):
-    """A module that is loaded when an attribute of it is read; any import statement loads a module of `LazyLoader`."""
+    """A module that is loaded when one of its attributes is read; unlike `LazyLoader`'s modules, not by an import."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def session(
     settings: Settings, app: str, groups: Sequence[str] = ("lake",), started: Callable[[], None] = lambda: None
 ) -> Iterator[SparkSession]:
-    """Open a session that ends with the command; `started` is called when Spark has started.
+    """Open a session that ends with the block; `started` is called when Spark has started.
 
-    If the process had Spark before, Spark stays. Raises `ToolchainError` if Java or a jar is missing.
+    Spark goes on if it ran before the block. Raises `ToolchainError` if Java or a jar is missing.
     """
     from tailrace.engines.spark.session import open_session
 
@@ -32,7 +32,7 @@ def session(
 
 @contextmanager
 def ending_spark() -> Iterator[None]:
-    """Stop Spark at the block's end if it was started within the block, without importing pyspark only to check."""
+    """Stop Spark at the end of the block if it was started in the block; never import pyspark only to check."""
     before = _spark_runs()
     try:
         yield

@@ -1,1 +1,1 @@
-"""Speak to people: reports, news, progress, and errors of usage."""
+"""The output of commands: reports, news, progress, and errors of usage."""

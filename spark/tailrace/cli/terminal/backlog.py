@@ -1,4 +1,4 @@
-"""Measure a stream's backlog: how much of its input was read and how much there is, to estimate the remaining time."""
+"""Measure the backlog of a stream, its read and its total input, to estimate the remaining time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class FolderBacklog:
-    """The backlog of folders: the files that were read, by the checkpoint, and all files.
+    """The backlog of folders: the number of files that the checkpoint lists as read, and the number of all files.
 
-    `folders` are the folders of the query's sources, in order. Only local folders are counted, because counting others
-    would cost requests.
+    `folders` are the folders of the query's sources, in order. Only local folders are counted, because counting other
+    folders would cost requests.
     """
 
     folders: Sequence[str]
@@ -35,13 +35,13 @@ class FolderBacklog:
         return sum(taken), sum(map(max, taken, there))
 
     def _taken(self, source: int) -> int:
-        """Count the files in the checkpoint's list, to which Spark adds a log before each epoch."""
+        """Count the files of a source in the checkpoint, to which Spark adds a log before each epoch."""
         folder = Path(self.checkpoint, "sources", str(source))
         try:
             logs = [path for path in folder.iterdir() if not path.name.startswith(".")]
         except OSError:
             return 0
-        # A compacted log holds all entries of the logs before it.
+        # A compacted log holds the entries of all earlier logs.
         compacted = max((int(p.stem) for p in logs if p.suffix == ".compact" and p.stem.isdigit()), default=-1)
         paths = {p for p in logs if p.suffix == ".compact" and p.stem == str(compacted)}
         paths |= {p for p in logs if p.name.isdigit() and int(p.name) > compacted}
@@ -61,7 +61,7 @@ class TopicBacklog:
         if not progress:
             return None
         read, latest = 0, 0
-        # PySpark's objects have offsets as texts of Python dictionaries.
+        # The objects of PySpark hold offsets as texts of Python dictionaries; the JSON holds them as numbers.
         for source in json.loads(progress.json)["sources"]:
             one, all_of_it = _total(source.get("endOffset")), _total(source.get("latestOffset"))
             if one is None or all_of_it is None:
@@ -75,7 +75,7 @@ def _files(folder: Path) -> int:
 
 
 def _total(offsets: Any) -> int | None:
-    """Add up the offsets of all partitions; None where `offsets` has none."""
+    """Add up the offsets of all partitions; None if there are no offsets."""
     topics = offsets.values() if isinstance(offsets, dict) else ()
     if not topics or not all(isinstance(partitions, dict) for partitions in topics):
         return None

@@ -1,4 +1,4 @@
-"""Print commands' reports to standard output, as text or JSON, and news and errors to standard error."""
+"""Print reports to standard output, as text or JSON, and news and errors to standard error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _console(*, stderr: bool) -> Console:
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a command. `json` says whether its report is JSON."""
+    """The output of a command. `json` selects JSON for reports."""
 
     json: bool = False
     out: Console = field(default_factory=lambda: _console(stderr=False))
@@ -44,7 +44,7 @@ class Output:
 
     @property
     def without_news(self) -> Output:
-        """An output like this one, but without news, because something else is written to standard error."""
+        """The same output without news, for a command whose standard error holds something else."""
         return replace(self, news=Console(stderr=True, quiet=True))
 
     def report(self, data: Mapping[str, Any], lines: Iterable[RenderableType]) -> None:
@@ -57,7 +57,7 @@ class Output:
     def data(self, value: Mapping[str, Any], *, line: bool = False) -> None:
         """Print JSON: indented, or on a single line for a stream of objects."""
         text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
-        # Print past the console, which would wrap the text.
+        # Print without the console, which would wrap the text.
         print(text, file=self.out.file, flush=True)
 
     def text(self, *parts: RenderableType) -> None:
@@ -73,7 +73,7 @@ class Output:
             self.text(*([""] if place else []), *block)
 
     def verbatim(self, *parts: RenderableType) -> None:
-        """Print text without wrapping it, because somebody may copy it."""
+        """Print text without wrapping it, so that it can be copied."""
         for part in parts:
             self.out.print(part, soft_wrap=True)
 
@@ -87,7 +87,7 @@ class Output:
 
 
 def output_for(settings: Settings, *, json: bool) -> Output:
-    """Make the output of a run; without news if structured logs replace it on standard error."""
+    """Make the output of a run; without news if structured logs go to standard error."""
     output = Output(json)
     return output.without_news if settings.log_format is not None and settings.log_file is None else output
 
@@ -98,7 +98,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
-        # As text: a JSON number is read as a double, and the value is exact.
+        # As text, because programs read a JSON number as a double, which is not exact.
         return str(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
@@ -126,7 +126,7 @@ def table(
 
 
 def _numbers_whole(made: Table, width: int) -> None:
-    """Keep numbers on one line in a table that is too wide: fold their widest headings, and the columns of words."""
+    """Narrow a table that is too wide: fold headings over numbers, and columns of words, but no number."""
     longest = [max((cell_len(str(cell)) for cell in column.cells), default=0) for column in made.columns]
     natural = [max(size, cell_len(str(one.header))) for one, size in zip(made.columns, longest, strict=True)]
     numbers = [place for place, column in enumerate(made.columns) if column.justify == "right"]
@@ -159,7 +159,7 @@ _BETWEEN = 2
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Make a table of facts, a name and a value in each row."""
+    """Make a table with a name and a value in each row."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")

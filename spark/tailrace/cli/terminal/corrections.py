@@ -1,4 +1,4 @@
-"""Print which stages lack a correction, and the backfills that bring it to them."""
+"""Report the stages that lack corrections, and the backfills that would add them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def backfill_commands(definition: str, ranges: Iterable[tuple[int, int]]) -> lis
     """Write the commands that backfill these ranges of a definition, in microseconds."""
 
     def at(micros: int) -> str:
-        # The ends of time are also written as instants, because the options accept nothing else.
+        # The ends of time are written as instants, too, because the options accept nothing else.
         return moment(micros).isoformat().replace("+00:00", "Z")
 
     return [f"tailrace backfill {shlex.quote(definition)} --from {at(first)} --to {at(last)}" for first, last in ranges]
 
 
 def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) -> None:
-    """Write which stages are behind which runs, and the commands that bring them up to date; nothing if none is."""
+    """Print the stages that lack corrections, and the backfill commands that would add them; nothing for no stage."""
     if not behind:
         return
     from tailrace.lake.corrections.stages_behind import backfills_of
@@ -40,7 +40,7 @@ def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) 
 
 
 def behind_data(definition: str, behind: Sequence[StageBehind]) -> Iterator[dict[str, Any]]:
-    """Yield which stages are behind which runs, as JSON data, each with the command that updates it, if any."""
+    """Yield each stage that lacks corrections as JSON data, with the backfill command that would add them, if any."""
     if not behind:
         return
     from tailrace.lake.corrections.stages_behind import backfills_of

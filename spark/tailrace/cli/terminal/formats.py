@@ -1,4 +1,4 @@
-"""Parse and write instants, spans, numbers and rates for people on the command line."""
+"""Parse and write instants, lengths of time, numbers and rates for people on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.model.windows.windows import Window
 
 
 def parse_instant(text: str, option: str) -> int:
-    """Parse an option's value, an ISO date or instant, to microseconds; in UTC if it names no zone.
+    """Parse the value of an option, an ISO date or instant, to microseconds; the default zone is UTC.
 
     Raises `UsageError` for anything else.
 
@@ -33,7 +33,7 @@ def parse_instant(text: str, option: str) -> int:
 
 
 def time_text(micros: int | None) -> str:
-    """Write an instant in its shortest exact form, to the microsecond; a dash for none.
+    """Write an instant in its shortest exact form; a dash for None.
 
     >>> time_text(0), time_text(1_500_000), time_text(END_OF_TIME), time_text(None)
     ('1970-01-01T00:00Z', '1970-01-01T00:00:01.500Z', 'end of time', '–')
@@ -49,7 +49,7 @@ def time_text(micros: int | None) -> str:
 
 
 def short_times(instants: Iterable[int | None]) -> tuple[str, Callable[[int | None], str]]:
-    """Find the day or year that all instants share; return it, and a function that writes an instant without it.
+    """Return the day or year that all instants share, and a function that writes an instant without it.
 
     >>> day, said = short_times([0, 3_600_000_000, None, END_OF_TIME])
     >>> day, said(3_600_000_000), said(None), said(END_OF_TIME)
@@ -65,13 +65,13 @@ def short_times(instants: Iterable[int | None]) -> tuple[str, Callable[[int | No
 
 
 def _without(cut: int, micros: int | None) -> str:
-    """Write an instant without its first `cut` characters, a space between its day and its time of day."""
+    """Write an instant without its first `cut` characters, with a space between day and time."""
     text = time_text(micros)
     return text[cut:-1].replace("T", " ") if text.endswith("Z") else text
 
 
 def bounds(window: Window, write: Callable[[int], str] = time_text) -> str:
-    """Write a window's bounds, with the day only once if both are in it; `write` writes an instant.
+    """Write the bounds of a window, with the day only once if both bounds are on it; `write` writes an instant.
 
     >>> bounds(Window(0, 3_600_000_000))
     '[1970-01-01T00:00Z, 01:00Z)'
@@ -106,7 +106,7 @@ def span(length: timedelta | float) -> str:
 
 
 def quantity(count: int, one: str, many: str | None = None) -> str:
-    """Write a number of things, with the noun in its singular or plural.
+    """Write a count with its noun in the singular or plural.
 
     >>> quantity(1, "epoch"), quantity(12345, "record"), quantity(0, "retry", "retries")
     ('1 epoch', '12,345 records', '0 retries')
@@ -115,7 +115,7 @@ def quantity(count: int, one: str, many: str | None = None) -> str:
 
 
 def rate(count: int, seconds: float) -> str:
-    """Write a rate per second, to three digits, or below ten to two; a dash if no time has passed.
+    """Write a rate per second with three digits, or with two below ten; a dash if no time has passed.
 
     >>> rate(12345, 10), rate(3, 10), rate(5, 0)
     ('1,230', '0.3', '–')
@@ -127,7 +127,7 @@ def rate(count: int, seconds: float) -> str:
 
 
 def key_text(key: Key) -> str:
-    """Write a key's parts, any of which may be null; "all" for the empty key.
+    """Write the parts of a key; "all" for the empty key.
 
     >>> key_text(("EWR", None)), key_text(())
     ('EWR/null', 'all')
@@ -136,7 +136,7 @@ def key_text(key: Key) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Write a value of a table's column; a dash for none.
+    """Write a value of a column; a dash for None.
 
     >>> value_text(1234567), value_text(0.123456789), value_text(True), value_text(None)
     ('1,234,567', '0.123457', 'True', '–')

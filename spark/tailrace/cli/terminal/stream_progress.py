@@ -1,4 +1,4 @@
-"""Show a stream's progress: a live line on a terminal, plain lines elsewhere, or JSON with one line per epoch."""
+"""Show the progress of a stream: a live line on a terminal, plain lines elsewhere, or a line of JSON per epoch."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from tailrace.stream.epoch_report import EpochReport
 
 QUIET = 2.0
-"""The minimum time between plain lines, in seconds, so that they do not fill a log."""
+"""The minimum time between two plain lines, in seconds, so that the lines do not fill a log."""
 
 RECENT = 8
-"""The number of last epochs that estimate the remaining time, because a session's first epochs are far slower."""
+"""The number of last epochs for the estimate of the remaining time; the first epochs of a session are far slower."""
 
 Backlog = Callable[[], "tuple[int, int] | None"]
-"""A function that returns how much input was read and how much there is, in `StreamProgress.unit`; None if unknown."""
+"""A function that returns the read and the total input, in `StreamProgress.unit`; None if unknown."""
 
 _LANDED = ("records", "rejected", "duplicates", "blank", "links")
 _FOLDED = ("panes", "retractions", "late", "productions", "claimed", "unanswered")
-"""The counts of an epoch: of its records in the log, and of the results of each definition."""
+"""The counts of an epoch: of landed records, and of the results of each definition."""
 
 _TEXTS: Mapping[str, Callable[[int], str]] = {
     "recovered": lambda count: f"{quantity(count, 'epoch')} again from the log",
@@ -100,7 +100,7 @@ class Tally:
         return [_TEXTS[name](count) for name in names if (count := getattr(self, name))]
 
     def summary(self, seconds: float) -> str:
-        """Write the totals of a run of so many seconds, for people."""
+        """Write the totals of a run for people; `seconds` is its duration."""
         if not self.epochs:
             return f"nothing new: no epoch was needed{unread_files(self.unread, '; ')}"
         retractions = f" and {quantity(self.retractions, 'retraction')}" if self.retractions else ""
@@ -127,7 +127,7 @@ class Tally:
 
 
 class StreamProgress:
-    """Shows the epochs of a stream on `output`, in its form."""
+    """Shows the epochs of a stream on `output`."""
 
     def __init__(self, output: Output, backlog: Backlog = lambda: None, unit: str = "file") -> None:
         self.output, self.backlog, self.unit = output, backlog, unit
@@ -144,13 +144,13 @@ class StreamProgress:
             self._live.start()
 
     def show_activity(self, text: str) -> None:
-        """Show an activity beside the epochs, such as starting or stopping."""
+        """Show an activity of the stream, such as its start or its stop."""
         self._activity = text
         if not self.output.live:
             self.output.say(text)
 
     def begin(self) -> None:
-        """Note that reading the source begins; rates and the remaining time count from now."""
+        """Note that the stream begins to read; rates and the remaining time count from now."""
         self._activity = ""
         self._since = time.monotonic()
         share = self.backlog()
@@ -158,7 +158,7 @@ class StreamProgress:
             self._marks.append((self._since, share[0]))
 
     def show_epoch(self, report: EpochReport) -> None:
-        """Show an epoch that ended; called from the stream's own thread."""
+        """Show an epoch that ended; the stream calls this from another thread."""
         share = self.backlog()
         with self._lock:
             self.tally.add(report)
@@ -179,18 +179,18 @@ class StreamProgress:
 
     @property
     def seconds(self) -> float:
-        """The seconds since reading the source began."""
+        """The seconds since `begin`."""
         return time.monotonic() - self._since
 
     def seconds_left(self) -> float | None:
-        """Estimate the seconds for the rest of the input at the rate of the last epochs; None if unknown."""
+        """Estimate the seconds for the remaining input at the rate of the last epochs; None if unknown."""
         if self._share is None or len(self._marks) < 2:
             return None
         (begun, had), (now, has) = self._marks[0], self._marks[-1]
         return (now - begun) / (has - had) * (self._share[1] - has) if has > had else None
 
     def _line(self, report: EpochReport) -> list[str]:
-        """Write the result of an epoch, as parts of one line."""
+        """Write the result of an epoch as the parts of a line."""
         own = Tally()
         own.add(report)
         return [
@@ -204,7 +204,7 @@ class StreamProgress:
         ]
 
     def _pace(self) -> list[str]:
-        """Write the rate of the whole run, and the rest of the input."""
+        """Write the rate of the whole run, and the remaining input."""
         return [f"{rate(self.tally.records, self.seconds)} records/s", *self._remaining()]
 
     def _remaining(self) -> list[str]:
@@ -216,7 +216,7 @@ class StreamProgress:
         return [share if left is None or taken >= all_ else f"{share}, {span(max(1, round(left)))} left"]
 
     def _rendered(self) -> Table:
-        """Build the live lines: the present activity and its duration, or the pace with the last epoch under it."""
+        """Make the live lines: the present activity and its duration, or else the pace and the last epoch."""
         made = Table.grid(padding=(0, 1, 0, 0))
         report, activity = self._report, self._activity
         if report is None or activity:
@@ -234,7 +234,7 @@ class StreamProgress:
 
 
 def _held_back(report: EpochReport) -> str:
-    """Name the longest silent partition among the partitions that hold the watermark back, if any."""
+    """Name the partition that has been silent longest among the partitions that hold the watermark back, if any."""
     stalled = report.progress.stalled(HELD_BACK) if report.progress is not None else {}
     if not stalled:
         return ""

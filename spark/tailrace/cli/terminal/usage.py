@@ -1,4 +1,4 @@
-"""Define the error in a command's arguments, and the exit statuses of commands."""
+"""Define the error of wrong arguments, and export the exit statuses of commands."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Change tables, tell a stream something, and make up logs."""
+"""Commands that change tables, send messages to a running stream, or make up logs."""

@@ -1,4 +1,4 @@
-"""`tailrace apply` and `tailrace rollback`: put a changed definition in place, and go back."""
+"""`tailrace apply` and `tailrace rollback`: switch tables to a changed definition, and back to an earlier one."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
 
 def apply(
     definition: Definition,
-    once: Annotated[bool, typer.Option("--once", help="End as soon as the new generation is in place.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after the switch; fold no new epochs.")] = False,
     reason: Reason = None,
     engine: EngineName = None,
     json: Json = False,
 ) -> None:
-    """Build a changed definition's generation beside the old one from the log, and swap it in.
+    """Build a generation of a changed definition from the log, beside the current generation, and switch to it.
 
-    A stream that lands goes on all the while. It drops the fold of the old definition once the new one is in place;
-    this command then folds what is landed, until a stream of the new definition takes over or it is told to stop (exit
-    status 130). Of two at once the later one goes on, and the other gives way (exit status 4).
+    A stream that lands records goes on meanwhile. After the switch, the stream stops folding the old definition. This
+    command then folds the log's new epochs until a stream of the new definition takes over, or until it is stopped
+    (exit status 130). If two of these commands run at once, the later one goes on, and the earlier one gives way (exit
+    status 4).
     """
     pipeline, settings = load(definition), settings_on(engine)
     output = output_for(settings, json=json)
@@ -57,7 +58,7 @@ def apply(
 
 
 def _fold_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
-    """Fold the log's new epochs until another process takes over. Raises `typer.Exit` where it is told to stop."""
+    """Fold the log's new epochs until another process takes over. Raises `typer.Exit` if a signal stops the fold."""
     from tailrace.engines.spark.session import open_session
     from tailrace.lake.schema.lake_errors import FencedError
     from tailrace.stream.log_stream import Tailing
@@ -83,14 +84,17 @@ def _fold_on(output: Output, lake: Lake, pipeline: Pipeline) -> None:
 def rollback(
     definition: Definition,
     to: Annotated[
-        int | None, typer.Option("--to", metavar="N", min=1, help="Which generation. [default: the one before]")
+        int | None,
+        typer.Option(
+            "--to", metavar="N", min=1, help="The generation to go back to. [default: the one before the current one]"
+        ),
     ] = None,
     reason: Reason = None,
     json: Json = False,
 ) -> None:
-    """Make the generation before current again, as it was left, columns and all; nothing is computed.
+    """Go back to an earlier generation of a definition, with its columns and its rows; nothing is computed.
 
-    A stream of its definition goes on from there, and folds the epochs since from the log.
+    A stream of that generation's definition then folds all later epochs from the log.
     """
     pipeline, settings = load(definition), Settings()
     output = output_for(settings, json=json)

@@ -1,4 +1,4 @@
-"""`tailrace generate`: a made-up log of one of the example pipelines, as files for a stream to find."""
+"""`tailrace generate`: write a made-up log of an example pipeline as files for a stream."""
 
 from __future__ import annotations
 
@@ -23,26 +23,30 @@ _BEGIN = "2026-01-01"
 
 
 def generate(
-    log: Annotated[str, typer.Argument(metavar="LOG", help=f"Which log: {', '.join(LOGS)}.")],
-    to: Annotated[Path, typer.Option(metavar="DIR", help="The folder that files land in.", file_okay=False)],
-    rate: Annotated[float, typer.Option(metavar="N", help="Records a second.")] = 10.0,
-    minutes: Annotated[float, typer.Option(metavar="N", help="How long things happen.")] = 60.0,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed, the same log.")] = 1,
+    log: Annotated[str, typer.Argument(metavar="LOG", help=f"The log: {', '.join(LOGS)}.")],
+    to: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the files.", file_okay=False)],
+    rate: Annotated[float, typer.Option(metavar="N", help="Records per second.")] = 10.0,
+    minutes: Annotated[
+        float, typer.Option(metavar="N", help="The length of the log, in minutes of event time.")
+    ] = 60.0,
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed; the same seed gives the same log.")] = 1,
     begin: Annotated[
         str | None,
-        typer.Option(metavar="INSTANT", help="When it begins. [default: 2026-01-01, and with --live now]"),
+        typer.Option(metavar="INSTANT", help="The first instant of the log. [default: 2026-01-01; with --live: now]"),
     ] = None,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="What becomes known in this time is one file.")
+        float, typer.Option(metavar="SECONDS", help="The time that a file covers: the records that become known in it.")
     ] = 60.0,
-    live: Annotated[bool, typer.Option("--live", help="Let each file appear when its time has come.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Write each file at the end of its time on the wall clock.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Write a made-up log into a folder: some things become known late, some twice.
+    """Write a made-up log into a folder, with late records and duplicates.
 
-    The same arguments give the same bytes. The records become known in the order of the files; those that become known
-    after the end are there, too. Logs that belong together have a folder each. With --live it takes as long as it says,
-    and then some for who is late.
+    The same arguments give the same bytes. The files are in the order in which the records become known. Records that
+    become known after the end of the log are included. A generator of several logs writes a folder for each. With
+    --live, the command runs for the length of the log, and until the last late record is known.
     """
     output = Output(json)
     if log not in LOGS:
@@ -51,7 +55,7 @@ def generate(
         if not 0 < value < 1e9:
             raise UsageError(f"--{name} {value:g}: expected more than none")
     first = int(time.time()) * SECOND if live and not begin else parse_instant(begin or _BEGIN, "--begin")
-    made = LOGS[log].made(rate=rate, length=int(minutes * MINUTE), seed=seed, first=first)
+    made = LOGS[log].generate(rate=rate, length=int(minutes * MINUTE), seed=seed, first=first)
     stretch = max(1, int(every * SECOND))
     files = 0
     for file in land(made, to, every=stretch, instants=LOGS[log].instants, wait=_passing(output) if live else None):

@@ -1,4 +1,4 @@
-"""`tailrace relocate`: make a copied or moved lake independent of the first."""
+"""`tailrace relocate`: make a copied or moved lake independent of the original lake."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tailrace.settings import Settings
 
 
 def relocate(json: Json = False) -> None:
-    """Make a lake that was copied or moved one of its own: its tables then name the files where it is.
+    """Make a copied or moved lake independent of the original: its tables then name the files at the new place.
 
-    Iceberg's tables name each file by its whole path, so a copy's still name those of the first lake, and nothing opens
-    a lake that is not at its place. The lake is the one that TAILRACE_WAREHOUSE names. What names files is written
-    anew, data files stay as they are, and the lake that it came from is not touched. A relocation that died is run
-    again. Nothing may write to the lake meanwhile. Starts no Spark.
+    An Iceberg table names each file by its full path, so the tables of a copy name the files of the original lake. No
+    command opens such a copy. This command relocates the lake that TAILRACE_WAREHOUSE names: it rewrites the metadata,
+    leaves the data files unchanged, and does not touch the original lake. If it is interrupted, run it again. Nothing
+    may write to the lake meanwhile. Starts no Spark.
     """
     output = Output(json)
     skip_unused_imports()

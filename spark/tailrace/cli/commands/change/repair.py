@@ -1,4 +1,4 @@
-"""`tailrace repair`: put right what another hand has changed, or accept it."""
+"""`tailrace repair`: repair or accept changes that another program has made to the tables."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tailrace.settings import Settings
 
 
 def answers(definition: Definition, json: Json = False) -> None:
-    """Make a table of answers anew from its ledger, where the two differ.
+    """Rewrite the answers that differ from their ledger.
 
-    Rows that somebody added, doubled, changed or deleted are put right in one commit, beside a stream that runs; where
-    nothing differs, nothing is written. What is wrong in the ledger itself a backfill of the range puts right, or
-    `restore` and `rollback`, which go back to what the tables held.
+    One commit corrects rows that another program added, duplicated, changed or deleted; a running stream goes on. If no
+    row differs, nothing is written. To correct the ledger itself, run a backfill of the range, or go back to an earlier
+    state with `restore` or `rollback`.
     """
     pipeline, output = load(definition), Output(json)
     skip_unused_imports()
@@ -43,13 +43,15 @@ def answers(definition: Definition, json: Json = False) -> None:
 
 def accept(
     definition: Definition,
-    commits: Annotated[list[int], typer.Argument(metavar="COMMIT...", help="Their numbers, as `audit` names them.")],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever audits next.")],
+    commits: Annotated[
+        list[int], typer.Argument(metavar="COMMIT...", help="The numbers of the commits, from the report of `audit`.")
+    ],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason, for later audits.")],
     json: Json = False,
 ) -> None:
-    """Accept foreign commits of a definition's tables, so that audits name them no more as faults.
+    """Accept foreign commits of a definition's tables, so that audits no longer report the commits as faults.
 
-    What they changed stays: the rows are compared by every audit as before.
+    The rows stay as the commits left them, and every audit still compares the rows.
     """
     loaded, output = load_any(definition), Output(json)
     skip_unused_imports()

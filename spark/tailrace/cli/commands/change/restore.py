@@ -1,4 +1,4 @@
-"""`tailrace restore`: go back to the end of an epoch, in all tables at once."""
+"""`tailrace restore`: take all tables back to the end of an epoch."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from tailrace.settings import Settings
 
 def restore(
     definitions: Definitions,
-    epoch: Annotated[int, typer.Option("--epoch", metavar="N", min=0, help="The last epoch that stays.")],
+    epoch: Annotated[int, typer.Option("--epoch", metavar="N", min=0, help="The last epoch to keep.")],
     log: Annotated[
-        bool, typer.Option("--log", help="Take the log back, too: what came after is read again from the source.")
+        bool,
+        typer.Option(
+            "--log", help="Take the log back, too; the stream then reads later records from the source again."
+        ),
     ] = False,
     reason: Reason = None,
     json: Json = False,
 ) -> None:
     """Go back to the end of an epoch: a consistent cut over all stages and tables.
 
-    What the tables held until then keeps a tag. The next stream of the definitions folds the epochs after it again from
-    the log; with --log the log goes back as well, and the stream reads its source again from there. A stream that runs
-    is fenced off. What backfills corrected after that epoch is undone, too: run them again. Starts no Spark, and moves
-    no rows.
+    A tag keeps the present state of each table. The next stream of the definitions folds the later epochs again from
+    the log; with --log, it reads them again from the source. A running stream is fenced off. Corrections that backfills
+    made after that epoch are undone, so run the backfills again. Starts no Spark, and moves no rows.
     """
     loaded, output = load_all(definitions), Output(json)
     skip_unused_imports()

@@ -1,4 +1,4 @@
-"""`tailrace signal`: tell the pipelines of a log something from outside."""
+"""`tailrace signal`: send a signal to the triggers of a log's pipelines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from tailrace.settings import Settings
 
 def signal(
     definition: Definition,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which signal: the name that AfterSignal has.")],
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of signals.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the signal, as in AfterSignal.")],
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the table of signals.")] = None,
     json: Json = False,
 ) -> None:
-    """Send a signal to the pipelines of a definition's log: what waits for it fires with the stream's next epoch.
+    """Send a signal to the pipelines of a definition's log; waiting triggers fire in the stream's next epoch.
 
-    It is a row in the table of signals beside the log; a replay sees it in the same epoch. Starts no Spark.
+    The signal is a row in the table of signals beside the log, so a replay has the signal in the same epoch. Starts no
+    Spark.
     """
     output = Output(json)
     for fault in name_faults("NAME", name):

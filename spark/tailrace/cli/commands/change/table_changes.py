@@ -1,4 +1,4 @@
-"""`tailrace tables plan` and `tailrace tables apply`: live tables brought to their contracts."""
+"""`tailrace tables plan` and `tailrace tables apply`: change the live tables to match their contracts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SIGNS = {"safe": ("+", "green"), "destructive": ("!", "bold red"), "refused": (
 
 
 def plan_tables(definition: Definition, json: Json = False) -> None:
-    """Show what `tables apply` would change to bring the live tables to their contracts, and whom it would hurt.
+    """Show the changes that `tables apply` would make to match the contracts, and the readers that they would break.
 
-    This is about the tables' shape; what a changed definition means for the answers, `tailrace plan` says. The exit
-    status is 1 where there is anything to do. Changes nothing, and starts no Spark.
+    This compares columns and properties of the tables; `tailrace plan` shows how a changed definition affects the
+    answers. The exit status is 1 if there is a change to make. Changes nothing, and starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
     skip_unused_imports()
@@ -52,14 +52,17 @@ def plan_tables(definition: Definition, json: Json = False) -> None:
 def apply_tables(
     definition: Definition,
     destructive: Annotated[
-        bool, typer.Option("--destructive", help="Do what hurts somebody as well; `tables plan` says whom.")
+        bool,
+        typer.Option(
+            "--destructive", help="Make destructive changes, too; `tables plan` names the readers that they break."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Bring the live tables to their contracts, while streams, backfills and readers go on.
+    """Change the live tables to match their contracts, while streams, backfills and readers go on.
 
-    Each table is changed in one commit of its metadata; no row is read or written. What is destructive is left alone
-    without --destructive, what metadata cannot do is left in any case: then the exit status is 1. Starts no Spark.
+    One commit changes the metadata of each table; no row is read or written. Destructive changes need --destructive.
+    Changes that metadata alone cannot make are never made. The exit status is 1 if a change is left. Starts no Spark.
     """
     output, stage, settings = Output(json), load_any(definition), Settings()
     skip_unused_imports()
@@ -102,7 +105,7 @@ def _evolution_lines(evolutions: Sequence[tuple[Evolution, Changes]]) -> Iterato
 
 
 def _table_lines(table: str, withheld: str, done: Sequence[ContractChange], changes: Changes) -> Iterator[Text]:
-    """Write the changes of a table: those that were done, and those that would be done or are left."""
+    """Yield lines on the changes of a table: the changes made, then the planned or remaining changes."""
     if done or changes or withheld:
         yield Text(table, style="bold")
     if withheld:

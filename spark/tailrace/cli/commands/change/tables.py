@@ -1,4 +1,4 @@
-"""`tailrace tables`: the contract of every table of a definition, and whether the live table keeps to it."""
+"""`tailrace tables`: show and write the contracts of a definition's tables, and compare the live tables with them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class ShownByDefault(TyperGroup):
 
 
 def show(definition: Definition, json: Json = False) -> None:
-    """Show the contract of each table: columns, key, layout, owner, and whether the live table keeps to it.
+    """Show the contract of each table (columns, key, layout, owner), and whether the live table matches it.
 
-    The exit status is 1 where a live table differs. Reads the catalog, without Spark.
+    The exit status is 1 if a live table differs. Reads the catalog, without Spark.
     """
     output, settings = Output(json), Settings()
     stage = load_any(definition)
@@ -57,13 +57,15 @@ def write(
     definition: Definition,
     folder: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="The folder; TAILRACE_CONTRACTS if left out.", file_okay=False),
+        typer.Option(
+            "--to", metavar="DIR", help="The folder for the files. [default: TAILRACE_CONTRACTS]", file_okay=False
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the contracts of a definition's tables as files, one a table.
+    """Write the contracts of a definition's tables as files, one file per table.
 
-    What a file that is there says beside the definition stays: owner, retention, docs, layout.
+    An existing file keeps its owner, retention, docs and layout, which the definition does not give.
     """
     output, stage = Output(json), load_any(definition)
     from tailrace.lake.change.registry import registry_contracts
@@ -78,10 +80,10 @@ def write(
 def sources(
     definitions: Definitions,
     file: Annotated[
-        Path, typer.Option("--to", metavar="FILE", help="The file, of a dbt project.", dir_okay=False)
+        Path, typer.Option("--to", metavar="FILE", help="The file in the dbt project.", dir_okay=False)
     ] = Path("dbt/models/sources.yml"),
 ) -> None:
-    """Write the contracts as the sources of a dbt project: columns with docs, keys, and freshness by the watermark."""
+    """Write the contracts as sources of a dbt project: columns with docs, keys, and the freshness of the watermark."""
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.schema.contract_files import apply_contract_file
     from tailrace.lake.schema.dbt_sources import sources_text

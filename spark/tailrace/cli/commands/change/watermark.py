@@ -1,4 +1,4 @@
-"""`tailrace watermark`: how far each partition of a log's source is, and saying that input is complete."""
+"""`tailrace watermark`: show the watermark of each partition of a log, or declare that the input is complete."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Partition, Progress
 
 PARTITIONS = 40
-"""The maximum number of partitions that are shown to people, the furthest behind first; JSON has them all."""
+"""The maximum number of partitions in the table, the furthest behind first; JSON has all partitions."""
 
 
 def watermark(
     definition: Definition,
     until: Annotated[
-        str | None, typer.Option(metavar="INSTANT", help="Say that all records before this instant have come.")
+        str | None, typer.Option(metavar="INSTANT", help="Declare that all records before this instant have arrived.")
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of which partition that is said. [default: the whole log]")
+        str | None, typer.Option(metavar="NAME", help="The partition that is complete. [default: the whole log]")
     ] = None,
     log: Annotated[
         list[str] | None,
-        typer.Option("--log", metavar="NAME", help="Which log, where the definition reads several; may be repeated."),
+        typer.Option("--log", metavar="NAME", help="The log, if the definition reads several; may be repeated."),
     ] = None,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the table of what was said.")] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the table of declarations.")] = None,
     json: Json = False,
 ) -> None:
-    """Show the watermark of a definition's log: by partition, and which of them hold it back.
+    """Show the watermark of a definition's log, by partition, and the partitions that hold the watermark back.
 
-    With --until, say that the input is complete until then: the watermark follows with the stream's next epoch, and a
-    record from before comes too late or late. It never goes back. Of several logs, each that is complete is named with
-    a --log of its own. Starts no Spark.
+    With --until, declare that the input is complete until an instant: the watermark advances to it in the stream's next
+    epoch, and earlier records are late or too late. A watermark never goes back. If a definition reads several logs,
+    name each complete log with --log. Starts no Spark.
     """
     output = Output(json)
     if until is None and (partition is not None or note is not None):
@@ -92,7 +92,7 @@ def _of_logs(data: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _chosen(definition: AnyDefinition, names: Sequence[str], *, saying: bool) -> Sequence[Log]:
-    """Choose among the logs of a definition: those that are named, else all of them, but one to say something of."""
+    """Select the named logs of a definition, or all its logs; a declaration about several logs has to name each."""
     logs = definition.sources
     there = log_names(logs)
     if unknown := [name for name in names if name not in {log.name for log in logs}]:
@@ -119,7 +119,7 @@ def _lines(log: Log, progress: Progress) -> Iterator[Any]:
 
 
 def _rows(progress: Progress, partitions: Sequence[tuple[str, Partition]]) -> Iterator[tuple[str | Text, ...]]:
-    """Yield a row for each of the first partitions."""
+    """Yield a row for each partition, up to `PARTITIONS`."""
     furthest = partitions[-1][1].watermark
     for name, one in partitions[:PARTITIONS]:
         lag = span((furthest - one.watermark) / 1e6) if one.watermark > BEGINNING else "–"
@@ -130,7 +130,7 @@ def _rows(progress: Progress, partitions: Sequence[tuple[str, Partition]]) -> It
 
 
 def _state(progress: Progress, name: str) -> str:
-    """Name a partition's part in the watermark: "idle", "holds back" or "waited for"."""
+    """Name the effect of a partition on the watermark: "idle", "holds back" or "waited for"."""
     if progress.is_idle(name):
         return "idle"
     if name in progress.behind and len(progress.partitions) > 1:

@@ -1,1 +1,1 @@
-"""Look at definitions and tables without Spark."""
+"""Commands that show definitions and tables without Spark."""

@@ -1,4 +1,4 @@
-"""`tailrace doctor`: what is wrong with an installation, and how to mend it."""
+"""`tailrace doctor`: find the faults of an installation, and say how to mend them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from tailrace.doctor.findings import Finding
 
 _ORDER = {"ok": "green", "not looked at": "dim", "wrong": "bold red"}
-"""The states in their order, with their styles: what is wrong comes last, where people look first."""
+"""The states of findings with their styles, in the order of the report: faults come last, where people look first."""
 
 
 def doctor(
     application: Annotated[
-        str | None, typer.Option("--application", metavar="ID", help="Look at this EMR Serverless application, too.")
+        str | None, typer.Option("--application", metavar="ID", help="Check this EMR Serverless application, too.")
     ] = None,
     role: Annotated[
-        str | None, typer.Option("--role", metavar="ARN", help="The role that the application's runs get.")
+        str | None, typer.Option("--role", metavar="ARN", help="The role of the application's runs.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say what is wrong with this installation and how to mend it.
+    """Find the faults of this installation, and say how to mend them.
 
-    Java, jars and packages; whether the warehouse can be written; whether the catalog can be opened and refuses a
-    commit that another has overtaken; brokers and a schema registry; and, where the lake or an application is at AWS,
-    whose the credentials are, what they may do, and the clock. What may be done is tried, with a table and files that
-    are removed again.
+    The checks cover Java, jars and packages; write access to the warehouse; the catalog, and that it refuses a commit
+    which another commit has overtaken; brokers and the schema registry. If the lake or an application is at AWS, they
+    also cover the credentials, the permissions and the clock. Permissions are tested with a table and files that are
+    removed afterwards.
 
-    The exit status is 1 where something is wrong. Starts no Spark.
+    The exit status is 1 if there is a fault. Starts no Spark.
     """
     output, settings = Output(json), Settings()
     skip_unused_imports()

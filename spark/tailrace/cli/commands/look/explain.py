@@ -1,4 +1,4 @@
-"""`tailrace explain`: what a definition does when it runs."""
+"""`tailrace explain`: show how a definition runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 def explain(
     definition: Definition,
-    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that runs, too.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL texts, too.")] = False,
     engine: EngineName = None,
     json: Json = False,
 ) -> None:
-    """Show what a definition does when it runs: its stages and where each runs, the state it keeps, its tables.
+    """Show how a definition runs: its stages and the engine of each, its state, and its tables.
 
-    It is told of the engine that a stream begins on, or of the one that is named. The SQL texts come from the functions
-    that a stream and a backfill run, in the dialect of their engine; JSON has them always. Of tables that are there it
-    says how large they are. Nothing is started.
+    The plan is for the engine on which a stream would begin, or for the engine of --engine. The SQL texts come from the
+    functions that streams and backfills use, in the dialect of the engine; JSON always includes the texts. Existing
+    tables are shown with their sizes. Nothing is started.
     """
     from tailrace.plan.explainer import plan_data, plan_page, sql_page
     from tailrace.plan.plans import plans
@@ -45,7 +45,7 @@ def explain(
 
 
 def _sizes(output: Output, settings: Settings, tables: list[str]) -> Sizes:
-    """Read the sizes of the tables that are there; none where there is no lake, or it cannot be opened."""
+    """Read the sizes of the existing tables; none if there is no lake, or if the lake cannot be opened."""
     skip_unused_imports()
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.table_sizes import table_sizes

@@ -1,4 +1,4 @@
-"""`tailrace late`: what came too late for its window, by range, and the backfills that would take it in."""
+"""`tailrace late`: show the records that came too late, by range, and the backfills that would include them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from tailrace.lake.read.late_records import LateRange, LateReport
 
 RANGES = 20
-"""The maximum number of ranges that are shown to people; JSON has them all."""
+"""The maximum number of ranges in the table; JSON has all ranges."""
 
 
 def late(definition: Definition, json: Json = False) -> None:
-    """Show what came too late for its window, grouped by range of event time, and how to repair it.
+    """Show the records that came too late for their windows, by range of event time, and the backfills to run.
 
-    A record that is too late is in the log but in no answer, until a backfill of its range takes it in. What one has
-    taken in is not shown. Everything that the definition reads is shown, stages and joins. Of a join, the event times
-    whose pairs may lack them. Stages that lack what backfills have corrected are named, too. Reads the ledger, without
-    Spark.
+    A record that came too late is in the log, but in no answer until a backfill of its range includes it. Records that
+    a backfill has included are not shown. The report covers every stage and join that the definition reads. For a join,
+    a range has the event times whose pairs may be missing. The report also names stages that lack corrections which
+    backfills made in earlier stages. Reads the ledger, without Spark.
     """
     output, settings = Output(json), Settings()
     pipeline = load_ranged(definition)

@@ -1,4 +1,4 @@
-"""`tailrace panes`: the history of one key and window, pane by pane."""
+"""`tailrace panes`: show the history of a key's windows, pane by pane."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def panes(
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(metavar="INSTANT", help="The window's start, or an instant in it; without one, all windows."),
+        typer.Option(metavar="INSTANT", help="The window: its start, or an instant in it. [default: all windows]"),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show every pane that one key and window gave, in version order, and what came too late for it.
+    """Show every pane of a key's windows, in version order, and the records that came too late.
 
-    A plus says what a pane holds, a minus takes an answer back. Reads the ledger, without Spark.
+    A plus marks a pane, a minus marks a retraction. Reads the ledger, without Spark.
     """
     output, settings = Output(json), Settings()
     pipeline = load(definition)
@@ -111,7 +111,7 @@ class _Shown(NamedTuple):
 
 
 def _shown(history: History, *, one_window: bool) -> _Shown:
-    """Choose the columns: for one window the parts of the version and when a pane fired, else window and version."""
+    """Choose the columns: for one window the parts of the version and the firing time, else window and version."""
     panes, times = history.panes, [one.event_time for one in history.late]
     if one_window:
         times += [at for pane in panes for at in (pane.processing_time, pane.watermark)]

@@ -1,4 +1,4 @@
-"""`tailrace plan`: what a changed definition means for the tables that are there; nothing is changed."""
+"""`tailrace plan`: show the effect of a changed definition on the existing tables; nothing is changed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ SAYS = {
 
 
 def plan(definition: Definition, json: Json = False) -> None:
-    """Say what a changed definition means for the tables that are there, and what `apply` would do.
+    """Show the effect of a changed definition on the existing tables, and what `apply` would do.
 
-    It reads the catalog alone, scans nothing and changes nothing.
+    Reads only the catalog; scans and changes nothing.
     """
     pipeline, settings, output = load(definition), Settings(), Output(json)
     from tailrace.lake.catalog.lake import Lake
@@ -93,7 +93,7 @@ def _lines(pipeline: Pipeline, compared: ChangePlan, definition: str) -> Iterato
 
 
 def _part_text(value: Any) -> str:
-    """Write a part of a definition for people."""
+    """Write a part of a definition as text."""
     if value is None:
         return "–"
     if isinstance(value, list):

@@ -13,27 +13,27 @@ from tailrace.plan.loader import load_all
 from tailrace.settings import Settings
 
 PORT = 8321
-"""The port where none is asked for."""
+"""The default port."""
 
 
 def serve(
     definitions: Definitions,
-    host: Annotated[str, typer.Option(help="Listen at this address; others than this machine need a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Listen at this port; 0 is any that is free.")] = PORT,
+    host: Annotated[
+        str, typer.Option(help="Listen at this address. Any address beyond this machine needs a token.")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Listen at this port; 0 is any free port.")] = PORT,
     token: Annotated[
         str | None,
-        typer.Option(help="Show nothing without this token. [default: TAILRACE_SERVE_TOKEN, or none on this machine]"),
+        typer.Option(help="Require this token. [default: TAILRACE_SERVE_TOKEN, or none on this machine]"),
     ] = None,
     airflow: Annotated[
-        str | None, typer.Option(metavar="URL", help="Link to the backfills' DAGs in the Airflow at this address.")
+        str | None, typer.Option(metavar="URL", help="Link to the backfill DAGs of the Airflow at this address.")
     ] = None,
 ) -> None:
-    """Show the lake in a browser: how each definition stands, its windows and panes, what is late, what runs changed.
+    """Show the lake in a browser: the status of each definition, its windows and panes, late records, and runs.
 
-    The page is refreshed as epochs come. It reads the tables and writes nothing, fetches nothing from elsewhere, and
-    starts no Spark. Ctrl-C ends it.
+    The page is refreshed after each epoch. It reads the tables, writes nothing, loads nothing from other servers, and
+    starts no Spark. Ctrl-C ends the command.
     """
     output = Output()
     settings = Settings() if token is None else Settings(serve_token=token)

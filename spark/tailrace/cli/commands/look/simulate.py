@@ -1,4 +1,4 @@
-"""`tailrace simulate`: what a definition makes of a sample, with no Spark and no lake."""
+"""`tailrace simulate`: fold a definition over a sample, without Spark and without a lake."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tailrace.plots.simulation import Simulation
 
 _SMALL = 1.0
-"""The scale of the pictures of the figures, which are for pages: some 1,200 pixels wide."""
+"""The scale of the pictures of the paper's figures: about 1,200 pixels wide."""
 
 _Defined: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="DEFINITION", help="A Python file with a definition: FILE or FILE:NAME.")
@@ -42,9 +42,9 @@ _Data: TypeAlias = Annotated[
 _PerEpoch: TypeAlias = Annotated[int, typer.Option(metavar="N", min=1, help="Records in an epoch.")]
 _Every: TypeAlias = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="Let an epoch have all that comes in so much processing time instead."),
+    typer.Option(metavar="SECONDS", help="Cut epochs by this length of processing time instead."),
 ]
-_Open: TypeAlias = Annotated[bool, typer.Option("--open", help="Do not end the input: windows stay open.")]
+_Open: TypeAlias = Annotated[bool, typer.Option("--open", help="Do not end the input; windows stay open.")]
 _Key: TypeAlias = Annotated[
     list[str] | None, typer.Option(metavar="VALUE", help="Show one key: a value for each column.")
 ]
@@ -54,7 +54,8 @@ _Result: TypeAlias = Annotated[
 _Page: TypeAlias = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the plot as a page.")]
 _Png: TypeAlias = Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write the plot as a picture.")]
 _Scale: TypeAlias = Annotated[
-    float, typer.Option(metavar="N", min=0.5, max=8, help="How large it is: N times some 1,200 pixels wide.")
+    float,
+    typer.Option(metavar="N", min=0.5, max=8, help="The size of the picture: N times about 1,200 pixels in width."),
 ]
 _Paper: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Write the paper's figures 5 to 14 instead, computed.")
@@ -75,10 +76,11 @@ def simulate(
     paper: _Paper = None,
     json: Json = False,
 ) -> None:
-    """Fold a definition over a sample, in Python alone, and show the panes that it gives, or what it produces.
+    """Fold a definition over a sample, in Python alone, and show its panes, rows or productions.
 
-    The watermark follows the log's rule, processing time its arrival times. A plot has one key: the one with the most
-    panes, or the one asked for. Try --per-epoch and --every: the panes may differ, the last answers never do.
+    The watermark follows the log's strategy, and processing time follows the arrival times. A plot shows the key of
+    --key, or else the key with the largest number of panes. With other values of --per-epoch and --every, the panes may
+    differ, but the last answers never do.
     """
     output = Output(json)
     if paper is not None:

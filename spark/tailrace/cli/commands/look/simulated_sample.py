@@ -1,4 +1,4 @@
-"""Read the sample that `tailrace simulate` folds, and say what it holds: of several logs a file or folder for each."""
+"""Read the sample of `tailrace simulate`, and report its contents; several logs have a file or a folder each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
 
 def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
-    """Read a sample of each log; of several, from what is named after them in the folder `data`.
+    """Read a sample of each log; for several logs from the files or folders in `data` that have the logs' names.
 
-    Raises `LoadError` where a log's sample is not there, or cannot be read.
+    Raises `LoadError` if the sample of a log is missing or cannot be read.
     """
     if len(logs) == 1:
         return [(logs[0], _read(logs[0], data))]
@@ -28,13 +28,13 @@ def read_samples(logs: Sequence[Log], data: Path) -> list[tuple[Log, Sample]]:
 
 
 def sample_text(sample: Sample) -> str:
-    """Say how many records a sample has, how many lines were rejected, and how many records came again."""
+    """Write the numbers of a sample's records, rejected lines and duplicates."""
     again = f", {sample.duplicates:,} that came again" if sample.duplicates else ""
     return f"{sample.came:,}, {quantity(len(sample.rejected), 'line')} rejected{again}"
 
 
 def sample_data(sample: Sample, rejected: Iterable[Rejected]) -> dict[str, Any]:
-    """Return the counts of a sample as JSON data, with its rejected lines and the records that steps `rejected`."""
+    """Return the counts of a sample as JSON data, with its rejected lines and the records that the steps rejected."""
     lines: list[dict[str, Any]] = [{"line": line, "reason": reason} for line, reason in sample.rejected]
     steps = [fields(one, "epoch", "reason") for one in rejected]
     return {**fields(sample, "records=came", "duplicates"), "rejected": lines + steps}

@@ -1,4 +1,4 @@
-"""Report a simulation: what its definition gave, and the records that it left out, as lines for people and JSON data.
+"""Report the results of a simulation and the records that it left out, as lines for people and as JSON data.
 
 A custom kind registers its functions with `report_lines` and `report_data`. Both take the simulation, its sample, and
 the key to report, which is None for all keys.
@@ -50,7 +50,7 @@ def _title(name: str, says: str) -> Text:
 
 
 def _more(count: int, noun: str, how: str = "") -> Iterator[str]:
-    """Say how many of so many rows are not shown, if any."""
+    """Yield a line on the rows beyond `MOST`, if there are any."""
     if count > MOST:
         yield f"and {quantity(count - MOST, noun)} more{how}"
 
@@ -86,7 +86,7 @@ def _pipeline_lines(trial: PipelineSimulation, sample: Sample, key: Key | None) 
 
 
 def _pane_lines(pipeline: Pipeline, panes: Iterable[Pane], more: str = "") -> Iterator[Any]:
-    """Yield a table of panes in the order in which they fired; the day or year that all share stands above it."""
+    """Yield a table of panes in the order of firing, under the day or year that all panes share."""
     yield _title(pipeline.name, answers_text(pipeline))
     fired = list(panes)
     if not fired:
@@ -116,7 +116,7 @@ def _value(value: Any) -> str:
 
 
 def _late(trial: PipelineSimulation, key: Key | None) -> list[tuple[Pipeline, Late]]:
-    """List the records that came too late, each with its stage; of the last stage those of a key where one is given."""
+    """List the records that came too late, each with its stage; a key selects records of the last stage."""
     return [
         (stage, late)
         for stage, run in zip(trial.definition.stages, trial.runs, strict=True)

@@ -1,4 +1,4 @@
-"""`tailrace status`: the progress of a definition, its state, and the runs that computed its results."""
+"""`tailrace status`: show the progress of a definition, its state, and the runs that computed its results."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from tailrace.model.step.progress import Progress
 
 HOLDING = 3
-"""The maximum number of partitions that are named as holding the watermark back."""
+"""The maximum number of named partitions among the partitions that hold the watermark back."""
 
 RUNS = 10
-"""The maximum number of runs that are shown to people; JSON has them all."""
+"""The maximum number of runs in the report for people; JSON has all runs."""
 
 
 def status(
     definition: Annotated[
         str | None,
-        typer.Argument(metavar="DEFINITION", help="A Python file with a definition; without one, all of the lake."),
+        typer.Argument(metavar="DEFINITION", help="A Python file with a definition. [default: the whole lake]"),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show how a definition stands: watermark and lag, epochs, open windows, counts, and which run computed what.
+    """Show the status of a definition: watermark and lag, epochs, open windows, counts, and runs.
 
-    Of a computation it shows the keys and their pending timers. Without a definition it lists every log and pipeline of
-    the lake. Reads the tables, without Spark.
+    For a computation, this includes its keys and their pending timers. Without a definition, it lists every log and
+    pipeline of the lake. Reads the tables, without Spark.
     """
     output, settings = Output(json), Settings()
     loaded = load_any(definition) if definition is not None else None
@@ -133,14 +133,14 @@ def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
 
 
 def _reasons(own: Status) -> str:
-    """Write why the definition rejected records, with how many there are where reasons differ."""
+    """Write the reasons for which the definition rejected records; several reasons have the numbers of records."""
     if len(own.reasons) == 1:
         return next(iter(own.reasons))
     return "; ".join(f"{number:,} times {reason}" for reason, number in own.reasons.items())
 
 
 def _answers(own: Status) -> Iterator[tuple[str, Text | str]]:
-    """Yield how many answers there are, how far they are behind the ledger, and how many have a result that is null."""
+    """Yield lines on the answers: their number, the epochs that they are behind, and the answers with a null result."""
     answers = own.answers
     if answers is None:
         yield "answers", _dimmed("in the ledger alone", "a later stage reads them; answers=True makes a table of them")
@@ -155,7 +155,7 @@ def _answers(own: Status) -> Iterator[tuple[str, Text | str]]:
 
 
 def _holding(progress: Progress) -> Text:
-    """Name the partitions that hold the watermark back, and count the idle ones, which nothing waits for."""
+    """Name the partitions that hold the watermark back, and count the idle partitions, which do not."""
     names = list(progress.behind[:HOLDING])
     more = len(progress.behind) - len(names)
     idle = len(progress.partitions) - len(progress.holding)
@@ -164,7 +164,7 @@ def _holding(progress: Progress) -> Text:
 
 
 def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
-    """Write the last runs, two lines each: how a run ended, then its range, engine and reason."""
+    """Yield two lines for each of the last runs: its outcome, then its range, engine and reason."""
     yield Text("runs", style="bold")
     for run in runs[-RUNS:]:
         style = {"failed": "red", "gave_way": "yellow"}.get(run.status, "")
@@ -180,7 +180,7 @@ def _runs(runs: tuple[Run, ...]) -> Iterator[Text]:
 
 
 def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
-    """Yield a line for each log: its records, and where there are several its watermark, and whether it holds back."""
+    """Yield a line for each log: its records and, among several logs, its watermark and whether it holds back."""
     holding = [log for log in logs if log.progress is not None and not log.progress.all_idle]
     least = min((log.progress.watermark for log in holding if log.progress is not None), default=None)
     for log in logs:
@@ -199,7 +199,7 @@ def _logs(logs: Sequence[LogStatus]) -> Iterator[tuple[str, Text | str]]:
 
 
 def _near_names(log: LogStatus) -> Iterator[tuple[str, Text | str]]:
-    """Yield a line for each field that is dropped, where records lack a column of nearly the same name."""
+    """Yield a line for each dropped field whose name is close to the name of a missing column."""
     for name, column in log.near_names.items():
         said = f"field {name!r} of log {log.log} is dropped, and column {column!r} is missing: name them alike"
         yield "dropped", Text(said, style="bold red")
@@ -260,7 +260,7 @@ def _log_data(log: LogStatus) -> dict[str, Any]:
 
 
 def _data(own: Status) -> dict[str, Any]:
-    """Return the data that the tables hold without a definition."""
+    """Return the data that needs no definition."""
     answers = own.answers
     return {
         **fields(own, "pipeline=name", "watermark", "onward", "processing_time", "epoch", "answers_epoch"),
@@ -272,7 +272,7 @@ def _data(own: Status) -> dict[str, Any]:
 
 
 def _definition_data(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> dict[str, Any]:
-    """Return the data that only a definition gives a meaning."""
+    """Return the data that needs the definition."""
     lags = {"behind_processing_time": own.lag, "behind_latest_event": behind(own.watermark, _latest(logs))}
     windows, keys = own.windows, own.keys
     ends = ("count", "oldest_end=oldest", "newest_end=newest")

@@ -1,4 +1,4 @@
-"""`tailrace trace`: where a record is, and of which records an answer is."""
+"""`tailrace trace`: find the windows and answers of a record, or the records of an answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tailrace.trace.wanted_records import FoundRecords, LandedRecord, RejectedRecord, Wanted
 
 SHOWN = 200
-"""The maximum number of letters of a value, or bytes of a rejected record, that are shown to people."""
+"""The maximum number of characters of a value, or of bytes of a rejected record, in the report for people."""
 
 _STYLES = {"counted": "green", "given": "green", "waiting": "cyan", "late": "yellow", "left out": "yellow"}
 _STYLES |= {"gone": "red", "taken back": "red"}
@@ -41,30 +41,33 @@ _STYLES |= {"gone": "red", "taken back": "red"}
 def trace(
     definition: Definition,
     id: Annotated[
-        list[str] | None, typer.Option(metavar="VALUE", help="The record's id: a value for each column of record_id.")
+        list[str] | None,
+        typer.Option(metavar="VALUE", help="The id of the record: a value for each column of record_id."),
     ] = None,
     place: Annotated[
         str | None,
         typer.Option(
-            metavar="SOURCE:OFFSET", help="Its place: the columns _source and _offset of the log, or of its rejected."
+            metavar="SOURCE:OFFSET",
+            help="The place of the record: _source and _offset of the log or of its rejected records.",
         ),
     ] = None,
     where: Annotated[
         str | None, typer.Option(metavar="CONDITION", help="A condition on the log's columns: \"carrier = 'AA'\".")
     ] = None,
     key: Annotated[
-        list[str] | None, typer.Option(metavar="VALUE", help="The other way: the key of an answer, as `panes` has it.")
+        list[str] | None, typer.Option(metavar="VALUE", help="The key of an answer, as in `panes`; needs --window.")
     ] = None,
     window: Annotated[
-        str | None, typer.Option(metavar="INSTANT", help="With it the answer's window: its start, or an instant in it.")
+        str | None, typer.Option(metavar="INSTANT", help="The window of an answer: its start, or an instant in it.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most records that are looked at.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of records.")] = 20,
     json: Json = False,
 ) -> None:
-    """Find a record: when it was landed, in which windows it is, and which panes and answers count it.
+    """Find a record: when it was landed, its windows, and the panes and answers that count it.
 
-    Through all stages: an answer that counts it is followed on. Rejected records are found by id or place. With --key
-    and --window, the other way round: of which records an answer is. Reads the tables, without Spark.
+    The search covers all stages: it follows each answer that counts the record into later stages. Rejected records are
+    found by id or place. With --key and --window, find the records of an answer instead. Reads the tables, without
+    Spark.
     """
     output, settings = Output(json), Settings()
     asked = [

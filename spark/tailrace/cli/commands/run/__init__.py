@@ -1,1 +1,1 @@
-"""Run definitions, and ask what takes an engine."""
+"""Commands that run definitions or queries on an engine."""

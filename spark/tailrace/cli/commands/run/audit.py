@@ -1,4 +1,4 @@
-"""`tailrace audit`: prove by counting that nothing was lost or doubled, and that the answers are right."""
+"""`tailrace audit`: prove by counting that no record was lost or counted twice, and that the answers are right."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 def audit(
     definitions: Definitions,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read all files, and compare their bytes with what was written.")
+        bool, typer.Option("--deep", help="Read all files, and compare their bytes with the recorded checksums.")
     ] = False,
     engine: EngineName = None,
     json: Json = False,
 ) -> None:
-    """Prove by counting that every record is accounted for, and that the answers are those of one batch over the log.
+    """Prove by counting that every record is accounted for, and that the answers equal one batch over the log.
 
-    The exit status is 1 where a check does not hold. Of a definition of several stages each is audited, and a stage
-    that several definitions share once.
+    The exit status is 1 if a check fails. Every stage of a definition is audited; a stage that several definitions
+    share is audited once.
     """
     output, asked = Output(json), [load_any(one) for one in definitions]
     chains = [chain(one) for one in asked]
@@ -66,7 +66,7 @@ def audit(
 
 
 def _stages(chains: Iterable[Sequence[Definition]]) -> list[Definition]:
-    """List the stages of all chains, each once. Raises `UsageError` where two stages that differ have one name."""
+    """List the stages of all chains, each once. Raises `UsageError` if two different stages have the same name."""
     stages: dict[str, Definition] = {}
     for stage in (stage for one in chains for stage in one):
         if stages.setdefault(stage.name, stage).fingerprint != stage.fingerprint:

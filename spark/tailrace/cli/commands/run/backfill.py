@@ -1,4 +1,4 @@
-"""`tailrace backfill`: compute a range of event time anew, and merge what differs."""
+"""`tailrace backfill`: compute a range of event time again, and merge the differences."""
 
 from __future__ import annotations
 
@@ -27,28 +27,27 @@ if TYPE_CHECKING:
 def backfill(
     definition: Definition,
     first: Annotated[
-        str, typer.Option("--from", metavar="T", help="Where the range starts: a date or an instant, UTC by default.")
+        str,
+        typer.Option("--from", metavar="T", help="The start of the range: a date or an instant, in UTC by default."),
     ],
     last: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="T", help="Where it ends; this instant is not in it. Left out: with all there is."
-        ),
+        typer.Option("--to", metavar="T", help="The end of the range, exclusive. [default: the end of the log]"),
     ] = None,
     reason: Reason = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes, and change nothing.")] = False,
     engine: EngineName = None,
     json: Json = False,
 ) -> None:
-    """Compute a range of event time anew from the log, beside a running stream, and merge what differs.
+    """Compute a range of event time again from the log, beside a running stream, and merge the differences.
 
-    A window belongs to the range that holds its last instant. One that comes out equal is left alone, one that
-    changed is taken back and fired again, one that is not produced any more is taken back. Windows that the stream can
-    still reach are a run of their own, which borrows the stream's lease; the stream goes on from what it leaves. A run
-    that finds its range covered by a newer one gives way (exit status 4). All that the definition reads is computed
-    with it, the first one first: stages, maps and joins. Of a map or a join a range has the records with an event time
-    in it. What a stage has in wider windows than the range, it lacks; that is said, with the command that brings it. A
-    computation cannot be computed apart, and is left alone.
+    A window belongs to the range that holds its last instant. An equal window is left alone, a changed window is
+    retracted and fired again, and a window without records is retracted. Windows that the stream can still reach get a
+    separate run, which borrows the stream's lease; the stream then goes on from the corrected windows. A run gives way
+    if a newer run covers its range (exit status 4). The backfill also computes the stages, maps and joins that the
+    definition reads, in their order. For a map or a join, the range has the records with an event time in it. If the
+    windows of a stage are wider than the range, the stage may lack corrections; the report then has the command that
+    adds them. Computations are left alone, because no range of them can be computed separately.
     """
     pipeline = load_any(definition)
     if not pipeline.recomputable:

@@ -1,4 +1,4 @@
-"""`tailrace dbt`: dbt in this process, in a Spark session on the lake that the settings name."""
+"""`tailrace dbt`: run dbt in this process, in a Spark session on the lake of the settings."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from tailrace.toolchain.tool_errors import ToolchainError
 def dbt(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGUMENTS", help="What dbt is told: build, run, test; build if left out."),
+        typer.Argument(metavar="ARGUMENTS", help="The arguments of dbt: build, run, test. [default: build]"),
     ] = None,
     project: Annotated[Path, typer.Option(metavar="DIR", help="The dbt project.", file_okay=False, exists=True)] = Path(
         "dbt"
     ),
     target: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where dbt leaves what it makes.", file_okay=False)
+        Path, typer.Option(metavar="DIR", help="The folder for dbt's artifacts and logs.", file_okay=False)
     ] = Path("build/dbt"),
     epoch: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Have models read every table as it was after this epoch of its log."),
+        typer.Option(metavar="N", min=0, help="Read every table as of this epoch of its log."),
     ] = None,
 ) -> None:
-    """Run dbt on the lake, in a Spark session of this process: models read the tables while streams go on.
+    """Run dbt on the lake, in a Spark session of this process, while streams go on.
 
-    Arguments after `--` are dbt's own: `tailrace dbt -- build --full-refresh`. With --epoch models go into a namespace
-    of their own, marts_epoch_N, unless TAILRACE_DBT_SCHEMA names one.
+    Arguments after `--` are passed to dbt: `tailrace dbt -- build --full-refresh`. With --epoch, the models go into the
+    namespace marts_epoch_N, unless TAILRACE_DBT_SCHEMA names another one.
     """
     settings = Settings()
     told = list(arguments or ["build"])
     if epoch is not None:
         told = _pinned(settings, told, epoch)
         os.environ.setdefault("TAILRACE_DBT_SCHEMA", f"marts_epoch_{epoch}")
-    # A folder that is named dbt, and is no package, would hide the installed package.
+    # A folder with the name `dbt` beside the project would hide the installed package.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != project.resolve().parent]
     try:
         from dbt.cli.main import dbtRunner
@@ -63,7 +63,7 @@ def dbt(
 
 
 def _pinned(settings: Settings, arguments: Sequence[str], epoch: int) -> list[str]:
-    """Add to dbt's arguments what models read of each table as of an epoch, beside the variables that they name."""
+    """Add variables to dbt's arguments, by which models read each table as of an epoch; keep the given variables."""
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.read.epoch_reading import pinned_texts
 

@@ -1,4 +1,4 @@
-"""`tailrace maintain`: keep the tables of a definition small and quick, beside whatever runs on them."""
+"""`tailrace maintain`: keep the tables of a definition small and fast, while streams and readers go on."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 def maintain(
     definition: Definition,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the tables need, without Spark, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what the tables need, without Spark, and change nothing.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Write small files together, apply deletes, expire old snapshots, and remove what dead runs left behind.
+    """Merge small files, apply deletes, expire old snapshots, and remove the remains of dead runs.
 
-    It runs beside streams, backfills and readers, and breaks none of them; what an epoch's commit said is archived
-    before its snapshot expires, so that replays and catch-ups go on. The tables of the log, and of earlier stages, are
-    maintained too. What is kept for how long, the settings TAILRACE_KEEP_SNAPSHOTS, TAILRACE_KEEP_LEFTOVERS and
-    TAILRACE_KEEP_ORPHANS say.
+    Streams, backfills and readers go on meanwhile. The properties of an epoch's commit are archived before its snapshot
+    expires, so that replays still work. The tables of the log and of earlier stages are maintained, too. The settings
+    TAILRACE_KEEP_SNAPSHOTS, TAILRACE_KEEP_LEFTOVERS and TAILRACE_KEEP_ORPHANS give the times after which snapshots,
+    remains and files are removed.
     """
     output, settings, loaded = Output(json), Settings(), load_any(definition)
     if dry_run:

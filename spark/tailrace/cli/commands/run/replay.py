@@ -1,4 +1,4 @@
-"""`tailrace replay`: fold recorded epochs again and hold them against the ledger, or look at the state as of one."""
+"""`tailrace replay`: fold recorded epochs again and compare their rows with the ledger, or show an earlier state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailrace.verify.row_diff import Replayed, RowDifference
 
 ROWS = 10
-"""The number of open windows, and of answers, that are shown, unless another is asked for."""
+"""The default number of open windows, and of answers, in the report on a state."""
 
 _KINDS = {"pane": "panes", "retraction": "retractions", "late": "late records", "rejected": "rejected records"}
 _KINDS |= {"partial": "partials", "production": "rows"}
@@ -37,31 +37,33 @@ def replay(
     definition: Definition,
     epochs: Annotated[
         str | None,
-        typer.Option(metavar="A..B", help="Which epochs to fold again; all there are, if left out. A.. and ..B do."),
+        typer.Option(metavar="A..B", help="The epochs to fold again: A..B, A.., ..B or A. [default: all]"),
     ] = None,
     as_of: Annotated[
         int | None, typer.Option("--as-of", metavar="E", min=0, help="Fold nothing; show the state as of epoch E.")
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help=f"With --as-of: how many windows and answers to show ({ROWS})."),
+        typer.Option(
+            metavar="N", min=0, help=f"With --as-of: the number of windows and of answers to show. [default: {ROWS}]"
+        ),
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="VALUE", help="With --as-of: one key, by a value for each key column, or COLUMN=VALUE."),
+        typer.Option(metavar="VALUE", help="With --as-of: a key, as a value for each key column, or COLUMN=VALUE."),
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="Keep what comes out in this table; else nothing of it stays."),
+        typer.Option(metavar="TABLE", help="Keep the replayed rows in this new table."),
     ] = None,
     engine: EngineName = None,
     json: Json = False,
 ) -> None:
-    """Fold recorded epochs again from the log, with their clocks, and prove that the ledger's rows come out.
+    """Fold recorded epochs again from the log, with their clocks, and prove that the rows equal the ledger's rows.
 
-    The exit status is 1 where a row differs. Of a definition of several stages each is replayed. With --as-of it shows
-    what the stage knew after one epoch: its open windows, the answers it had given, and the clock. It reads what there
-    is when it starts and takes no lease, so a stream may go on.
+    The exit status is 1 if a row differs. Every stage of a definition is replayed. With --as-of, show the state after
+    an epoch instead: the open windows, the answers and the clock. The command reads the tables as they are when it
+    starts, and takes no lease, so a stream may go on.
     """
     output, settings = Output(json), settings_on(engine)
     pipeline = load_ranged(definition)
@@ -170,7 +172,7 @@ def _differences(differences: Sequence[RowDifference]) -> Table:
 
 
 def _side(row: Mapping[str, Any] | None, times: int) -> str:
-    """Write what one side has of a row, with the number of times where it is not one."""
+    """Write a row of one side, with the number of times that the side has it if that is not one."""
     if row is None:
         return quantity(times, "time") if times else "nothing"
     values = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())

@@ -1,4 +1,4 @@
-"""`tailrace sql`: a query over the lake's tables, by Spark or DuckDB."""
+"""`tailrace sql`: run a query over the lake's tables on Spark or DuckDB."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.settings import Settings
 
 
 class SqlEngine(StrEnum):
-    """The engine that answers a query. The query is in Spark's SQL, or with `duckdb` in DuckDB's own."""
+    """The engine of a query. The query is in Spark's dialect; with `duckdb`, it is in DuckDB's dialect."""
 
     AUTO = "auto"
     SPARK = "spark"
@@ -29,7 +29,7 @@ class SqlEngine(StrEnum):
 
 
 class Form(StrEnum):
-    """The form in which rows are printed."""
+    """The format of the printed rows."""
 
     TABLE = "table"
     CSV = "csv"
@@ -40,22 +40,22 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help='SQL that reads: "select * from hourly_departures".')],
     engine: Annotated[
         SqlEngine,
-        typer.Option(
-            help="auto: Spark's SQL, by DuckDB in this process where that means the same; duckdb: SQL of DuckDB's own."
-        ),
+        typer.Option(help="auto: Spark's dialect, on DuckDB if the results are the same; duckdb: DuckDB's dialect."),
     ] = SqlEngine.AUTO,
-    form: Annotated[Form, typer.Option("--format", help="How the rows are printed.")] = Form.TABLE,
-    rows: Annotated[int, typer.Option(metavar="N", min=0, help="At most so many rows of a table; 0 for all.")] = 100,
+    form: Annotated[Form, typer.Option("--format", help="The format of the rows.")] = Form.TABLE,
+    rows: Annotated[
+        int, typer.Option(metavar="N", min=0, help="The maximum number of rows in a printed table; 0 for all.")
+    ] = 100,
     epoch: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Read every table as it was after this epoch of its log, not as now."),
+        typer.Option(metavar="N", min=0, help="Read every table as of this epoch of its log."),
     ] = None,
 ) -> None:
-    """Ask the lake's tables something by SQL. It only reads, and times are UTC.
+    """Run a SQL query over the lake's tables. It only reads, and times are in UTC.
 
-    Besides the tables there are names for what a ledger holds: p__panes, p__late and p__state of p__ledger, and of a
-    map or a join m__rows, what stands of what it gave. With --epoch several answers are read as of one epoch, however
-    far each of their tables has followed.
+    Besides the tables, there are views of a ledger's rows: p__panes, p__late and p__state of p__ledger, and m__rows,
+    the current rows of a map or a join. With --epoch, all tables are read as of one epoch, even if some tables of
+    answers are behind.
     """
     output, settings = Output(form is Form.JSON), Settings()
     from tailrace.lake.catalog.lake import Lake

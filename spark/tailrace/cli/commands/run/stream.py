@@ -1,4 +1,4 @@
-"""`tailrace stream`: land a source in the log and fold it into the pipelines, epoch by epoch."""
+"""`tailrace stream`: land a source in the log, and fold the log into the definitions, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from tailrace.stream.landing_stream import Stream
 
 _POLL = 0.2
-"""The time between two looks at whether the stream ended or was told to stop, in seconds."""
+"""The time between two checks of whether the stream has ended or has to stop, in seconds."""
 
 _NAMED = 10
-"""The number of files that a look at a landing folder names at once, of each kind."""
+"""The maximum number of changed files, and of moved files, that a check of a landing folder names."""
 
 
 def stream(
@@ -57,7 +57,9 @@ def stream(
         list[str] | None,
         typer.Option("--from", metavar="[LOG=]DIR", help="Read the files that land in this folder, for this log."),
     ] = None,
-    format: Annotated[Literal["json", "csv", "parquet"], typer.Option("--format", help="What the files are.")] = "json",
+    format: Annotated[
+        Literal["json", "csv", "parquet"], typer.Option("--format", help="The format of the files.")
+    ] = "json",
     topics: Annotated[
         list[str] | None, typer.Option("--kafka", metavar="[LOG=]TOPIC", help="Read this Kafka topic, for this log.")
     ] = None,
@@ -66,24 +68,28 @@ def stream(
     ] = None,
     new_topic: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Read a topic that was made again, and has this id, from its beginning."),
+        typer.Option(metavar="ID", help="Read a topic that was created again, and has this id, from its beginning."),
     ] = None,
     from_log: Annotated[
-        bool, typer.Option("--from-log", help="Read the log that another stream lands, and take no part of it over.")
+        bool, typer.Option("--from-log", help="Fold the log that another stream lands; land nothing.")
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Take what the source has now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read the present input of the source, and end.")] = False,
     every: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Start an epoch at most this often.", show_default="at once")
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="The minimum time between the starts of two epochs.", show_default="at once"
+        ),
     ] = 0.0,
     per_epoch: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many files, or Kafka records, an epoch.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="The maximum number of files, or of Kafka records, in an epoch."),
     ] = None,
     follow_every: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="Bring the answers up with the ledger every N epochs, whatever it costs.",
+            help="Update the answers from the ledger every N epochs, whatever it costs.",
             show_default="10, within TAILRACE_FRESHNESS",
         ),
     ] = None,
@@ -97,15 +103,15 @@ def stream(
         ),
     ] = None,
     engine: EngineName = None,
-    json: Annotated[bool, typer.Option("--json", help="Report as JSON, one line an epoch.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Report as JSON, one line per epoch.")] = False,
 ) -> None:
-    """Run definitions as a stream: land a source in their log, and fold it epoch by epoch.
+    """Run definitions as a stream: land a source in their log, and fold the log epoch by epoch.
 
-    Several definitions run in one stream. Where they read several logs, each log has a source of its own, written
-    LOG=DIR or LOG=TOPIC, and an epoch is one cut over all of them. One from the log lands nothing: it folds definitions
-    beside the stream that lands their log, which drops them where it folded them itself; nothing is restarted. Ctrl-C
-    and SIGTERM stop at an epoch boundary (exit status 130), a second one at once; either way the next start goes on
-    where this one was.
+    One stream can run several definitions. If they read several logs, name a source for each log, as LOG=DIR or
+    LOG=TOPIC; an epoch is one cut over all logs. A stream without a source folds definitions from a log that another
+    stream lands; if the other stream folds one of them itself, it stops folding that definition, without a restart.
+    Ctrl-C or SIGTERM stops a stream at an epoch boundary (exit status 130), and a second signal stops it at once. The
+    next start goes on from the last complete epoch.
     """
     pipelines, settings = load_all(definitions), settings_on(engine)
     output = output_for(settings, json=json)
@@ -141,7 +147,7 @@ def stream(
 
 @dataclass(frozen=True)
 class _Given:
-    """The sources as they were given: folders and topics, each with a log's name before it or without."""
+    """The sources in the arguments: folders and topics, with or without the name of a log (`LOG=`)."""
 
     folders: Sequence[str]
     topics: Sequence[str]
@@ -149,7 +155,7 @@ class _Given:
     from_log: bool
 
     def by_log(self, logs: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Assign `("--from", folder)` or `("--kafka", topic)` to each log; none where the logs are read themselves.
+        """Assign `("--from", folder)` or `("--kafka", topic)` to each log; with `--from-log` to none.
 
         Raises `UsageError` unless each log has exactly one source.
         """
@@ -193,7 +199,7 @@ class _Given:
 
     def _check(self, option: str, place: str) -> None:
         if option == "--from" and "://" not in place and not Path(place).is_dir():
-            # Spark would say so too, but only once it has started.
+            # Spark would report this, too, but only after it has started.
             raise UsageError(f"the folder {place} is not there: make it, or pass another with --from")
         if option == "--kafka" and not self.bootstrap:
             raise UsageError("--kafka needs the brokers: pass --bootstrap HOST:PORT, or set TAILRACE_KAFKA_BOOTSTRAP")
@@ -232,14 +238,14 @@ class _Run:
         return self._summed()
 
     def _tail(self, lake: Lake, observed: Observation) -> None:
-        """Fold from the log; Spark starts only once an epoch is for Spark."""
+        """Fold from the log; Spark starts with the first epoch that needs Spark."""
         from tailrace.engines.spark.session import open_session
         from tailrace.stream.log_stream import Tailing
 
         def started() -> SparkSession:
             spark = open_session(self.settings, app=f"tailrace stream {self.log}")
             if threading.current_thread() is threading.main_thread():
-                # Spark takes the signals for itself as it starts.
+                # Spark replaces the handlers of signals when it starts.
                 self.stop.listen()
             return spark
 
@@ -257,7 +263,7 @@ class _Run:
 
         self.progress.show_activity("starting Spark")
         groups = ("lake",) if len(self._folders) == len(self.sources) else ("lake", "kafka")
-        # Spark takes the signals for itself as it starts.
+        # Spark replaces the handlers of signals when it starts.
         with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
             if not self.stop:
                 watch = partial(self._watched, observed)
@@ -311,7 +317,7 @@ class _Run:
 
 
 def _news(notice: Notice) -> Iterator[str]:
-    """Say what a notice means for people; nothing of a notice that is for programs alone."""
+    """Yield the news in a notice for people; none for a notice that concerns only programs."""
     match notice:
         case DefinitionDropped(definition, reason, left):
             goes_on = "it goes on with the others" if left else "it goes on landing the log"
@@ -338,7 +344,7 @@ def _news(notice: Notice) -> Iterator[str]:
 
 
 def _unread(looked: FolderChecked) -> Iterator[str]:
-    """Say which files of a landing folder were changed or moved since they were read, and what to do."""
+    """Yield news on the files of a landing folder that were changed or moved since they were read."""
     for file in looked.changed[:_NAMED]:
         yield (
             f"{file} was changed after it was read for log {looked.log}: a file is read once, so what is new in it is "

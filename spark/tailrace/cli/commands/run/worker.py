@@ -1,4 +1,4 @@
-"""`tailrace worker`: one warm Spark session for the runs of this machine that ask for it (`runners.local`)."""
+"""`tailrace worker`: share one warm Spark session among the runs of a scheduler on this machine (`runners.local`)."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from tailrace.engines.session_protocol import Session
 
 
-def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="Where to listen: a path.")]) -> None:
-    """Hold a Spark session for runs that ask for it over a socket, until nobody has for a while.
+def worker(place: Annotated[Path, typer.Argument(metavar="SOCKET", help="The path of the socket.")]) -> None:
+    """Hold a Spark session for runs that ask for it over a socket, and end when the worker is idle.
 
-    Runs in Airflow start it by themselves.
+    Runs in Airflow start this command automatically.
     """
     WorkerServer(place, Settings()).serve()
 
 
-class Loaded:
-    """The files that this process has loaded code from, and whether they still hold that code.
+class LoadedFiles:
+    """The files from which this process has loaded code, with their state at that time.
 
-    A definition's file is not among them, since each run loads it again; the files that it imports are. This package is
-    the only installed one among them.
+    The files that definitions import are included, but not the files of definitions, because each run loads those
+    again. Of the installed packages, only this package is included.
     """
 
     def __init__(self) -> None:
@@ -53,10 +53,10 @@ class Loaded:
         self.seen: dict[str, tuple[int, int]] = {}
 
     def note(self) -> None:
-        """Note the files of the modules that are loaded by now."""
+        """Record the files of the modules that are loaded now."""
         for file in self._files() - self.seen.keys():
             stamp = _stamp(file)
-            # A file that was written since this process began may have been loaded before that.
+            # A file that was written after the process began may have been loaded before it was written.
             self.seen[file] = stamp if stamp[0] < self.started else (0, -1)
 
     def changed(self) -> bool:
@@ -79,7 +79,7 @@ def _stamp(file: str) -> tuple[int, int]:
 
 
 class WorkerServer(ThreadingUnixStreamServer):
-    """A server that answers each connection in another thread."""
+    """A server that answers each connection in a separate thread."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -89,28 +89,28 @@ class WorkerServer(ThreadingUnixStreamServer):
         super().__init__(str(place), _Connection)
         self.place, self.settings = place, settings
         self.inode = place.stat().st_ino
-        self.loaded = Loaded()
+        self.loaded = LoadedFiles()
         self.turns = threading.BoundedSemaphore(AT_ONCE)
         self.opening, self.counting = threading.Lock(), threading.Lock()
         self.busy, self.since, self.leaving = 0, time.monotonic(), False
         self.idle = settings.worker_idle.total_seconds()
 
     def serve(self) -> None:
-        """Answer until nobody has asked for as long as the settings say, or somebody says to stop."""
+        """Answer requests until the worker has been idle for the time in the settings, or is told to stop."""
         watch = threading.Thread(target=self._until_idle, daemon=True)
         watch.start()
         self.serve_forever(poll_interval=0.2)
         self.leave()
         while self.busy:
             time.sleep(0.1)
-        # Spark ends when its standard input closes; waiting for its end would only take time.
+        # Spark ends when its standard input closes, so nothing has to wait for its end.
         os._exit(ExitStatus.OK)
 
     def leave(self) -> None:
-        """Take no more requests; what runs goes on to its end."""
+        """Accept no more requests; present runs go on to their end."""
         self.leaving = True
         with suppress(OSError):
-            # A worker that was started instead may have its own socket there by now.
+            # A newer worker may have a socket at this path by now.
             if self.place.stat().st_ino == self.inode:
                 self.place.unlink()
         threading.Thread(target=self.shutdown, daemon=True).start()
@@ -123,8 +123,8 @@ class WorkerServer(ThreadingUnixStreamServer):
         self.leave()
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count a connection while it is answered: the worker does not end before."""
+    def busy_connection(self) -> Iterator[None]:
+        """Count a connection as busy during the block, so that the worker does not end meanwhile."""
         with self.counting:
             self.busy += 1
         try:
@@ -134,7 +134,7 @@ class WorkerServer(ThreadingUnixStreamServer):
                 self.busy, self.since = self.busy - 1, time.monotonic()
 
     def session(self) -> SparkSession:
-        """Open a session of the caller's own. Raises `ToolchainError` where Java or a jar is missing."""
+        """Open a session for the caller. Raises `ToolchainError` if Java or a jar is missing."""
         from tailrace.engines.spark.session import open_session
 
         with self.opening:
@@ -145,7 +145,7 @@ class _Connection(StreamRequestHandler):
     server: WorkerServer
 
     def handle(self) -> None:
-        with suppress(OSError), self.server.counted():
+        with suppress(OSError), self.server.busy_connection():
             match json.loads(self.rfile.readline() or b"null"):
                 case {"stop": str(warehouse)}:
                     if warehouse == str(self.server.settings.warehouse):
@@ -174,7 +174,7 @@ class _Connection(StreamRequestHandler):
 
 
 class _Asker:
-    """The client that asked for a run: `cancel` is called when the client goes away before it is `answered`."""
+    """The client of a run: `cancel` is called if the client disconnects before it is `answered`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.answered = connection, False
@@ -183,7 +183,7 @@ class _Asker:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        # The client sends nothing more, so a read returns only when the client goes away.
+        # The client sends nothing more, so a read returns only when the client disconnects.
         with suppress(OSError):
             self.connection.recv(1)
         if not self.answered:
@@ -191,7 +191,7 @@ class _Asker:
             self.cancel()
 
     def check(self) -> None:
-        """Raise `Cancelled` where the client has gone away."""
+        """Raise `Cancelled` if the client has disconnected."""
         if self.gone.is_set():
             raise Cancelled("cancelled")
 
@@ -239,12 +239,12 @@ class _Run:
         return JobOutcome.as_data(run_backfill(self.server.settings, job, load_job(job), tell, self._cancelled_with))
 
     def _cancelled_with(self, session: Session) -> None:
-        """Make the run end when the client that asked for it goes away."""
+        """Cancel the session's work when the client disconnects."""
         self.asker.cancel = session.cancel
         self.asker.check()
 
     def _spark(self) -> SparkSession:
-        """Open a session in which all that this thread runs is cancelled when the client goes away."""
+        """Open a session in which this thread's work is cancelled when the client disconnects."""
         from tailrace.engines.spark.session import cancellable
 
         spark = self.server.session()
