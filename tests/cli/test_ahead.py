@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.health import unwell
+from tailrace.lake.read.health import stream_faults
 from tailrace.lake.read.stage_progress import StageProgress
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import duration, hours, instant
@@ -27,12 +27,12 @@ def test_a_watermark_ahead_of_the_clock_is_told_of(settings: Settings, monkeypat
     monkeypatch.setenv(f"{PREFIX}WAREHOUSE", str(settings.warehouse))
     monkeypatch.setenv(f"{PREFIX}CONTRACTS", str(settings.contracts))
     lake, ledger = Lake(settings), ledger_name(HOURLY.name)
-    assert unwell(lake, HOURLY, NOW, duration(hours(9))) == []
+    assert stream_faults(lake, HOURLY, NOW, duration(hours(9))) == []
     assert "ahead of" not in CliRunner().invoke(app, STATUS).output
     head = lake.head(ledger)
     said = {**head.properties, "epoch": "3", "watermark": str(FAR), "processing_time": str(NOW)}
     lake.mark(ledger, said, head.snapshot)
-    (line,) = unwell(lake, HOURLY, NOW, duration(hours(9)))
+    (line,) = stream_faults(lake, HOURLY, NOW, duration(hours(9)))
     assert line.endswith("ahead")
     assert "ahead of the last epoch's clock" in " ".join(CliRunner().invoke(app, STATUS).output.split())
     told = json.loads(CliRunner().invoke(app, [*STATUS, "--json"]).stdout)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tailrace.lake.read.health import answers, health, unwell
+from tailrace.lake.read.health import answer_snapshots, health, stream_faults
 from tailrace.model.base.time import duration, hours, instant
 from tailrace.settings import Settings
 from tests.support.lakes.rides import HOURLY, Case
@@ -21,18 +21,18 @@ def test_a_stream_that_falls_behind_is_told_of_by_how_much(
 ) -> None:
     case = Case(plain, settings, tmp_path / "landing")
     assert health(case.lake, HOURLY) == []
-    assert answers(case.lake, HOURLY) == {}
-    assert unwell(case.lake, HOURLY, AT, None) == ["hourly has no ledger yet"]
-    assert unwell(case.lake, HOURLY, AT, None, young=True) == []
+    assert answer_snapshots(case.lake, HOURLY) == {}
+    assert stream_faults(case.lake, HOURLY, AT, None) == ["hourly has no ledger yet"]
+    assert stream_faults(case.lake, HOURLY, AT, None, young=True) == []
 
     case.land(*LANDED)
     case.drain(HOURLY)
     watermark = instant(datetime(2026, 1, 1, 9, 20, tzinfo=UTC))
     (found,) = health(case.lake, HOURLY)
     assert (found.name, found.epoch, found.watermark, found.answers_epoch) == ("hourly", 0, watermark, 0)
-    assert answers(case.lake, HOURLY) == {"hourly": str(case.lake.head("hourly").snapshot)}
-    assert unwell(case.lake, HOURLY, AT, None) == []
-    assert unwell(case.lake, HOURLY, AT, duration(hours(4))) == []
-    assert unwell(case.lake, HOURLY, AT, duration(hours(3))) == [
+    assert answer_snapshots(case.lake, HOURLY) == {"hourly": str(case.lake.head("hourly").snapshot)}
+    assert stream_faults(case.lake, HOURLY, AT, None) == []
+    assert stream_faults(case.lake, HOURLY, AT, duration(hours(4))) == []
+    assert stream_faults(case.lake, HOURLY, AT, duration(hours(3))) == [
         "the watermark of hourly is at 2026-01-01T09:20:00Z, 185 minutes behind"
     ]

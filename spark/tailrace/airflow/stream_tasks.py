@@ -96,16 +96,16 @@ class WatermarkOperator(ReportingOperator):
 
     def execute(self, context: Context) -> None:
         from tailrace.lake.catalog.lake import Lake
-        from tailrace.lake.read.health import answers, unwell
+        from tailrace.lake.read.health import answer_snapshots, stream_faults
         from tailrace.settings import Settings
 
         task: Any = context["ti"]
         young = bool((task.xcom_pull(task_ids=STREAM, key=RESULT) or {}).get("young"))
         with self.reporting(context) as report:
             lake = Lake(Settings())
-            now = answers(lake, self.definition)
+            now = answer_snapshots(lake, self.definition)
             limit = None if self.behind is None else duration(self.behind)
-            wrong = unwell(lake, self.definition, time.time_ns() // 1_000, limit, young=young)
+            wrong = stream_faults(lake, self.definition, time.time_ns() // 1_000, limit, young=young)
             # Without a map index, Airflow would return the values of all earlier runs instead of the last value.
             before = task.xcom_pull(task_ids=self.task_id, key=SNAPSHOTS, include_prior_dates=True, map_indexes=-1)
             task.xcom_push(SNAPSHOTS, now)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tailrace.backfill.open_windows_correction import correction_for
 from tailrace.backfill.range_answers import range_records
-from tailrace.backfill.range_run import Found, RangeRun, as_of
+from tailrace.backfill.range_run import Found, RangeRun, version_as_of
 from tailrace.backfill.result import BackfillError
 from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import answering
@@ -67,11 +67,11 @@ class Handover(RangeRun[Pipeline]):
         return replacing.replace_open(run)
 
     def try_out(self, run: Run, head: Head) -> Found:
-        return self._found(as_of(run, head), head.snapshot)
+        return self._found(version_as_of(run, head), head.snapshot)
 
     def differences(self, run: Run, pinned: Head) -> Found:
         # On the stream's lease the newest state is the pinned one.
-        return self._found(as_of(run, pinned), None)
+        return self._found(version_as_of(run, pinned), None)
 
     def rows(self, found: Found, written: BackfillVersion) -> Query:
         return correction_for(self.session, self.definition, written).rows(found.different)

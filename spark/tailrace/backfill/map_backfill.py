@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, RowsRun, as_of, folded_head
+from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, RowsRun, folded_head, version_as_of
 from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import mapped
 from tailrace.engines.session_protocol import Session
@@ -43,7 +43,7 @@ class MapRun(RowsRun[Map]):
             return self.differences(run, pinned)
         # Rows that are compared with none are written as they are computed, and counted by what was written.
         rows = output_rows(self.definition)
-        new = rows.corrected(bracketed(rows.new(self._mapped(pinned))), as_of(run, pinned))
+        new = rows.corrected(bracketed(rows.new(self._mapped(pinned))), version_as_of(run, pinned))
         files = self.session.files(new, self.ledger)
         if files is None:
             return self.differences(run, pinned)

@@ -16,7 +16,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.answers_merge import Follows
-from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.read.current_answers import answers_source
 from tailrace.lake.schema.filters import Filter, after, every, up_to
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, text
@@ -123,5 +123,5 @@ class ClosedWindows(RangeRun[Pipeline]):
 
     def _anything_held(self) -> bool:
         """Tell whether there may be answers of the range, by their files' statistics."""
-        table, within = held_by(self.lake, self.definition, self._within)
+        table, within = answers_source(self.lake, self.definition, self._within)
         return any(True for _ in self.lake.table(table).scan(row_filter=within).plan_files())

@@ -119,7 +119,7 @@ class RangeRun(ABC, Generic[D]):
         """Return the follower that brings the answers up to date with the ledger."""
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
-        self.session.write(self.rows(found, as_of(run, pinned)), branch, properties)
+        self.session.write(self.rows(found, version_as_of(run, pinned)), branch, properties)
 
     def follow(self) -> int:
         return self.follower.follow()
@@ -211,7 +211,7 @@ def folded_head(lake: Lake, definition: Ranged) -> Head:
     return head
 
 
-def as_of(run: Run, pinned: Head) -> BackfillVersion:
+def version_as_of(run: Run, pinned: Head) -> BackfillVersion:
     """Return the version of the rows that a run writes after it read the log as of a ledger's head."""
     return BackfillVersion(
         run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time"))

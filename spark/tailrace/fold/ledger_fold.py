@@ -24,7 +24,7 @@ from tailrace.lake.change.migration import widen
 from tailrace.lake.commit.epoch_properties import EpochCommit
 from tailrace.lake.commit.lease import Lease
 from tailrace.lake.commit.runs_table import Runs
-from tailrace.lake.read.set_aside import WHY, set_aside, suits, with_set_aside
+from tailrace.lake.read.set_aside import WHY, can_set_aside, set_aside, with_set_aside
 from tailrace.lake.schema.lake_errors import LentError
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.lake.schema.table_names import ledger_name
@@ -155,7 +155,7 @@ class LedgerFold:
             if not errors:
                 raise
             epoch = passed.clock.epoch
-            if not suits(self.definition):
+            if not can_set_aside(self.definition):
                 raise unfoldable(self.definition, epoch, errors) from error
         why = {Place(*row): f"{WHY}{line_of(error)}"[:_LONGEST] for row, error in errors.items()}
         self._set_aside(why)

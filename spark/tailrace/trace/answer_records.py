@@ -26,7 +26,7 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.stages import record_of
 from tailrace.model.windows.panes import Key
 from tailrace.model.windows.windows import Window
-from tailrace.trace.key_history import History, KeyValue, LedgerPane, history, ledger_pane, plain
+from tailrace.trace.key_history import History, KeyValue, LedgerPane, filter_value, history, ledger_pane
 from tailrace.trace.steps import InWindow, State
 from tailrace.trace.tracing import Tracing
 from tailrace.trace.wanted_records import LandedRecord, landed_of, rows_of
@@ -149,7 +149,7 @@ class _Reading:
         terms += [before(at, last)] if at is not None and last < END_OF_TIME else []
         if not isinstance(of, Union):
             pairs = [(name, value) for name, value in zip(self.pipeline.key, self.key, strict=True) if self._own(name)]
-            terms += [equal(own, plain(value)) for name, value in pairs if (own := names.get(name)) is not None]
+            terms += [equal(own, filter_value(value)) for name, value in pairs if (own := names.get(name)) is not None]
         return every(*terms) if terms else above("_epoch", -1)
 
     def _own(self, name: str) -> bool:

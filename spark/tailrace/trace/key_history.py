@@ -90,7 +90,7 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
     """
     ledger = lake.table(ledger_name(pipeline.name))
     where = [among("kind", (PANE, LATE))]
-    where += [equal(name, plain(value)) for name, value in zip(pipeline.key, key, strict=True)]
+    where += [equal(name, filter_value(value)) for name, value in zip(pipeline.key, key, strict=True)]
     if at is not None:
         where += [up_to("window_start", at), after("window_end", at)]
     rows = ledger.scan(row_filter=every(*where)).to_arrow().to_pylist()
@@ -134,7 +134,7 @@ def key_value(name: str, type: str, text: str) -> KeyValue:
     return text
 
 
-def plain(value: KeyValue) -> KeyValue:
+def filter_value(value: KeyValue) -> KeyValue:
     """Convert a value to the form that pyiceberg's filters take."""
     return value.isoformat() if isinstance(value, date) else value
 

@@ -12,7 +12,7 @@ from tailrace.lake.schema.filters import among, equal, every
 from tailrace.lake.schema.table_names import ledger_name, runs_name
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.windows.panes import Key
-from tailrace.trace.key_history import History, history, plain
+from tailrace.trace.key_history import History, filter_value, history
 
 
 class Ledgers:
@@ -38,6 +38,6 @@ class Ledgers:
 
     def rows(self, name: str, kinds: Iterable[str], values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Read the rows of a definition's ledger that are of these kinds and have these values."""
-        where = every(among("kind", kinds), *(equal(column, plain(value)) for column, value in values.items()))
+        where = every(among("kind", kinds), *(equal(column, filter_value(value)) for column, value in values.items()))
         found: list[dict[str, Any]] = self.lake.table(ledger_name(name)).scan(row_filter=where).to_arrow().to_pylist()
         return found

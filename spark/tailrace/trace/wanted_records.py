@@ -26,7 +26,7 @@ from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.lake.schema.table_names import rejected_name
 from tailrace.model.base.time import instant
 from tailrace.model.logs.log import PLACE, SIGN, Log
-from tailrace.trace.key_history import key_value, plain
+from tailrace.trace.key_history import filter_value, key_value
 
 
 class WantedError(LakeError, ValueError):
@@ -178,7 +178,7 @@ def _in_log(log: Log, wanted: Wanted) -> tuple[Filter, Callable[[Mapping[str, An
     values = {
         name: key_value(name, log.columns[name], text) for name, text in zip(log.id_columns, wanted.id, strict=True)
     }
-    return every(*(equal(name, plain(value)) for name, value in values.items())), lambda row: True
+    return every(*(equal(name, filter_value(value)) for name, value in values.items())), lambda row: True
 
 
 def _no_condition(log: Log, where: str | None, why: str) -> WantedError:

@@ -22,7 +22,7 @@ from tailrace.sql.query_shapes import equal_in
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.results.answers import latest
 from tailrace.sql.terms import Query, Relation, all_of, quoted
-from tailrace.verify.kept_tables import check_new, kept_in
+from tailrace.verify.kept_tables import check_new, keep_rows
 from tailrace.verify.recorded_epochs import Recording
 
 OPEN = "__open"
@@ -79,7 +79,7 @@ def as_of(
         tables: tuple[str, ...] = ()
         if keep is not None:
             texts = (all_of(relation) for relation in (answers, windows))
-            tables = kept_in(session, *zip(_contracts(pipeline, epoch, keep), texts, strict=True))
+            tables = keep_rows(session, *zip(_contracts(pipeline, epoch, keep), texts, strict=True))
         of_key = "" if key is None else _of(session, pipeline, key)
         windows, answers = (Relation(f"{relation} w{of_key}") for relation in (windows, answers))
         soonest = listed(["window_end", "window_start"], names(pipeline))

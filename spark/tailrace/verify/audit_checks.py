@@ -100,6 +100,7 @@ class RowsAudit(ABC, Generic[D]):
 
     def count_rows(self, relations: Mapping[str, str]) -> dict[str, int]:
         """Count the rows of relations by one query, and the epochs."""
+        relations = {"records": self.log, "rejected": self.rejected_by_sources(), **relations}
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
         (counts,) = self.session.rows(Query(f"SELECT {items}"))
         return {"epochs": self.epoch + 1, **counts}

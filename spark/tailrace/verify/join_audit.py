@@ -47,8 +47,6 @@ class JoinAudit(RowsAudit[Join]):
     def counts(self) -> dict[str, int]:
         production = f"kind = '{PRODUCTION}'"
         relations = {
-            "records": self.log,
-            "rejected": self.rejected_by_sources(),
             "rows": self.current,
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "late": f"{self.rows} WHERE kind = '{LATE}'",

@@ -20,7 +20,7 @@ def check_new(lake: Lake, table: str, *more: str) -> None:
             raise ReplayError(f"there is a table {one} already: give another name, or drop it first")
 
 
-def kept_in(session: Session, *tables: tuple[Contract, Query]) -> tuple[str, ...]:
+def keep_rows(session: Session, *tables: tuple[Contract, Query]) -> tuple[str, ...]:
     """Make a table of the rows of each query, and return their names; where one fails all are dropped again."""
     lake, made = session.lake, list[str]()
     try:

@@ -61,8 +61,6 @@ class MapAudit(RowsAudit[Map]):
             out.append(f"NOT EXISTS (SELECT 1 FROM {self.failed} f WHERE {own})")
         gave = f"EXISTS (SELECT 1 FROM {self.current} c WHERE {_same('c', 'x', map_rows.PLACE)})"
         relations = {
-            "records": self.log,
-            "rejected": self.rejected_by_sources(),
             "rows": self.current,
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "giving": f"(SELECT DISTINCT {place} FROM {self.current})",

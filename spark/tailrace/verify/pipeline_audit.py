@@ -84,8 +84,6 @@ class PipelineAudit(RowsAudit[Pipeline]):
 
     def counts(self) -> dict[str, int]:
         relations = {
-            "records": self.log,
-            "rejected": self.rejected_by_sources(),
             "late": self.late,
             "panes": f"{self.panes} WHERE NOT retraction",
             "retractions": f"{self.panes} WHERE retraction",

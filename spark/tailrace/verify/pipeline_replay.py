@@ -15,9 +15,9 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.pipeline_tables import ledger_contract
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.terms import Relation, all_of
-from tailrace.verify.kept_tables import check_new, kept_in
+from tailrace.verify.kept_tables import check_new, keep_rows
 from tailrace.verify.recorded_epochs import Recording, ReplayError, ReplayRange
-from tailrace.verify.row_diff import Replayed, compared, pipeline_columns
+from tailrace.verify.row_diff import Replayed, compare_rows, pipeline_columns
 
 
 def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Replayed:
@@ -44,11 +44,11 @@ def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Repla
         mine = f"epoch BETWEEN {first}L AND {last}L AND COALESCE(writer, 'stream') = 'stream'"
         ledger = Relation(f"(SELECT * FROM {recording.ledger(session)} WHERE {mine})")
         columns = pipeline_columns(session, pipeline, ledger)
-        counts, differences = compared(session, columns, ledger, gathered.relation)
+        counts, differences = compare_rows(session, columns, ledger, gathered.relation)
         if keep is not None:
             contract = ledger_contract(pipeline)
             doc = f"{contract.table}, epochs {first} to {last} folded again"
-            kept_in(session, (replace(contract, table=keep, doc=doc), all_of(gathered.relation)))
+            keep_rows(session, (replace(contract, table=keep, doc=doc), all_of(gathered.relation)))
         seconds = time.perf_counter() - started
         return Replayed(first, last, recording.last, counts, differences, seconds, session.choice, keep)
 

@@ -99,7 +99,7 @@ class ReplayedColumns:
     version: Sequence[str] = ()
 
 
-def compared(session: Session, columns: ReplayedColumns, ledger: Relation, replayed: Relation) -> Comparison:
+def compare_rows(session: Session, columns: ReplayedColumns, ledger: Relation, replayed: Relation) -> Comparison:
     """Count the rows that two relations of ledger rows have in common, by kind, and find the first differences."""
     items = ", ".join(f"{term} AS {quoted(name)}" for name, term in columns.terms.items())
     ours, theirs = (Query(f"SELECT {items} FROM {relation}") for relation in (ledger, replayed))

@@ -15,7 +15,7 @@ from tailrace.sql.query_shapes import select_list
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 from tailrace.verify.recorded_epochs import Recording, ReplayError, ReplayRange
-from tailrace.verify.row_diff import Comparison, Replayed, ReplayedColumns, RowCount, compared
+from tailrace.verify.row_diff import Comparison, Replayed, ReplayedColumns, RowCount, compare_rows
 
 D = TypeVar("D", bound=Windowless)
 
@@ -72,5 +72,5 @@ def _compared(session: Session, definition: Windowless, ledger: Relation, found:
         again.append(f"SELECT {select_list(types, {**of.terms, **kind})} FROM {of.again}")
     columns = ReplayedColumns({name: quoted(name) for name in types}, rows.identity)
     sides = (bracketed(Query(" UNION ALL ".join(texts))) for texts in (held, again))
-    counts, differences = compared(session, columns, *sides)
+    counts, differences = compare_rows(session, columns, *sides)
     return {of.kind: RowCount(0, 0, 0) for of in found} | counts, differences

@@ -6,7 +6,7 @@ Both give the same answers (law L2), so a comparison need not know which of them
 from __future__ import annotations
 
 from tailrace.engines.session_protocol import Session
-from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.read.current_answers import answers_source
 from tailrace.lake.schema.contracts import PANE
 from tailrace.lake.schema.filters import EVERYTHING, Filter
 from tailrace.model.definition.pipeline import Pipeline
@@ -19,7 +19,7 @@ def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snaps
 
     `snapshot` is one of the ledger, for where the ledger is read. `where` skips files by the windows' span.
     """
-    table, within = held_by(session.lake, pipeline, where)
+    table, within = answers_source(session.lake, pipeline, where)
     if table == pipeline.name:
         return session.table(table, within)
     panes = Relation(f"(SELECT * FROM {session.table(table, within, snapshot)} WHERE kind = '{PANE}')")

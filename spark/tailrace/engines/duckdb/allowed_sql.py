@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from tailrace.lake.read.query_views import QueryError, first_line, refused, unknown_table
+from tailrace.lake.read.query_views import QueryError, first_line, refusal, unknown_table
 
 _NAMES = """
     abs acos acosh add age aggregate ago alias any_value apply approx_count_distinct approx_quantile approx_top_k
@@ -122,18 +122,18 @@ def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> Any:
     except duckdb.ParserException as error:
         raise QueryError(first_line(str(error))) from None
     except duckdb.Error as error:
-        raise refused(first_line(str(error))) from None
+        raise refusal(first_line(str(error))) from None
     except RecursionError:
         raise QueryError("the query is nested too deeply: write its inner queries behind WITH") from None
     if tree.get("error", True) or len(tree["statements"]) != 1:
-        raise refused(f"found a statement of the kind {kind}")
+        raise refusal(f"found a statement of the kind {kind}")
     return tree
 
 
 def _kind(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     statements = connection.extract_statements(text)
     if len(statements) != 1:
-        raise refused(f"found {len(statements)} statements")
+        raise refusal(f"found {len(statements)} statements")
     return statements[0].type.name
 
 
@@ -168,17 +168,17 @@ def _check(node: Mapping[str, Any], known: Collection[str], functions: Collectio
     kind, type = node.get("class"), node.get("type")
     if kind is not None:
         if kind not in _EXPRESSIONS:
-            raise refused(f"found a {str(kind).lower()}")
+            raise refusal(f"found a {str(kind).lower()}")
         if kind in ("FUNCTION", "WINDOW"):
             name = str(node["function_name"]).lower()
             if node["catalog"] or node["schema"].lower() not in ("", "main") or name not in functions:
-                raise refused(f"found the function {name}")
+                raise refusal(f"found the function {name}")
     elif "modifiers" in node:
         if type not in _NODES:
-            raise refused(f"found a query of the kind {type}")
+            raise refusal(f"found a query of the kind {type}")
     elif "sample" in node and "alias" in node:
         if type not in _RELATIONS:
-            raise refused(f"found a relation of the kind {type}")
+            raise refusal(f"found a relation of the kind {type}")
         if type == "BASE_TABLE":
             name, schema = node["table_name"], node["schema_name"]
             if node["catalog_name"] or schema.lower() not in ("", "main") or name.lower() not in known:

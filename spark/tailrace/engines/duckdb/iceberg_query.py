@@ -13,7 +13,7 @@ from tailrace.engines.duckdb.allowed_sql import check, lock
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.lake.catalog.backends import endpoint
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.query_views import QueryError, extension, first_line, named, reading, tables
+from tailrace.lake.read.query_views import QueryError, extension, first_line, mentions, plan_reading, tables
 from tailrace.lake.schema.lake_errors import LakeError
 
 
@@ -24,7 +24,7 @@ def by_duckdb(lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
     does more than read, and `LakeError` where an extension of DuckDB's is missing.
     """
     there = tables(lake)
-    views, snapshots = reading(lake, query, epoch)
+    views, snapshots = plan_reading(lake, query, epoch)
     check(query, [*there, *views])
     wanted = " ".join([query, *views.values()])
     with connect(lake.settings) as connection:
@@ -35,7 +35,7 @@ def by_duckdb(lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
             connection.execute(_access())
         files, folders = list[str](), list[str]()
         try:
-            for table in (one for one in there if one not in views and named(one, wanted)):
+            for table in (one for one in there if one not in views and mentions(one, wanted)):
                 loaded, pin = lake.table(table), snapshots.get(table)
                 place = loaded.metadata_location.replace("'", "''")
                 then = "" if pin is None else f", snapshot_from_id = {pin}"

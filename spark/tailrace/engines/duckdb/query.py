@@ -24,7 +24,7 @@ from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.scans import files_read, here, path_of, table_bytes
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.query_views import reading, tables, unknown_table
+from tailrace.lake.read.query_views import plan_reading, tables, unknown_table
 from tailrace.sql.terms import Query
 
 ALIKE: frozenset[type[exp.Expr]] = frozenset(
@@ -60,7 +60,7 @@ def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, E
     tree = _parsed(query)
     if tree is None:
         return "the query has what only Spark is sure to take as Spark does"
-    kinds, snapshots = reading(lake, query, epoch)
+    kinds, snapshots = plan_reading(lake, query, epoch)
     there = tables(lake)
     named = {one.name.lower() for one in tree.find_all(exp.Table)}
     own = {one.alias.lower() for one in tree.find_all(exp.CTE) if one.alias.isidentifier()}

@@ -15,7 +15,7 @@ from py4j.java_gateway import JavaGateway, JavaObject, is_instance_of
 from pyspark.sql import SparkSession
 
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.read.query_views import refused, unknown_table
+from tailrace.lake.read.query_views import refusal, unknown_table
 
 _NAMES = """
     abs acos acosh add_months aes_decrypt aes_encrypt aggregate and any any_value approx_count_distinct
@@ -126,13 +126,13 @@ def check(spark: SparkSession, lake: Lake, query: str, relations: Sequence[str],
     for name, node in nodes:
         short = name.rpartition(".")[2]
         if not name.startswith(f"{_CATALYST}.expressions.") and name not in ALLOWED:
-            raise refused(f"found {_words(short)}")
+            raise refusal(f"found {_words(short)}")
         if short in ("UnresolvedRelation", "UnresolvedTableOrView", "UnresolvedTable"):
             parts = [str(part) for part in _items(node.multipartIdentifier())]
             if (bare and len(parts) > 1) or not _known(lake, parts, known):
                 raise unknown_table(parts)
             if short == "UnresolvedRelation" and not node.options().isEmpty():
-                raise refused("found a table with options")
+                raise refusal("found a table with options")
         elif short in ("UnresolvedFunction", "UnresolvedTableValuedFunction", "UnresolvedGenerator"):
             _check_function(_function(short, node))
 
@@ -200,7 +200,7 @@ def _function(short: str, node: Any) -> list[str]:
 
 def _check_function(parts: Sequence[str]) -> None:
     if len(parts) != 1 or parts[0].lower() not in FUNCTIONS:
-        raise refused(f"found the function {'.'.join(parts)}")
+        raise refusal(f"found the function {'.'.join(parts)}")
 
 
 def _words(name: str) -> str:

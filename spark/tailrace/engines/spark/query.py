@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tailrace.engines.spark.allowed_sql import check
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.metadata.commit_times import explain_refusal
-from tailrace.lake.read.query_views import QueryError, first_line, reading, tables
+from tailrace.lake.read.query_views import QueryError, first_line, plan_reading, tables
 
 _TAKEN_AS_WRITTEN = {"spark.sql.variable.substitute": "false", "spark.sql.runSQLOnFiles": "false"}
 """The settings by which no text of a query is filled in from the environment, and no path is a table."""
@@ -26,7 +26,7 @@ def by_spark(spark: SparkSession, lake: Lake, query: str, epoch: int | None = No
     """
     try:
         with _settings(spark):
-            views, snapshots = reading(lake, query, epoch, quote="`")
+            views, snapshots = plan_reading(lake, query, epoch, quote="`")
             # With its namespace a table would be read as it is now.
             check(spark, lake, query, [*tables(lake), *views], bare=epoch is not None)
             for table, snapshot in snapshots.items():

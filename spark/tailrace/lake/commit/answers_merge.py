@@ -66,7 +66,7 @@ class Following(ABC):
     def begin(self) -> None:  # noqa: B027  (an engine need not do anything)
         """Check the engine's conditions before each attempt to follow."""
 
-    def followed(self) -> None:  # noqa: B027  (an engine need not do anything)
+    def after_merge(self) -> None:  # noqa: B027  (an engine need not do anything)
         """Do the engine's work after each commit of the answers."""
 
     def follow(self, *, fresh: int | None = None) -> int:
@@ -102,5 +102,5 @@ class Following(ABC):
                 snapshot = self.branch.publish()
             except MovedError:
                 continue
-            self.followed()
+            self.after_merge()
             return Head(snapshot, stamp), last.snapshot

@@ -41,7 +41,7 @@ class AnswersFollowing(Following):
         if self.lake.has(self.name):
             super().close()
 
-    def followed(self) -> None:
+    def after_merge(self) -> None:
         self.trimming.after_commit()
         # A follower has a thread of its own, and begins anew from the table's head each time.
         if self.compaction is not None and self.compaction.is_due() and (change := self.compaction.prepare()):
@@ -57,7 +57,7 @@ class AnswersFollowing(Following):
         settle(self.lake, self.name)
 
 
-def held_by(lake: Lake, pipeline: Pipeline, where: Filter = EVERYTHING) -> tuple[str, Filter]:
+def answers_source(lake: Lake, pipeline: Pipeline, where: Filter = EVERYTHING) -> tuple[str, Filter]:
     """Return the table that the answers are in, and the filter of its rows for the answers that `where` selects."""
     if lake.has(pipeline.name):
         return pipeline.name, where

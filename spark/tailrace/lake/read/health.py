@@ -20,14 +20,14 @@ def health(lake: Lake, definition: Definition) -> list[StageProgress]:
     return [one for one in found if one is not None]
 
 
-def answers(lake: Lake, definition: Definition) -> dict[str, str | None]:
+def answer_snapshots(lake: Lake, definition: Definition) -> dict[str, str | None]:
     """Return the snapshots of the stages' tables of answers by name, as text; None for a table with nothing yet."""
     tables = [stage.name for stage in chain(definition) if lake.has(stage.name)]
     found = {name: lake.head(name).snapshot for name in tables}
     return {name: None if snapshot is None else str(snapshot) for name, snapshot in found.items()}
 
 
-def unwell(lake: Lake, definition: Definition, now: int, most: int | None, *, young: bool = False) -> list[str]:
+def stream_faults(lake: Lake, definition: Definition, now: int, most: int | None, *, young: bool = False) -> list[str]:
     """List what is wrong, a line each: stages without a ledger, and watermarks too far from `now`.
 
     A watermark may be `most` behind and a day ahead (`ahead`); one at the end of time is neither. `now` is an instant

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
-from tailrace.lake.read.current_answers import held_by
+from tailrace.lake.read.current_answers import answers_source
 from tailrace.lake.schema.column_groups import SPAN, VERSION
 from tailrace.lake.schema.contracts import LATE
 from tailrace.lake.schema.filters import after, equal, every, up_to
@@ -162,7 +162,7 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
     windows = [_window(row) for rows in late.values() for row in rows]
     if not windows:
         return {}
-    table, of = held_by(lake, pipeline)
+    table, of = answers_source(lake, pipeline)
     inside = [of]
     first, last = min(window.start for window in windows), max(window.end for window in windows)
     if first > BEGINNING:

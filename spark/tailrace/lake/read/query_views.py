@@ -36,14 +36,14 @@ ALLOWED = (
 """What a query may have, as an error says it."""
 
 
-def refused(found: str) -> QueryError:
+def refusal(found: str) -> QueryError:
     """Describe what a query has that does more than read the lake's tables, and what may be there instead."""
     return QueryError(f"{found}: {ALLOWED}")
 
 
 def unknown_table(parts: Iterable[str]) -> QueryError:
     """Describe a name that a query reads from and that is none of the lake's."""
-    return refused(f"{'.'.join(filter(None, parts))} is no table or view of the lake")
+    return refusal(f"{'.'.join(filter(None, parts))} is no table or view of the lake")
 
 
 class Reading(NamedTuple):
@@ -53,7 +53,7 @@ class Reading(NamedTuple):
     snapshots: dict[str, int]
 
 
-def reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') -> Reading:
+def plan_reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') -> Reading:
     """Find how a query reads the tables that it names: as they are now, or as of an epoch of their logs.
 
     `quote` is what the engine has around a name. Raises `EpochError` where a table has no snapshot of the epoch.
@@ -63,10 +63,10 @@ def reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') 
         return Reading(texts, {})
     there = tables(lake)
     texts |= {
-        table: answers_by_panes(lake, table) for table in there if has_answers(table, there) and named(table, query)
+        table: answers_by_panes(lake, table) for table in there if has_answers(table, there) and mentions(table, query)
     }
     wanted = " ".join([query, *texts.values()])
-    others = [table for table in there if table not in texts and named(table, wanted)]
+    others = [table for table in there if table not in texts and mentions(table, wanted)]
     return Reading(texts, pinned_snapshots(lake, others, epoch))
 
 
@@ -77,12 +77,12 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
         if table.endswith(LEDGER):
             for name, kind in KINDS.items():
                 view = f"{table.removesuffix(LEDGER)}__{name}"
-                if named(view, query):
+                if mentions(view, query):
                     columns = lake.table(table).schema().column_names if kind == PANE else []
                     items = ", ".join(["*", *_settled_index(columns, quote)])
                     texts[view] = f"SELECT {items} FROM {table} WHERE kind = '{kind}'"
             view = f"{table.removesuffix(LEDGER)}__{ROWS}"
-            if named(view, query):
+            if mentions(view, query):
                 held = lake.table(table)
                 texts[view] = standing_rows(table, held.schema().column_names, held.properties, quote)
     return texts
@@ -147,7 +147,7 @@ def first_line(text: str) -> str:
     return re.sub(r" ?SQLSTATE: \w+;?", "", re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)).strip()
 
 
-def named(name: str, query: str) -> bool:
+def mentions(name: str, query: str) -> bool:
     """Tell whether a query has a name anywhere in its text."""
     return re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) is not None
 

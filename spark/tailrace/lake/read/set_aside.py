@@ -35,7 +35,7 @@ def with_set_aside(lake: Lake, definition: D) -> D:
     return definition.with_set_aside(found) if found else definition
 
 
-def suits(definition: Definition) -> bool:
+def can_set_aside(definition: Definition) -> bool:
     """Tell whether records can be set aside of a definition: they have places, and none is taken back by another."""
     return not any(log.takes_back for log in definition.log.parts)
 

@@ -26,7 +26,7 @@ from tailrace.lake.commit.runs_table import Runs
 from tailrace.lake.read.stage_progress import StageProgress, committed_at
 from tailrace.lake.read.table_sizes import TableSize
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, LATE, PANE, PARTIAL, PRODUCTION, REJECTED
-from tailrace.lake.schema.filters import equal, every, there
+from tailrace.lake.schema.filters import equal, every, has_value
 from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name, runs_name
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.time import BEGINNING, instant
@@ -274,7 +274,7 @@ def _unanswered(answers: Table) -> tuple[int, str | None]:
     if UNANSWERED not in answers.schema().column_names:
         return 0, None
     number, why = 0, None
-    for batch in answers.scan(row_filter=there(UNANSWERED), selected_fields=(UNANSWERED,)).to_arrow_batch_reader():
+    for batch in answers.scan(row_filter=has_value(UNANSWERED), selected_fields=(UNANSWERED,)).to_arrow_batch_reader():
         number += batch.num_rows
         if why is None and batch.num_rows:
             why = batch[UNANSWERED][0].as_py()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.lake.schema.contracts import Column, Contract, DefinitionTables
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.lake.schema.time_spans import reach_of_log, spanned
+from tailrace.lake.schema.time_spans import reach_of_log, span_terms
 from tailrace.model.base.types import struct_type
 from tailrace.model.definition.computation import Computation
 from tailrace.model.logs.log import PANE_TIME
@@ -60,7 +60,7 @@ def computation_contract(computation: Computation) -> Contract:
             f"array<{record}>", "partial: records that the watermark has not passed yet, in order"
         )
     doc = f"what computation {computation.name} keeps and produced, one commit an epoch"
-    spans = spanned(PANE_TIME, reach_of_log(computation.log))
+    spans = span_terms(PANE_TIME, reach_of_log(computation.log))
     return Contract(ledger_name(computation.name), doc, columns, ("kind", *spans), sort_by=(*keys, PANE_TIME))
 
 

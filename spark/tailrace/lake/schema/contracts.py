@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from tailrace.lake.schema.column_groups import SOURCE
 from tailrace.lake.schema.table_names import rejected_name, runs_name
-from tailrace.lake.schema.time_spans import reach_of_log, spanned
+from tailrace.lake.schema.time_spans import reach_of_log, span_terms
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import PLACE, SIGN, Log
 
@@ -123,7 +123,7 @@ def log_contract(log: Log) -> Contract:
     pages = "v1" if any("boolean" in type for type in log.columns.values()) else "v2"
     properties = PROPERTIES | {"write.parquet.page-version": pages}
     doc = f"every record of log {log.name}, once"
-    spans = spanned(log.event_time, reach_of_log(log))
+    spans = span_terms(log.event_time, reach_of_log(log))
     return Contract(log.name, doc, declared | _provenance(), spans, properties, key=key, sort_by=(log.event_time,))
 
 

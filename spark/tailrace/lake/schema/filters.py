@@ -48,7 +48,7 @@ def equal(column: str, value: Any) -> Filter:
     return _made(IsNull, column) if value is None else _made(EqualTo, column, value)
 
 
-def there(column: str) -> Filter:
+def has_value(column: str) -> Filter:
     """Select the rows that have a value."""
     return _made(NotNull, column)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.lake.schema.column_groups import JOIN_PLACE
 from tailrace.lake.schema.contracts import Column, Contract, DefinitionTables, runs_contract
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.lake.schema.time_spans import reach_of_log, spanned
+from tailrace.lake.schema.time_spans import reach_of_log, span_terms
 from tailrace.model.definition.join import Join
 from tailrace.model.logs.log import PANE_TIME
 
@@ -46,5 +46,5 @@ def join_contract(join: Join) -> Contract:
         "reason": Column("string", "rejected: what was wrong"),
     }
     doc = f"what join {join.name} gave of logs {join.left.name} and {join.right.name}, one commit an epoch"
-    spans = spanned(PANE_TIME, reach_of_log(join.log))
+    spans = span_terms(PANE_TIME, reach_of_log(join.log))
     return Contract(ledger_name(join.name), doc, columns, ("kind", *spans), sort_by=(PANE_TIME,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.lake.schema.contracts import Column, Contract, DefinitionTables, runs_contract
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.lake.schema.time_spans import reach_of_log, spanned
+from tailrace.lake.schema.time_spans import reach_of_log, span_terms
 from tailrace.model.definition.map import Map
 from tailrace.model.logs.log import PANE_TIME
 
@@ -31,5 +31,5 @@ def map_contract(definition: Map) -> Contract:
         "source_offset": Column("bigint", "the record's _offset in the log"),
     }
     doc = f"what map {definition.name} made of the records of log {definition.log.name}, one commit an epoch"
-    spans = spanned(PANE_TIME, reach_of_log(definition.log))
+    spans = span_terms(PANE_TIME, reach_of_log(definition.log))
     return Contract(ledger_name(definition.name), doc, columns, ("kind", *spans), sort_by=(PANE_TIME,))

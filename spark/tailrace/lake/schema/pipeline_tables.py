@@ -12,7 +12,7 @@ from tailrace.lake.schema.contracts import (
     runs_contract,
 )
 from tailrace.lake.schema.table_names import ledger_name
-from tailrace.lake.schema.time_spans import reach_of_windows, spanned
+from tailrace.lake.schema.time_spans import reach_of_windows, span_terms
 from tailrace.model.base.time import duration
 from tailrace.model.base.types import struct_type
 from tailrace.model.definition.pipeline import Pipeline
@@ -102,7 +102,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
         merged = "partial: windows merged into this one that are to be taken back"
         columns["predecessors"] = Column(predecessors_type(pipeline), merged)
     doc = f"what pipeline {pipeline.name} consumed and produced, one commit an epoch"
-    spans = spanned("window_end", reach_of_windows(pipeline.where))
+    spans = span_terms("window_end", reach_of_windows(pipeline.where))
     return Contract(ledger_name(pipeline.name), doc, columns, ("kind", *spans), sort_by=(*keys, "window_end"))
 
 
@@ -121,7 +121,7 @@ def answer_contract(pipeline: Pipeline) -> Contract:
     }
     doc = f"the current answer of pipeline {pipeline.name}"
     retention = "every answer until it is taken back; one that another took the place of is in the ledger"
-    spans = spanned("window_end", reach_of_windows(pipeline.where))
+    spans = span_terms("window_end", reach_of_windows(pipeline.where))
     # A follower of the ledger rewrites the files with changed windows. There are few if each file has windows that end
     # at about one time.
     order = ("window_end", *key_columns(pipeline))

@@ -23,13 +23,13 @@ _SHORTEST = {"hour": 1 / 24, "day": 1, "month": 28, "year": 365}
 """The days that a span has at least."""
 
 
-def spanned(column: str, reach: int | None) -> tuple[str, ...]:
+def span_terms(column: str, reach: int | None) -> tuple[str, ...]:
     """Return the partitioning by a column whose values in one epoch lie up to `reach` microseconds apart.
 
     None, for values that may lie any time apart, gives no partitioning.
 
-    >>> spanned("at", 0), spanned("at", duration(days(1))), spanned("at", duration(days(400))), spanned("at", None)
-    (('day(at)',), ('month(at)',), (), ())
+    >>> [span_terms("at", reach) for reach in (0, duration(days(1)), duration(days(400)), None)]
+    [('day(at)',), ('month(at)',), (), ()]
     """
     return next(((f"{span}({column})",) for span, most in _SPANS if reach is not None and reach < most), ())
 

@@ -12,10 +12,12 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
-from tailrace.model.base.conditions import Condition
-from tailrace.model.base.errors import DefinitionError
+from tailrace.model.base.conditions import Condition, condition_faults
+from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
+from tailrace.model.base.names import RESERVED, name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import instant, moment
+from tailrace.model.base.types import is_type
 from tailrace.model.definition.definition import Windowless
 from tailrace.model.definition.fingerprint import digest, of_log
 from tailrace.model.definition.record_steps import (
@@ -30,8 +32,8 @@ from tailrace.model.definition.record_steps import (
     taken_through,
 )
 from tailrace.model.definition.source_text import written
-from tailrace.model.definition.validation import map_faults
-from tailrace.model.logs.derived_logs import Productions
+from tailrace.model.definition.validation import each_faults, weak_step_faults
+from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, taken_back
 from tailrace.model.logs.log import PANE_TIME, PLACE, Log
 from tailrace.model.windows.panes import Rejected
 
@@ -57,7 +59,7 @@ class Map(Windowless):
     what: Several[str] = Several()
 
     def __post_init__(self) -> None:
-        faults = list(map_faults(self))
+        faults = list(_faults(self))
         if faults:
             raise DefinitionError(str(self.name), faults)
 
@@ -148,3 +150,45 @@ def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Ma
 def record_of(mapped: Mapped) -> dict[str, Any]:
     """Convert an output record of a map to an input record for the definitions that read the map."""
     return {**mapped.values, PANE_TIME: moment(mapped.at), **dict(zip(PLACE, mapped.place, strict=True))}
+
+
+def _faults(definition: Map) -> Iterable[Fault]:
+    """Find all faults of a map."""
+    yield from name_faults("name", definition.name)
+    log: object = definition.log
+    if not isinstance(log, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
+        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.produced for what another one produces")
+        return
+    if log.takes_back:
+        which = "panes" if isinstance(log, Panes) else "produced"
+        remedy = f"read the log that {log.name} reads, or write the steps into a Pipeline over {log.name}.{which}"
+        yield taken_back("log", log, remedy)
+        return
+    if isinstance(log, Arrivals):
+        yield log.refused("log")
+        return
+    steps = list(each_faults(definition))
+    yield from steps
+    if steps:
+        return
+    if definition.keep is not None:
+        yield from condition_faults("keep", definition.keep, definition.columns)
+    yield from _output_faults(definition)
+    yield from weak_step_faults(definition)
+
+
+def _output_faults(definition: Map) -> Iterable[Fault]:
+    """Find the faults of a map's output columns."""
+    columns = definition.columns
+    for place, column in enumerate(definition.what or columns):
+        path = f"what[{place}]"
+        if column not in columns:
+            yield unknown_column(path, column, columns)
+        elif column in RESERVED | {"source_epoch"} and not column == PANE_TIME == definition.log.event_time:
+            mend = f'leave it out of what, or let it go out as another: each=Derive({{"my_{column}": Col("{column}")}})'
+            yield Fault(path, column, "a name that the tables do not use themselves", mend)
+        elif not is_type(columns[column]):
+            yield Fault(path, f"{column}: {columns[column]}", "a plain column", "name others: what=(...)")
+    if len(set(definition.what)) < len(definition.what):
+        yield Fault("what", definition.what, "each column once", "leave out the repeated one")

@@ -15,34 +15,49 @@ from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from tailrace.model.base.algebra import Scalars
-from tailrace.model.base.conditions import Condition
-from tailrace.model.base.errors import DefinitionError, RecordError, failure
+from tailrace.model.base.conditions import Condition, condition_faults
+from tailrace.model.base.errors import DefinitionError, Fault, RecordError, failure, unknown_column
+from tailrace.model.base.names import RESERVED, RESERVED_KEYS, name_faults, reserved
 from tailrace.model.base.several import Several
-from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant
-from tailrace.model.combiners.basic import Combiner, Merge, Part
-from tailrace.model.combiners.own import OwnCombiner
+from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, waits
+from tailrace.model.base.types import element_type, is_type
+from tailrace.model.combiners.basic import Combiner, Count, Merge, Part
+from tailrace.model.combiners.first_last import ByTime
+from tailrace.model.combiners.lists import Collect, Highest
+from tailrace.model.combiners.own import OwnCombiner, OwnWindows
 from tailrace.model.combiners.retraction import taking_back
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.fingerprint import FOLLOWS, digest, of_log
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.record_steps import (
+    Derive,
     ElementWise,
     Prepared,
     Reasons,
     SetAside,
     columns_after,
+    element_faults,
     meets,
     own_steps,
     taken_through,
 )
-from tailrace.model.definition.source_text import written
-from tailrace.model.definition.validation import pipeline_faults
+from tailrace.model.definition.source_text import length, written
+from tailrace.model.definition.validation import STRONG, each_faults, is_weak, weak_step_faults
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log
-from tailrace.model.triggers.combinators import AtWatermark, Trigger
+from tailrace.model.triggers.combinators import AtWatermark, Trigger, trigger_faults
 from tailrace.model.windows.calendars import Calendar
 from tailrace.model.windows.panes import ACCUMULATING, EARLIEST, END_OF_WINDOW, Accumulation, Timestamp
-from tailrace.model.windows.windows import Fixed, Global, Sessions, Sliding, Window, Windowing, windows_within_time
+from tailrace.model.windows.windows import (
+    PHASE_TYPES,
+    Fixed,
+    Global,
+    Sessions,
+    Sliding,
+    Window,
+    Windowing,
+    windows_within_time,
+)
 
 MEASURED = "when"
 """The prefix of the accumulator parts that the trigger measures; the parts of a result start with the result's name."""
@@ -107,7 +122,7 @@ class Pipeline(Ranged):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "what", MappingProxyType(dict(self.what)))
-        faults = list(pipeline_faults(self))
+        faults = list(_faults(self))
         if faults:
             raise DefinitionError(str(self.name), faults)
 
@@ -413,3 +428,228 @@ class _Finished(Pipeline):
     """A pipeline over finished input, in which no record is retracted."""
 
     takes_back = False
+
+
+def _faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """Find all faults of a pipeline."""
+    yield from name_faults("name", pipeline.name)
+    log: object = pipeline.log
+    if not isinstance(log, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
+        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.panes for a later stage")
+        return
+    steps = list(each_faults(pipeline))
+    yield from steps
+    if steps:
+        # The other checks need valid steps, because they use the columns after the steps.
+        return
+    if log.signed:
+        yield from _signed_faults(pipeline)
+    yield from _key_faults(pipeline)
+    if pipeline.keep is not None:
+        yield from condition_faults("keep", pipeline.keep, pipeline.columns)
+    yield from _what_faults(pipeline)
+    if isinstance(pipeline.where, type) or not hasattr(pipeline.where, "assign"):
+        yield Fault("where", pipeline.where, "a windowing", "write for example where=Fixed(hours(1))")
+        return
+    yield from pipeline.where.faults("where")
+    yield from _where_faults(pipeline)
+    if not isinstance(pipeline.how, Accumulation):
+        yield Fault("how", pipeline.how, "an accumulation", "use DISCARDING, ACCUMULATING or RETRACTING")
+    for option in ("on_time", "closing"):
+        if getattr(pipeline, option) not in ("always", "if_non_empty"):
+            yield Fault(option, getattr(pipeline, option), '"always" or "if_non_empty"', "leave it out")
+    if pipeline.answers not in (True, None):
+        yield Fault("answers", pipeline.answers, "True", "leave it out, and the last stage has them")
+    yield from _timestamp_faults(pipeline)
+    yield from _weak_faults(pipeline)
+    later = list(_later_faults(pipeline)) if log.takes_back else []
+    yield from later
+    if not later:
+        yield from _when_faults(pipeline)
+
+
+def _signed_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """Find the uses of the time of a change in a pipeline over the log of a table's changes.
+
+    Using the time of a change is a fault, because the addition and the retraction of a row have different change times.
+    """
+    at = pipeline.log.event_time
+    expected, remedy = f"nothing that goes by {at}, the time of a change", "use columns of the table"
+    types = {name: type for name, type in pipeline.log.columns.items() if name != at}
+    for place, step in enumerate(pipeline.each):
+        path = f"each[{place}]"
+        if not isinstance(step, Derive):
+            yield Fault(path, written(step), "steps that say which columns they read", "write a Derive")
+            return
+        if list(element_faults(path, step, types)) or at in step.values:
+            yield Fault(path, written(step), expected, remedy)
+            return
+        types = dict(step.columns(types))
+    if at in pipeline.key:
+        yield Fault("key", at, expected, remedy)
+    for name, combiner in pipeline.what.items():
+        own = getattr(combiner, "combiner", combiner)
+        if getattr(own, "column", None) == at or isinstance(own, ByTime):
+            yield Fault(f"what[{name!r}]", combiner, expected, remedy)
+
+
+def _key_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    columns = pipeline.columns
+    for place, column in enumerate(pipeline.key):
+        if column not in columns:
+            yield unknown_column(f"key[{place}]", column, columns)
+        elif columns[column] == "double":
+            yield Fault(f"key[{place}]", column, "a column that compares exactly", "declare it as decimal(p,s)")
+        elif not is_type(columns[column]):
+            yield Fault(f"key[{place}]", f"{column}: {columns[column]}", "a plain column", "take another column")
+        elif column in RESERVED_KEYS:
+            yield reserved(f"key[{place}]", column)
+    if len(set(pipeline.key)) < len(pipeline.key):
+        yield Fault("key", pipeline.key, "each column once", "leave out the repeated one")
+
+
+def _where_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    where = pipeline.where
+    if isinstance(where, OwnWindows) and where.merges and where.reach <= 0:
+        expected = "how long after it closes a window can be reached through one that is open, in microseconds"
+        yield Fault("where.reach", where.reach, expected, "give the longest gap that its windows merge over")
+    for column in where.columns if isinstance(where, Fixed) else ():
+        if column not in pipeline.key:
+            expected = f"a column of the key ({', '.join(pipeline.key) or 'there is none'})"
+            yield Fault("where.phase", column, expected, f"write key=({column!r},), or leave phase out")
+        elif pipeline.columns.get(column) not in (*PHASE_TYPES, None):
+            expected = f"a column of type {', '.join(PHASE_TYPES)}"
+            yield Fault("where.phase", f"{column}: {pipeline.columns[column]}", expected, "take another column")
+
+
+def _what_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    if not pipeline.what:
+        yield Fault("what", {}, "at least one result", 'write what={"records": Count()}')
+    for name, combiner in pipeline.what.items():
+        path = f"what[{name!r}]"
+        yield from name_faults(path, name)
+        if name in RESERVED or "__" in str(name):
+            yield reserved(path, name)
+        if name in pipeline.key:
+            yield Fault(path, name, "a name that the key does not have", "rename the result")
+        if isinstance(combiner, type) or not hasattr(combiner, "parts"):
+            yield Fault(path, combiner, "a combiner", 'write for example Sum("price")')
+        elif combiner.column is not None and combiner.column not in pipeline.columns:
+            yield unknown_column(f"{path}.column", combiner.column, pipeline.columns)
+        elif not _combines(combiner, type_ := pipeline.type_of(combiner)):
+            expected = "a plain column, or of several in one no more than Count, Collect and Highest"
+            yield Fault(f"{path}.column", f"{combiner.column}: {type_}", expected, "take another column")
+        else:
+            yield from combiner.faults(path, type_)
+
+
+def _combines(combiner: Combiner, type: str | None) -> bool:
+    """Return True if a combiner can read a column of this type."""
+    if type is None or is_type(type) or isinstance(combiner, Count):
+        return True
+    return isinstance(combiner, Collect | Highest) and not element_type(type)
+
+
+def _timestamp_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    chosen, where = pipeline.timestamp, pipeline.where
+    if not isinstance(chosen, Timestamp):
+        yield Fault("timestamp", chosen, "when an answer happened", "use END_OF_WINDOW, EARLIEST or LATEST")
+    elif chosen is not Timestamp.END_OF_WINDOW and not where.merges and where.longest is None:
+        expected = "END_OF_WINDOW for windows that may be of any length"
+        yield Fault("timestamp", chosen, expected, "a later stage would wait for them for ever: leave it out")
+
+
+def _stage_faults(pipeline: Pipeline, earlier: Pipeline) -> Iterable[Fault]:
+    """Find the faults of a stage that depend on the earlier stage whose panes it reads."""
+    if earlier.how is not Accumulation.RETRACTING:
+        remedy = f"set how=RETRACTING in {earlier.name}"
+        yield Fault(
+            "log", f"{earlier.name}, {earlier.how.value}", "a stage that takes back what it said before", remedy
+        )
+    endless = earlier.where.longest is None and not earlier.where.merges
+    if endless and not pipeline.where.merges and pipeline.where.longest is not None:
+        expected = "one window for all, as the earlier stage has"
+        yield Fault("where", pipeline.where, expected, f"use Global(), or windows that end in {earlier.name}")
+
+
+def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """Find the faults of a pipeline over a log whose records may be retracted.
+
+    The pipeline is a later stage, or reads the rows of a join.
+    """
+    log, late = pipeline.log, pipeline.allowed_lateness
+    if pipeline.earlier is not None:
+        yield from _stage_faults(pipeline, pipeline.earlier)
+    if log.signed and not isinstance(pipeline.where, Global):
+        expected = "one window for all: a row is taken back at another time than it was added at"
+        yield Fault("where", pipeline.where, expected, "use Global(), and a column of the table as a key")
+    elif pipeline.where.merges:
+        expected = "windows that stay apart, for a record that is taken back may be what joined two of them"
+        yield Fault("where", pipeline.where, expected, "use Fixed, Sliding or Calendar, or merge in the first stage")
+    if pipeline.how is Accumulation.DISCARDING:
+        expected = "panes of everything so far, for what is fresh may be records taken back"
+        yield Fault("how", pipeline.how, expected, "use ACCUMULATING or RETRACTING")
+    if pipeline.finishing == "close":
+        expected = '"refuse", for records that came too late would stay in no answer'
+        yield Fault("finishing", pipeline.finishing, expected, "leave it out")
+    if pipeline.timestamp is not Timestamp.END_OF_WINDOW:
+        expected = "END_OF_WINDOW in a later stage, whose first or last record may be taken back"
+        yield Fault("timestamp", pipeline.timestamp, expected, "leave it out")
+    if late is not None and waits(late) and duration(late) < log.trails:
+        expected = f"at least {length(log.trails)}, for so long {log.name} corrects what it gave"
+        yield Fault("allowed_lateness", str(late), expected, "leave it out, and it waits just so long")
+
+
+def _weak_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    """Find the options that need kept records in a pipeline over productions that are not kept (MillWheel, 6.1.3).
+
+    For a rejected or late record, the ledger has only the record's position. A backfill or a person must be able to
+    find the record in the log by this position.
+    """
+    if pipeline.finishing == "close" and is_weak(pipeline.log):
+        remedy = STRONG.format(pipeline.log.name)
+        yield Fault("finishing", "close", "records that are kept, for some may come too late", remedy)
+    yield from weak_step_faults(pipeline)
+
+
+def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:
+    late, log = pipeline.allowed_lateness, pipeline.log
+    if late is not None and not waits(late):
+        yield Fault("allowed_lateness", late, "a duration of zero or more", "write hours(3)")
+        return
+    if pipeline.finishing not in ("refuse", "close"):
+        yield Fault("finishing", pipeline.finishing, '"refuse" or "close"', "leave it out")
+    faults = list(trigger_faults("when", pipeline.when))
+    if not faults:
+        faults = list(pipeline.when.column_faults("when", pipeline.columns))
+        faults += pipeline.when.percentile_faults("when", pipeline.log.percentiles)
+    yield from faults
+    if faults:
+        return
+    lateness = timedelta(microseconds=pipeline.lateness)
+    if not pipeline.when.finishes or pipeline.finishing != "refuse":
+        return
+    if not pipeline.when.finishes_only_on_time:
+        yield Fault(
+            "when",
+            pipeline.when,
+            "a trigger that goes on for as long as records may come",
+            "records after its last pane would be too late: put it in Repeat(...), or set "
+            'finishing="close" if that is meant',
+        )
+    elif late is None and lateness > timedelta(0) and log.takes_back:
+        yield Fault(
+            "when",
+            pipeline.when,
+            f"a trigger with a late part, for {log.name} corrects what it gave for {length(pipeline.lateness)}",
+            "write for example AfterWatermark(late=AfterCount(1))",
+        )
+    elif lateness > timedelta(0):
+        yield Fault(
+            "allowed_lateness",
+            str(late),
+            "a trigger with a late part, or no lateness",
+            "late records would be accepted by the window and lost by its trigger: write "
+            'AfterWatermark(late=AfterCount(1)), or set finishing="close" if that is meant',
+        )
