@@ -29,7 +29,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """One that has its catalog and namespace; the jars count as there."""
     monkeypatch.setenv("TAILRACE_WAREHOUSE", str(settings.warehouse))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(machine_checks, "missing", lambda folder, groups: [])
+    monkeypatch.setattr(machine_checks, "missing_jars", lambda folder, groups: [])
     lake = Lake(settings)
     with closing(lake.catalog):
         return lake

@@ -45,7 +45,7 @@ def served(monkeypatch: pytest.MonkeyPatch, *, by_version: bool = True) -> Itera
             monkeypatch.setenv(name, value)
         # It remembers whose credentials it found first.
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-        monkeypatch.setattr(machine_checks, "missing", lambda folder, groups: [])
+        monkeypatch.setattr(machine_checks, "missing_jars", lambda folder, groups: [])
         boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         boto3.client("glue").create_database(DatabaseInput={"Name": "main"})
         yield cloud.url

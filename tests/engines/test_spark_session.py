@@ -22,7 +22,7 @@ from tailrace.engines.spark.session import open_session, socket_conf
 from tailrace.engines.spark.workers.arrow_frames import arrow_of, frame_of
 from tailrace.lake.catalog.backends import Sqlite
 from tailrace.settings import Settings
-from tailrace.toolchain import Jar, ToolchainError, pinned
+from tailrace.toolchain import Jar, ToolchainError, pinned_jars
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg.*")
@@ -108,7 +108,7 @@ def test_jars_that_the_process_started_without_are_named(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = "tailrace.engines.spark.session.pinned"
-    monkeypatch.setattr(at, lambda group: (*pinned(group), Jar(group, "org.example:another:1", "0")))
+    monkeypatch.setattr(at, lambda group: (*pinned_jars(group), Jar(group, "org.example:another:1", "0")))
     with pytest.raises(ToolchainError, match=r"without the jars of lake.*groups=\('lake',\)"):
         open_session(settings)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from tailrace.generate import flights
@@ -144,31 +142,10 @@ def test_a_year_lands_within_the_age_at_which_spark_forgets_files(year: pd.DataF
     assert last.stat().st_mtime - first.stat().st_mtime < timedelta(days=7).total_seconds()
 
 
-@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
-def test_the_same_records_give_the_same_bytes(
-    form: flights.Format, records: pd.DataFrame, cuts: list[datetime], tmp_path: Path
-) -> None:
-    one = flights.write_files(records, tmp_path / "one", cuts, format=form)
-    two = flights.write_files(records, tmp_path / "two", cuts, format=form)
+def test_the_same_records_give_the_same_bytes(records: pd.DataFrame, cuts: list[datetime], tmp_path: Path) -> None:
+    one = flights.write_files(records, tmp_path / "one", cuts)
+    two = flights.write_files(records, tmp_path / "two", cuts)
     assert [(path.name, path.read_bytes()) for path in one] == [(path.name, path.read_bytes()) for path in two]
-
-
-def test_csv_has_a_header_and_leaves_a_missing_delay_empty(records: pd.DataFrame, tmp_path: Path) -> None:
-    (path,) = flights.write_files(records, tmp_path, [], format="csv")
-    rows = list(csv.DictReader(path.read_text().splitlines()))
-    (json_path,) = flights.write_files(records, tmp_path, [])
-    expected = [{k: "" if v is None else str(v) for k, v in record.items()} for record in lines([json_path])]
-    assert rows == expected
-
-
-def test_parquet_has_instants_in_utc_microseconds_and_a_nullable_delay(records: pd.DataFrame, tmp_path: Path) -> None:
-    (path,) = flights.write_files(records, tmp_path, [], format="parquet")
-    schema = pq.read_schema(path)
-    assert str(schema.field("scheduled").type) == "timestamp[us, tz=UTC]"
-    assert str(schema.field("known").type) == "timestamp[us, tz=UTC]"
-    assert str(schema.field("delay").type) == "int64"
-    assert schema.metadata is None
-    assert pq.read_table(path).column("delay").null_count == int(records["delay"].isna().sum())
 
 
 def test_nothing_is_left_half_written(records: pd.DataFrame, cuts: list[datetime], tmp_path: Path) -> None:
@@ -208,14 +185,12 @@ def test_a_range_that_makes_no_sense_is_refused(call: Any, message: str) -> None
     assert isinstance(caught.value, ValueError)
 
 
-def test_cuts_and_formats_that_make_no_sense_are_refused(records: pd.DataFrame, tmp_path: Path) -> None:
+def test_cuts_that_make_no_sense_are_refused(records: pd.DataFrame, tmp_path: Path) -> None:
     noon = datetime(2013, 3, 8, 12, tzinfo=UTC)
     with pytest.raises(flights.FlightsError, match="each later than the one before"):
         flights.write_files(records, tmp_path, [noon, noon])
     with pytest.raises(flights.FlightsError, match="with a time zone"):
         flights.write_files(records, tmp_path, [noon.replace(tzinfo=None)])
-    with pytest.raises(flights.FlightsError, match="expected one of json, csv, parquet"):
-        flights.write_files(records, tmp_path, [noon], format="avro")  # type: ignore[arg-type]
 
 
 def test_a_missing_data_set_names_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailrace import toolchain
-from tailrace.toolchain import ToolchainError, class_path, find_java, jars, java, missing, pinned, quiet_home
+from tailrace.toolchain import ToolchainError, class_path, find_java, jars, java, missing_jars, pinned_jars, quiet_home
 from tailrace.toolchain.jars import Jar
 from tailrace.toolchain.trust import jks
 
@@ -21,7 +21,7 @@ from tailrace.toolchain.trust import jks
 def small(monkeypatch: pytest.MonkeyPatch) -> Jar:
     """One pinned jar in a group of its own; its content is `jar`."""
     jar = Jar("small", "org.example:thing:1.0", sha256(b"jar").hexdigest())
-    monkeypatch.setattr(jars, "pinned", lambda group: (jar,))
+    monkeypatch.setattr(jars, "pinned_jars", lambda group: (jar,))
     return jar
 
 
@@ -54,7 +54,7 @@ def java_at(home: Path, version: str) -> Path:
 
 def test_every_pinned_jar_has_full_coordinates_and_a_sum() -> None:
     for group in toolchain.GROUPS:
-        for jar in pinned(group):
+        for jar in pinned_jars(group):
             assert len(jar.coordinates.split(":")) in (3, 4)
             assert len(bytes.fromhex(jar.sha256)) == 32
 
@@ -69,7 +69,7 @@ def test_the_list_names_no_host() -> None:
 
 def test_an_unknown_group_is_refused() -> None:
     with pytest.raises(ToolchainError, match="no group of jars 'flink'; there are lake, aws, postgres, kafka"):
-        pinned("flink")
+        pinned_jars("flink")
 
 
 def test_a_missing_jar_is_named_with_the_command_that_fetches_it(tmp_path: Path, small: Jar) -> None:
@@ -81,7 +81,7 @@ def test_a_missing_jar_is_named_with_the_command_that_fetches_it(tmp_path: Path,
 
 def test_a_jar_with_other_content_counts_as_missing(tmp_path: Path, small: Jar) -> None:
     put(tmp_path, small, b"not it")
-    assert missing(tmp_path, ["small"]) == [small]
+    assert missing_jars(tmp_path, ["small"]) == [small]
 
 
 def test_a_checked_jar_is_not_read_again(tmp_path: Path, small: Jar, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,17 +93,17 @@ def test_a_checked_jar_is_not_read_again(tmp_path: Path, small: Jar, monkeypatch
 
 def test_a_jar_that_changed_after_its_check_is_found(tmp_path: Path, small: Jar) -> None:
     path = put(tmp_path, small, b"jar")
-    assert missing(tmp_path, ["small"]) == []
+    assert missing_jars(tmp_path, ["small"]) == []
     path.write_bytes(b"raj")
     os.utime(path, ns=(0, 0))
-    assert missing(tmp_path, ["small"]) == [small]
+    assert missing_jars(tmp_path, ["small"]) == [small]
 
 
 def test_a_broken_note_only_costs_a_second_check(tmp_path: Path, small: Jar) -> None:
     put(tmp_path, small, b"jar")
     note = tmp_path / "small" / jars.CHECKED
     note.write_text("{")
-    assert missing(tmp_path, ["small"]) == []
+    assert missing_jars(tmp_path, ["small"]) == []
     assert list(json.loads(note.read_text())) == [small.file]
 
 

@@ -26,7 +26,7 @@ from tailrace.aws.objects import AwsError
 from tailrace.aws.upload import MANIFEST, list_files, split_address, upload_bundle
 from tailrace.model.base.errors import TailraceError
 from tailrace.settings import Settings
-from tailrace.toolchain import class_path, fetch, missing, require_java
+from tailrace.toolchain import class_path, fetch, missing_jars, require_java
 
 EPOCH = 315_532_800
 """The modification time of every file in an archive, in Unix seconds: 1980, the earliest time in a zip file."""
@@ -124,7 +124,7 @@ class ClusterBundle:
         write_archive(made / "environment.tar.gz", {"": place})
 
     def _jars(self, made: Path) -> None:
-        if missing(self.jars, self.groups):
+        if missing_jars(self.jars, self.groups):
             fetch(self.jars, self.groups, require_java())
         (made / "jars").mkdir()
         for path in class_path(self.jars, self.groups):

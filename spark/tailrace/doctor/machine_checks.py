@@ -14,8 +14,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from tailrace.doctor.findings import Finding, UnseenError, WrongError, run_check
 from tailrace.lake.catalog.backends import jar_groups as groups_of
 from tailrace.settings import Settings
-from tailrace.toolchain import missing, pinned, require_java
-from tailrace.toolchain.java import NEWEST, OLDEST
+from tailrace.toolchain import missing_jars, pinned_jars, require_java
 
 PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "boto3")
 """The packages whose versions are compared with the pins of the project."""
@@ -78,23 +77,19 @@ def check_schema_registry(settings: Settings) -> str:
 
 def _java(settings: Settings) -> str:
     java = require_java(settings.java_home)
-    if not OLDEST <= java.release <= NEWEST:
-        raise WrongError(
-            f"Java {java.release} in {java.home}, expected {OLDEST} to {NEWEST}", "set TAILRACE_JAVA_HOME to another"
-        )
     return f"Java {java.release} in {java.home}"
 
 
 def _jars(settings: Settings) -> str:
     groups = (*groups_of(settings), *(("kafka",) if settings.kafka_bootstrap else ()))
-    lacking = missing(settings.jars, groups)
+    lacking = missing_jars(settings.jars, groups)
     if lacking:
         flags = "".join(f" --group {group}" for group in dict.fromkeys(jar.group for jar in lacking))
         raise WrongError(
             f"missing from {settings.jars}, or not the pinned ones: {', '.join(jar.file for jar in lacking)}",
             f"`python -m tailrace.toolchain{flags}`, or set TAILRACE_JARS to the folder that has them",
         )
-    count = sum(len(pinned(group)) for group in groups)
+    count = sum(len(pinned_jars(group)) for group in groups)
     return f"{count} jars of {', '.join(groups)} in {settings.jars}, as pinned"
 
 

@@ -63,10 +63,10 @@ class _World:
         if sitting is None or sitting.until < at:
             offline = at + int(chance.uniform(10 * MINUTE, 9 * HOUR)) if chance.random() < OFFLINE else None
             length = int(chance.lognormvariate(3.0, 0.8) * MINUTE)
-            sitting = _Sitting(self.popular_videos.drawn(chance), at + length, offline)
+            sitting = _Sitting(self.popular_videos.draw(chance), at + length, offline)
             self.sittings[viewer] = sitting
         elif chance.random() < 0.2:
-            sitting.video = self.popular_videos.drawn(chance)
+            sitting.video = self.popular_videos.draw(chance)
         return sitting
 
     def view(self, number: int, viewer: str, sitting: _Sitting, ad: _Ad, at: int) -> Iterator[Delivery]:
@@ -101,13 +101,13 @@ def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
     for at in arrivals(chance, rate, first, first + length):
         if chance.random() < ROBOT:
             robot = f"viewer-r{number:05}"
-            sitting = _Sitting(world.popular_videos.drawn(chance), at, None)
+            sitting = _Sitting(world.popular_videos.draw(chance), at, None)
             for place in range(chance.randrange(30, 90)):
-                ad = world.ads[world.popular_ads.drawn(chance)]
+                ad = world.ads[world.popular_ads.draw(chance)]
                 made += world.view(number, robot, sitting, ad, at + place * 2 * SECOND)
                 number += 1
-        who = world.eager.drawn(chance)
-        ad = world.ads[world.popular_ads.drawn(chance)]
+        who = world.eager.draw(chance)
+        ad = world.ads[world.popular_ads.draw(chance)]
         made += world.view(number, f"viewer-{who:05}", world.sitting(who, at), ad, at)
         number += 1
     return by_known_time(made)

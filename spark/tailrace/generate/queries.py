@@ -28,7 +28,7 @@ def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery
     """
     chance, popular = Random(seed), Zipf(TERMS, SKEW)
     spike, dip = first + length // 2, first + length * 3 // 4
-    asked = [(at, f"term-{popular.drawn(chance):02}") for at in arrivals(chance, rate, first, first + length)]
+    asked = [(at, f"term-{popular.draw(chance):02}") for at in arrivals(chance, rate, first, first + length)]
     asked = [(at, term) for at, term in asked if not (term == DIP and 0 <= at - dip < LASTS) or chance.random() < FEW]
     asked += [(at, SPIKE) for at in arrivals(chance, rate / TERMS, first, first + length)]
     asked += [(at, SPIKE) for at in arrivals(chance, rate * MANY, spike, min(spike + LASTS, first + length))]

@@ -44,7 +44,7 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
     chance, popular, ads = Random(seed), Zipf(TERMS, 1.0), Zipf(SHOWN, 1.0)
     made: list[Delivery] = []
     for at in arrivals(chance, rate / (1 + CLICKS), first, first + length):
-        query_id, term = f"query-{at}", popular.drawn(chance)
+        query_id, term = f"query-{at}", popular.draw(chance)
         record = {"query_id": query_id, "term": f"term-{term:03}", "at": at}
         slow = chance.uniform(1, 10) * MINUTE if chance.random() < SLOW else 0
         if chance.random() >= LOST:
@@ -53,7 +53,7 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
         more = chance.random() < CLICKED
         while more:
             clicked += int(chance.lognormvariate(3.0, 1.2) * SECOND)
-            ad = f"ad-{(term * 7 + ads.drawn(chance)) % ADS:02}"
+            ad = f"ad-{(term * 7 + ads.draw(chance)) % ADS:02}"
             record = {"click_id": f"click-{at}-{clicks}", "query_id": query_id, "ad": ad, "at": clicked}
             offline = chance.uniform(0.2, 5) * HOUR if chance.random() < OFFLINE else 0
             made += _deliveries(chance, "clicks", record, offline)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tailrace.toolchain.jars import GROUPS, Jar, class_path, fetch, missing, pinned
+from tailrace.toolchain.jars import GROUPS, Jar, class_path, fetch, missing_jars, pinned_jars
 from tailrace.toolchain.java import Java, find_java, quiet_home, require_java
 from tailrace.toolchain.tool_errors import ToolchainError
 
@@ -17,8 +17,8 @@ __all__ = [
     "class_path",
     "fetch",
     "find_java",
-    "missing",
-    "pinned",
+    "missing_jars",
+    "pinned_jars",
     "quiet_home",
     "require_java",
 ]

@@ -46,7 +46,7 @@ class Jar:
 
 
 @cache
-def pinned(group: str) -> tuple[Jar, ...]:
+def pinned_jars(group: str) -> tuple[Jar, ...]:
     """Return the jars of a group. Raises ToolchainError for an unknown group."""
     groups = tomllib.loads(files(__package__).joinpath("jars.toml").read_text())
     if group not in groups:
@@ -60,7 +60,7 @@ def sha256_of(path: Path) -> str:
         return file_digest(stream, "sha256").hexdigest()
 
 
-def missing(folder: Path, groups: Iterable[str]) -> list[Jar]:
+def missing_jars(folder: Path, groups: Iterable[str]) -> list[Jar]:
     """Find the jars of these groups that are missing from `folder`, or differ from the pinned ones."""
     return [jar for group in groups for jar in _missing(folder, group)]
 
@@ -73,7 +73,7 @@ def _missing(folder: Path, group: str) -> list[Jar]:
         before = {}
     now: dict[str, list[object]] = {}
     absent = []
-    for jar in pinned(group):
+    for jar in pinned_jars(group):
         path = folder / jar.file
         if not path.is_file():
             absent.append(jar)
@@ -104,14 +104,14 @@ def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
 
     Raises ToolchainError naming the jars that are missing or not the pinned ones, and the command that fetches them.
     """
-    if lacking := missing(folder, groups):
+    if lacking := missing_jars(folder, groups):
         names = "".join(f"\n  {jar.file}" for jar in lacking)
         flags = "".join(f" --group {group}" for group in dict.fromkeys(jar.group for jar in lacking))
         raise ToolchainError(
             f"jars missing from {folder}, or not the pinned ones:{names}\n"
             f"run `python -m tailrace.toolchain{flags}`, or set TAILRACE_JARS to the folder that has them"
         )
-    return [folder / jar.file for group in groups for jar in pinned(group)]
+    return [folder / jar.file for group in groups for jar in pinned_jars(group)]
 
 
 def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
@@ -120,7 +120,7 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
     Ivy, which Spark brings with it, downloads them; `java` runs Ivy. A jar is put in place after its sum was compared.
     Raises ToolchainError when a download fails or a jar is not the pinned one.
     """
-    wanted = missing(folder, groups)
+    wanted = missing_jars(folder, groups)
     if not wanted:
         return []
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
             target = folder / jar.file
             target.parent.mkdir(exist_ok=True)
             (scratch / jar.file).replace(target)
-    missing(folder, groups)  # records the sums that were just compared
+    missing_jars(folder, groups)  # records the sums that were just compared
     return wanted
 
 
@@ -166,16 +166,8 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
         f"<dependencies>{''.join(lines)}</dependencies></ivy-module>"
     )
     options = trust.java_options(scratch) if is_packaged(java) else []
-    command = [
-        str(java.command),
-        *options,
-        f"-Duser.home={scratch}",
-        "-cp",
-        str(_ivy()),
-        "org.apache.ivy.Main",
-        "-warn",
-    ]
-    command += ["-settings", str(settings), "-ivy", str(wanted), "-confs", "default"]
+    command = [str(java.command), *options, f"-Duser.home={scratch}", "-cp", str(_ivy()), "org.apache.ivy.Main"]
+    command += ["-warn", "-settings", str(settings), "-ivy", str(wanted), "-confs", "default"]
     command += ["-retrieve", f"{scratch}/{jars[0].group}/[artifact]-[revision](-[classifier]).[ext]"]
     ran = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False

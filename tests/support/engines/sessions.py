@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def session(settings: Settings, extra: Mapping[str, str] | None = None) -> SparkSession:
     """A session on the lake of `settings`, in a JVM that reads Kafka where its jars are here."""
     from tailrace.engines.spark.session import open_session
-    from tailrace.toolchain import missing
+    from tailrace.toolchain import missing_jars
 
-    groups = ("lake",) if missing(settings.jars, ["kafka"]) else ("lake", "kafka")
+    groups = ("lake",) if missing_jars(settings.jars, ["kafka"]) else ("lake", "kafka")
     return open_session(settings, extra=extra, groups=groups)
 
 

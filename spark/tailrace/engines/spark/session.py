@@ -28,7 +28,7 @@ from tailrace.engines.spark.class_archive import archive_of
 from tailrace.lake.catalog.backends import Sqlite, catalog_kind, endpoint, storage_properties
 from tailrace.lake.catalog.backends import jar_groups as lake_jars
 from tailrace.settings import Settings
-from tailrace.toolchain import Java, ToolchainError, class_path, pinned, quiet_home, require_java
+from tailrace.toolchain import Java, ToolchainError, class_path, pinned_jars, quiet_home, require_java
 from tailrace.toolchain.process_folder import process_folder
 
 _starting = threading.Lock()
@@ -234,7 +234,7 @@ def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
     if path is None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     there = {Path(one).name for one in path.split(os.pathsep)}
-    if absent := [group for group in groups if not all(Path(jar.file).name in there for jar in pinned(group))]:
+    if absent := [group for group in groups if not all(Path(jar.file).name in there for jar in pinned_jars(group))]:
         raise ToolchainError(
             f"this process started Spark without the jars of {', '.join(absent)}, and a running JVM takes no more: "
             f"its first session has to ask for groups={tuple(groups)!r}"

@@ -229,13 +229,13 @@ class _Run:
 
         try:
             with observe_run(self._subject, self.output.say, metrics_port) as observed:
-                lake = Lake(self.settings, partial(self._noticed, observed))
+                lake = Lake(self.settings, partial(self._tell_notice, observed))
                 run = self._stream if self.sources else self._tail
                 run(lake, observed)
                 observed.stopped = bool(self.stop)
         finally:
             self.progress.close()
-        return self._summed()
+        return self._summarize()
 
     def _tail(self, lake: Lake, observed: Observation) -> None:
         """Fold from the log; Spark starts with the first epoch that needs Spark."""
@@ -250,7 +250,7 @@ class _Run:
             return spark
 
         with ending_spark():
-            watch = partial(self._watched, observed)
+            watch = partial(self._show_epoch, observed)
             tailing = Tailing(started, lake, self.pipelines, follow_every=self.follow_every, watch=watch)
             self.progress.begin()
             tailing.run(once=self.once, stop=lambda: bool(self.stop))
@@ -266,7 +266,7 @@ class _Run:
         # Spark replaces the handlers of signals when it starts.
         with session(self.settings, f"tailrace stream {self.log}", groups, self.stop.listen) as spark:
             if not self.stop:
-                watch = partial(self._watched, observed)
+                watch = partial(self._show_epoch, observed)
                 running = Stream(spark, lake, self.pipelines, self.sources, follow_every=self.follow_every, watch=watch)
                 self._drive(running, observed)
 
@@ -293,18 +293,18 @@ class _Run:
         self.progress.show_activity("bringing the answers up with the ledger")
         running.close()
 
-    def _noticed(self, observed: Observation, notice: Notice) -> None:
+    def _tell_notice(self, observed: Observation, notice: Notice) -> None:
         observed.tell(notice)
         if isinstance(notice, FolderChecked):
             self.progress.tally.folders[notice.log] = notice.counts
         for line in _news(notice):
             self.output.say(line)
 
-    def _watched(self, observed: Observation, report: EpochReport) -> None:
+    def _show_epoch(self, observed: Observation, report: EpochReport) -> None:
         self.progress.show_epoch(report)
         observed.tell(report)
 
-    def _summed(self) -> ExitStatus:
+    def _summarize(self) -> ExitStatus:
         tally, seconds = self.progress.tally, self.progress.seconds
         if self.output.json:
             self.output.data(tally.data(seconds, stopped=bool(self.stop)), line=True)

@@ -59,7 +59,7 @@ class LoadedFiles:
             # A file that was written after the process began may have been loaded before it was written.
             self.seen[file] = stamp if stamp[0] < self.started else (0, -1)
 
-    def changed(self) -> bool:
+    def have_changed(self) -> bool:
         """Tell whether a file may have changed since it was loaded."""
         self.note()
         return any(_stamp(file) != stamp for file, stamp in self.seen.items())
@@ -89,7 +89,7 @@ class WorkerServer(ThreadingUnixStreamServer):
         super().__init__(str(place), _Connection)
         self.place, self.settings = place, settings
         self.inode = place.stat().st_ino
-        self.loaded = LoadedFiles()
+        self.files = LoadedFiles()
         self.turns = threading.BoundedSemaphore(AT_ONCE)
         self.opening, self.counting = threading.Lock(), threading.Lock()
         self.busy, self.since, self.leaving = 0, time.monotonic(), False
@@ -157,7 +157,7 @@ class _Connection(StreamRequestHandler):
                     self._run("maintain", asked)
 
     def _run(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> None:
-        if self.server.loaded.changed():
+        if self.server.files.have_changed():
             self.server.leave()
         if self.server.leaving:
             self._say(stale=True)
@@ -205,8 +205,8 @@ class _Run:
     def answer(self, what: Literal["backfill", "maintain"], asked: dict[str, Any]) -> dict[str, Any]:
         try:
             if what == "maintain":
-                return {"done": self._maintained(MaintainJob(**asked))}
-            return {"done": self._backfilled(BackfillJob.of(**asked))}
+                return {"done": self._maintain(MaintainJob(**asked))}
+            return {"done": self._backfill(BackfillJob.of(**asked))}
         except Exception as error:
             if not isinstance(error, TailraceError) and not _spark_lives():
                 self.server.leave()
@@ -216,7 +216,7 @@ class _Run:
             failed = shown if isinstance(shown, RunnerError) else refusal(shown)
             return {"failed": str(failed), "again": failed.again}
 
-    def _maintained(self, job: MaintainJob) -> dict[str, Any]:
+    def _maintain(self, job: MaintainJob) -> dict[str, Any]:
         self.asker.check()
         with LOADING:
             definition = load_any(job.definition)
@@ -230,7 +230,7 @@ class _Run:
         done = maintain(self._spark, Lake(self.server.settings), definition, watch=tell)
         return maintenance_data(definition, done)
 
-    def _backfilled(self, job: BackfillJob) -> dict[str, Any]:
+    def _backfill(self, job: BackfillJob) -> dict[str, Any]:
         self.asker.check()
 
         def tell(doing: str) -> None:
