@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("airflow", reason="Airflow is not installed: make setup WITH=airflow")
 
-from tailrace.airflow.form import Asked
+from tailrace.airflow.form import BackfillRequest
 from tailrace.airflow.ranges import Extent, choose_range, cut_range
 from tailrace.airflow.web.report import result_page
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant
@@ -68,7 +68,7 @@ def test_parsing_the_dags_imports_neither_spark_nor_tables(tmp_path: Path) -> No
 )
 def test_parameters_that_do_not_hold_are_refused_in_one_line(params: dict[str, object], said: str) -> None:
     with pytest.raises(RunnerError) as refused:
-        Asked.of(params)
+        BackfillRequest.of(params)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not refused.value.again
@@ -77,9 +77,9 @@ def test_parameters_that_do_not_hold_are_refused_in_one_line(params: dict[str, o
 def test_parameters_left_as_they_are_ask_for_one_run_that_is_no_dry_one() -> None:
     from tailrace.airflow.form import form
 
-    asked = Asked.of({name: param.resolve() for name, param in form().items()})
-    assert asked == Asked()
-    assert Asked.of({"from": "", "to": " ", "reason": ""}) == asked, "fields that were emptied by hand"
+    asked = BackfillRequest.of({name: param.resolve() for name, param in form().items()})
+    assert asked == BackfillRequest()
+    assert BackfillRequest.of({"from": "", "to": " ", "reason": ""}) == asked, "fields that were emptied by hand"
     assert (asked.dry_run, asked.parallelism) == (False, 1)
 
 
@@ -88,21 +88,22 @@ def before(end: int) -> tuple[int, int]:
 
 
 def test_a_run_of_a_backfill_is_of_its_interval_and_of_nothing_else() -> None:
-    assert choose_range(Asked(), (0, HOUR), EXTENT, before) == (0, HOUR)
-    named = Asked.of({"from": "2013-03-08T00:00:00Z"})
+    assert choose_range(BackfillRequest(), (0, HOUR), EXTENT, before) == (0, HOUR)
+    named = BackfillRequest.of({"from": "2013-03-08T00:00:00Z"})
     with pytest.raises(RunnerError, match="leave From and To empty"):
         choose_range(named, (0, HOUR), EXTENT, before)
 
 
 def test_a_run_by_hand_is_of_the_range_it_names_or_of_the_last_that_is_closed() -> None:
     start = instant(datetime(2013, 3, 8, tzinfo=UTC))
-    named = Asked.of({"from": "2013-03-08T01:00:00+01:00", "to": "2013-03-08T03:00:00Z"})
+    named = BackfillRequest.of({"from": "2013-03-08T01:00:00+01:00", "to": "2013-03-08T03:00:00Z"})
     assert choose_range(named, None, EXTENT, before) == (start, start + 3 * HOUR)
-    assert choose_range(Asked.of({"from": "2013-03-08T00:00:00Z"}), None, EXTENT, before) == (start, END_OF_TIME)
-    assert choose_range(Asked(), None, EXTENT, before) == (8 * HOUR, 10 * HOUR)
-    assert choose_range(Asked(), None, Extent(END_OF_TIME, 12 * HOUR), before) == (10 * HOUR, 12 * HOUR)
+    unbounded = BackfillRequest.of({"from": "2013-03-08T00:00:00Z"})
+    assert choose_range(unbounded, None, EXTENT, before) == (start, END_OF_TIME)
+    assert choose_range(BackfillRequest(), None, EXTENT, before) == (8 * HOUR, 10 * HOUR)
+    assert choose_range(BackfillRequest(), None, Extent(END_OF_TIME, 12 * HOUR), before) == (10 * HOUR, 12 * HOUR)
     with pytest.raises(RunnerError, match="no window is closed yet"):
-        choose_range(Asked(), None, Extent(BEGINNING, BEGINNING), before)
+        choose_range(BackfillRequest(), None, Extent(BEGINNING, BEGINNING), before)
 
 
 @pytest.mark.parametrize("interval", [(0, 10 * HOUR), (0, 30 * HOUR), (9 * HOUR, END_OF_TIME), (11 * HOUR, 12 * HOUR)])

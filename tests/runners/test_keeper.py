@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
+from tailrace.runners.jobs import RunnerError, StreamJob, StreamState
 from tailrace.runners.keeper import FINAL, Keeper
 from tailrace.runners.processes import is_running
 from tests.support.waiting import until
@@ -48,11 +48,11 @@ class Stream:
     place: Path
     told: list[str] = field(default_factory=list)
 
-    def keep_running(self, *words: str, anew: bool = False) -> Streaming:
+    def keep_running(self, *words: str, anew: bool = False) -> StreamState:
         command = [sys.executable, "-c", *(words or (RUNS,))]
         return Keeper(self.place, command, os.environ).keep_running(self.told.append, anew=anew)
 
-    def stopped(self) -> Streaming:
+    def stopped(self) -> StreamState:
         return Keeper(self.place, (), os.environ).stop(self.told.append)
 
     @property
@@ -99,7 +99,7 @@ def test_one_that_was_killed_is_started_again_and_it_says_so(stream: Stream) -> 
     again = stream.keep_running()
     assert (again.state, again.ended) == ("started", "it was killed")
     assert again.pid != first.pid
-    assert stream.keep_running() == Streaming(state="running", pid=again.pid, since=again.since)
+    assert stream.keep_running() == StreamState(state="running", pid=again.pid, since=again.since)
     assert first.since is not None
     assert again.since is not None
     assert again.since > first.since
@@ -151,7 +151,7 @@ def test_a_stream_outlives_its_keeper_and_is_still_known_to_run(stream: Stream) 
     found = stream.keep_running()
     (keeper,) = [one for one in children(os.getpid()) if found.pid in children(one)]
     gone(keeper)
-    assert stream.keep_running() == Streaming(state="running", pid=found.pid, since=found.since)
+    assert stream.keep_running() == StreamState(state="running", pid=found.pid, since=found.since)
 
 
 def children(pid: int) -> list[int]:

@@ -246,7 +246,7 @@ def test_the_command_is_scraped_while_it_runs_logs_json_and_sends_its_lineage(tm
     folder = tmp_path / "landing"
     land_first(folder)
     definition = tmp_path / "counted.py"
-    definition.write_text("from tests.observe.test_observed_streams import COUNTED\n")
+    definition.write_text("from tests.telemetry.test_observed_streams import COUNTED\n")
     with collecting() as (url, events):
         env = os.environ | {
             "TAILRACE_JARS": str(ROOT / "build" / "jars"), "TAILRACE_LOG_FORMAT": "json", "OPENLINEAGE_URL": url,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import AssetAlias
 
-from tailrace.airflow.form import Asked
+from tailrace.airflow.form import BackfillRequest
 from tailrace.airflow.ranges import Extent, Interval, choose_range, cut_range
 from tailrace.airflow.tasks import RunnerOperator, asset_of
 from tailrace.airflow.timetable import ByHand
@@ -38,7 +38,7 @@ class RangesOperator(RunnerOperator):
         self.definition, self.pipeline = definition, pipeline
 
     @abstractmethod
-    def find_ranges(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
+    def find_ranges(self, context: Context, extent: Extent) -> tuple[BackfillRequest, list[Interval]]:
         """Return the request for the run, and the ranges into which the run is divided."""
 
     def execute(self, context: Context) -> None:
@@ -89,8 +89,8 @@ class BackfillOperator(RangesOperator):
         super().__init__(**more)
         self.cron, self.timezone = cron, timezone
 
-    def find_ranges(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
-        asked = Asked.of(context["params"])
+    def find_ranges(self, context: Context, extent: Extent) -> tuple[BackfillRequest, list[Interval]]:
+        asked = BackfillRequest.of(context["params"])
         last_before = ByHand(self.cron, self.timezone).last_before
         return asked, cut_range(choose_range(asked, _interval(context), extent, last_before), asked.parallelism, extent)
 

@@ -28,7 +28,7 @@ _INSTANT = WithJsonSchema({"type": ["null", "string"], "format": "date-time"})
 _REASON = WithJsonSchema({"type": ["null", "string"], "maxLength": LONGEST_REASON})
 
 
-class Asked(BaseModel):
+class BackfillRequest(BaseModel):
     """The parameters of a run. The form shows the titles and descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
@@ -71,7 +71,7 @@ class Asked(BaseModel):
         raise ValueError("an instant as text, for example 2013-03-08T00:00:00Z")
 
     @model_validator(mode="after")
-    def _range(self) -> Asked:
+    def _range(self) -> BackfillRequest:
         if self.first is None and self.last is not None:
             raise ValueError("a range that ends starts somewhere: fill in From, too")
         if self.first is not None and self.last is not None and self.first >= self.last:
@@ -79,7 +79,7 @@ class Asked(BaseModel):
         return self
 
     @classmethod
-    def of(cls, params: Mapping[str, Any]) -> Asked:
+    def of(cls, params: Mapping[str, Any]) -> BackfillRequest:
         """Read the request from a run's parameters.
 
         Raises a `RunnerError` that names every invalid parameter in a single line.
@@ -99,7 +99,7 @@ def form() -> dict[str, Param]:
 @cache
 def _schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON schema of each parameter, with its default. A process computes the schemas only once."""
-    schemas: dict[str, dict[str, Any]] = Asked.model_json_schema()["properties"]
+    schemas: dict[str, dict[str, Any]] = BackfillRequest.model_json_schema()["properties"]
     return schemas
 
 

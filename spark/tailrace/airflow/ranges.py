@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tailrace.airflow.form import Asked
+from tailrace.airflow.form import BackfillRequest
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, text
 from tailrace.model.definition.definition import Ranged
@@ -56,7 +56,7 @@ class Extent:
 
 
 def choose_range(
-    asked: Asked, interval: Interval | None, extent: Extent, before: Callable[[int], Interval]
+    asked: BackfillRequest, interval: Interval | None, extent: Extent, before: Callable[[int], Interval]
 ) -> Interval:
     """Choose a run's range: the *Backfill* interval, otherwise the requested range, otherwise the last closed interval.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tailrace.airflow.backfill_task import RangesOperator
-from tailrace.airflow.form import Asked
+from tailrace.airflow.form import BackfillRequest
 from tailrace.airflow.ranges import Extent, Interval
 from tailrace.airflow.tasks import ReportingOperator
 from tailrace.model.base.time import text
@@ -88,12 +88,12 @@ def make_table(reports: Sequence[LateReport], ranges: Sequence[Interval], behind
 class RepairOperator(RangesOperator):
     """Backfills the proposed ranges after a person has approved them."""
 
-    def find_ranges(self, context: Context, extent: Extent) -> tuple[Asked, list[Interval]]:
+    def find_ranges(self, context: Context, extent: Extent) -> tuple[BackfillRequest, list[Interval]]:
         pulled: Any = context["ti"].xcom_pull(task_ids=PROPOSE, key=RANGES)
         if not pulled:
             raise RunnerError("nothing was proposed: run the whole DAG again", again=False)
         answer: Any = context["ti"].xcom_pull(task_ids=APPROVE)
-        return Asked(reason=_reason(answer)), [(int(first), int(last)) for first, last in pulled]
+        return BackfillRequest(reason=_reason(answer)), [(int(first), int(last)) for first, last in pulled]
 
 
 def _reason(answer: Mapping[str, Any] | None) -> str:

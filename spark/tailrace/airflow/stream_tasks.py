@@ -13,7 +13,7 @@ from tailrace.airflow.tasks import ReportingOperator, RunnerOperator, asset_of
 from tailrace.airflow.web.report import RESULT
 from tailrace.model.base.time import duration
 from tailrace.model.definition.definition import Definition
-from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
+from tailrace.runners.jobs import RunnerError, StreamJob, StreamState
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -72,7 +72,7 @@ class StreamOperator(RunnerOperator):
         if stream.state == "stopped":
             raise AirflowSkipException(report["said"])
 
-    def _act(self, action: str) -> Streaming:
+    def _act(self, action: str) -> StreamState:
         runner = self.start_runner()
         if action == "stop":
             return runner.stop_stream(self.job, self.log_progress)

@@ -18,7 +18,7 @@ from typing import Any
 
 from tailrace.aws.objects import AwsError, client, get, put
 from tailrace.runners.exit_status import ExitStatus
-from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, Streaming, StreamJob
+from tailrace.runners.jobs import BackfillJob, Cancelled, JobOutcome, MaintainJob, RunnerError, StreamJob, StreamState
 from tailrace.runners.keeper import FINAL
 from tailrace.runners.processes import find_error
 from tailrace.runners.submit import last_object
@@ -142,17 +142,17 @@ class EmrServerless:
         """Submit maintenance and wait until it has ended; return its result."""
         return self._run_to_end("maintain", [self.application.path_of(job.definition), "--json"], tell)
 
-    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
         """Start a stream, unless it is running, as a job run in STREAMING mode, which EMR restarts after a failure."""
         last = self._last(job)
         if last is not None and last.active:
             if not anew:
-                return Streaming(state="running", run=last.id, since=last.since)
+                return StreamState(state="running", run=last.id, since=last.since)
             self._stop(last, tell)
         ended = None
         if last is not None and not anew:
             if self._has_note(last, "stopped"):
-                return Streaming(state="stopped")
+                return StreamState(state="stopped")
             status, ended = self._end(last)
             if status in FINAL and not self._has_note(last, "told"):
                 # Raise the error for an ended stream only once: somebody will have seen it before the stream is started
@@ -164,15 +164,15 @@ class EmrServerless:
             "stream", there.words, _name(job), mode="STREAMING", retryPolicy={"maxFailedAttemptsPerHour": AGAIN}
         )
         tell(f"started job run {run}")
-        return Streaming(state="started", run=run, since=time.time(), ended=ended)
+        return StreamState(state="started", run=run, since=time.time(), ended=ended)
 
-    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> StreamState:
         """Cancel a running stream so that it can end at an epoch boundary, and mark the stream as stopped."""
         last = self._last(job)
         if last is not None:
             self._stop(last, tell)
             self._add_note(last, "stopped")
-        return Streaming(state="stopped")
+        return StreamState(state="stopped")
 
     def cancel(self) -> None:
         self._cancelled = True

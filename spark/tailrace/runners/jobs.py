@@ -140,7 +140,7 @@ class Result(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Streaming(Result):
+class StreamState(Result):
     """The state of a stream: it was already running, was started, or was stopped by hand and stays stopped.
 
     The stream is the process `pid` on the runner's machine, or the job run `run` of a service. `since` is the stream's
@@ -159,7 +159,7 @@ class Streaming(Result):
         return f"process {self.pid}" if self.run is None else f"job run {self.run}"
 
 
-class GaveWay(Result):
+class NewerRun(Result):
     """The run with a higher generation to which another run has given way."""
 
     run: str
@@ -186,7 +186,7 @@ class JobOutcome(Result):
     seconds: float
     engine: str
     engine_because: str
-    gave_way_to: GaveWay | None
+    gave_way_to: NewerRun | None
 
     @classmethod
     def of(cls, pipeline: Ranged, backfilled: Backfilled, *, dry_run: bool) -> JobOutcome:
@@ -206,7 +206,7 @@ class JobOutcome(Result):
             seconds=round(backfilled.seconds, 3),
             engine=backfilled.engine.engine.value,
             engine_because=backfilled.engine.why,
-            gave_way_to=None if other is None else GaveWay(run=other.run, generation=other.generation),
+            gave_way_to=None if other is None else NewerRun(run=other.run, generation=other.generation),
         )
 
     @staticmethod
@@ -243,7 +243,7 @@ class Runner(Protocol):
         Raises `RunnerError` if the maintenance fails.
         """
 
-    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
         """Start a stream, unless it is already running, and return its state; the stream runs independently.
 
         A stream that `stop_stream` has ended stays stopped, unless `anew` is True, which restarts the stream in any
@@ -251,7 +251,7 @@ class Runner(Protocol):
         restart does not fix: wrong arguments, or another stream that has the lease.
         """
 
-    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> StreamState:
         """Stop a stream at an epoch boundary and wait for its end; the stream then stays stopped."""
 
     def cancel(self) -> None:

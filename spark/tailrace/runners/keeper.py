@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from tailrace.runners.exit_status import ExitStatus
-from tailrace.runners.jobs import RunnerError, Streaming, StreamJob
+from tailrace.runners.jobs import RunnerError, StreamJob, StreamState
 from tailrace.runners.processes import (
     find_error,
     is_running,
@@ -56,7 +56,7 @@ class Keeper:
     command: Sequence[str]
     environment: Mapping[str, str]
 
-    def keep_running(self, tell: Callable[[str], None], *, anew: bool) -> Streaming:
+    def keep_running(self, tell: Callable[[str], None], *, anew: bool) -> StreamState:
         """Start the stream unless it is running, and return its state. Raises `RunnerError` like `Runner.stream`."""
         if anew:
             self.end(tell)
@@ -64,10 +64,10 @@ class Keeper:
             if lock is None:
                 if (pid := self._pid()) is None:
                     raise RunnerError("the stream has just ended: ask again")
-                return Streaming(state="running", pid=pid, since=_read(self._state).get("since"))
+                return StreamState(state="running", pid=pid, since=_read(self._state).get("since"))
             ended = None if anew else self._end_state()
             if ended is not None and ended.get("by_hand"):
-                return Streaming(state="stopped")
+                return StreamState(state="stopped")
             if ended is not None and ended["status"] in FINAL and not ended.get("told"):
                 # Raise the error for an ended stream only once: somebody will have seen it before the stream is started
                 # again.
@@ -75,14 +75,14 @@ class Keeper:
                 raise RunnerError(f"the stream ended: {ended['said']}", again=False)
             tell(f"starting a stream: its output is in {self._out}")
             self._start(lock)
-        reason = None if ended is None else ended["said"]
-        return Streaming(state="started", pid=self._await_start(), since=_read(self._state).get("since"), ended=reason)
+        pid, reason = self._await_start(), None if ended is None else ended["said"]
+        return StreamState(state="started", pid=pid, since=_read(self._state).get("since"), ended=reason)
 
-    def stop(self, tell: Callable[[str], None]) -> Streaming:
+    def stop(self, tell: Callable[[str], None]) -> StreamState:
         """Stop the stream at an epoch boundary if it is running, and record that it was stopped by hand."""
         self.end(tell)
         _write(self._state, {"status": 0, "said": "stopped by hand", "by_hand": True})
-        return Streaming(state="stopped")
+        return StreamState(state="stopped")
 
     def end(self, tell: Callable[[str], None]) -> None:
         """End the stream at an epoch boundary if it is running; the next call of `keep_running` starts it again.
@@ -168,11 +168,11 @@ class Keeper:
 class LocalStreams:
     """A mix-in for runners that run streams as processes on this machine."""
 
-    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> Streaming:
+    def stream(self, job: StreamJob, tell: Callable[[str], None], *, anew: bool = False) -> StreamState:
         """Start the stream in another process, unless the stream is running."""
         return self._keeper(job).keep_running(tell, anew=anew)
 
-    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> Streaming:
+    def stop_stream(self, job: StreamJob, tell: Callable[[str], None]) -> StreamState:
         """Stop the stream at an epoch boundary if it is running; the stream then stays stopped."""
         return self._keeper(job).stop(tell)
 

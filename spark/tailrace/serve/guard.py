@@ -94,7 +94,7 @@ class Access:
         return self.any_address
 
     @property
-    def pass_word(self) -> str:
+    def cookie_value(self) -> str:
         """The value of the cookie; it stands in for the token."""
         return hmac.new((self.token or "").encode(), b"tailrace serve", hashlib.sha256).hexdigest()
 
@@ -104,7 +104,7 @@ class Access:
 
     def recognises(self, cookie: str) -> bool:
         """Return True if the cookie proves an earlier visit with the token; the comparison takes constant time."""
-        return hmac.compare_digest(cookie.encode(), self.pass_word.encode())
+        return hmac.compare_digest(cookie.encode(), self.cookie_value.encode())
 
 
 @dataclass(frozen=True)
@@ -132,13 +132,13 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        refused = self._refused(scope)
+        refused = self._refuse(scope)
         if refused is not None:
             # A client that is refused must not keep its connection open.
             refused.headers["Connection"] = "close"
         await (self.app if refused is None else refused)(scope, receive, guarded)
 
-    def _refused(self, scope: Scope) -> Response | None:
+    def _refuse(self, scope: Scope) -> Response | None:
         """Return the response for a request that is refused; None if the application may handle the request."""
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("this server only shows: GET or HEAD", 405, {"Allow": "GET, HEAD"})
@@ -163,7 +163,7 @@ class Guard:
         path = "/" + scope["path"].lstrip("/\\")
         answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
         secure = scope.get("scheme") == "https"
-        answer.set_cookie(self.cookie, self.access.pass_word, httponly=True, samesite="lax", secure=secure)
+        answer.set_cookie(self.cookie, self.access.cookie_value, httponly=True, samesite="lax", secure=secure)
         return answer
 
     def _cookie(self, headers: Headers) -> str:

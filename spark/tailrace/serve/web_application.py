@@ -63,7 +63,7 @@ def _static(name: str) -> bytes:
 
 
 @cache
-def _drawing() -> bytes:
+def _drawing_script() -> bytes:
     """Build the drawing script in another process.
 
     Building takes about a second, during which nothing else could run in this process.
@@ -74,7 +74,7 @@ def _drawing() -> bytes:
     return made.stdout
 
 
-def _drawn_by() -> bytes:
+def _drawing_version() -> bytes:
     """Return bytes that identify the content of the drawing script, without building the script."""
     try:
         return f"{version('vl-convert-python')} {_BUNDLE}".encode()
@@ -88,7 +88,7 @@ def static_address(name: str) -> str:
 
     The address changes with the content, so browsers may cache the file.
     """
-    content = _drawn_by() if name == _VEGA else _static(name)
+    content = _drawing_version() if name == _VEGA else _static(name)
     return f"/static/{hashlib.sha256(content).hexdigest()[:12]}/{name}"
 
 
@@ -99,7 +99,7 @@ def _file(request: Request) -> Response:
     keep = {"Cache-Control": "public, max-age=31536000, immutable"}
     if name == _VEGA:
         with _MAKING:
-            content = _drawing()
+            content = _drawing_script()
     else:
         content = _static(name)
     return Response(content, media_type=_STATIC.get(name, "text/javascript"), headers=keep)
@@ -144,7 +144,7 @@ def _warm_pictures() -> None:
 
         vega(PanePlot("", "", "", "", records=[PlotRecord(moment(0), moment(0), "")]))
         with _MAKING:
-            _drawing()
+            _drawing_script()
 
 
 def application(

@@ -115,7 +115,7 @@ class Lineage:
             inputs = [self._source(subject.sources[log.name]) for log in logs]
             written = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
         for stage in stages:
-            written += self._written(stage)
+            written += self._outputs(stage)
         epochs = None if self._epochs is None else dict(zip(("first", "last"), self._epochs, strict=True))
         own = {"run": subject.run, "epochs": epochs, "engines": self._engines}
         run: dict[str, RunFacet] = {FACET: self._own_facet(stages, self._generations, **own)}
@@ -137,12 +137,12 @@ class Lineage:
         }
         if state == "FAIL":
             run["errorMessage"] = self._error_facet(backfill.reason or "it failed")
-        outputs = [self._output(contract) for contract in self._written(stage)]
+        outputs = [self._output(contract) for contract in self._outputs(stage)]
         id = self._backfills.setdefault(backfill.run, str(uuid4()))
         inputs = [self._input(log_contract(log)) for log in stage.sources]
         self._emit(state, id, f"backfill.{stage.name}", "BATCH", run, inputs, outputs)
 
-    def _written(self, stage: Definition) -> list[Contract]:
+    def _outputs(self, stage: Definition) -> list[Contract]:
         """Return the contracts of the stage's tables that a run of the stage writes."""
         own = tables_of(stage)
         if own.answers is None or stage.name not in self.subject.stages_with_answers(Lake(self.subject.settings)):
@@ -204,12 +204,12 @@ class Lineage:
         return self._events.InputDataset(f"{place.scheme}://{place.netloc}", place.path.lstrip("/"))
 
     def _input(self, contract: Contract) -> InputDataset:
-        return self._events.InputDataset(*self._named(contract), facets=self._schema(contract))
+        return self._events.InputDataset(*self._name(contract), facets=self._schema(contract))
 
     def _output(self, contract: Contract) -> OutputDataset:
-        return self._events.OutputDataset(*self._named(contract), facets=self._schema(contract))
+        return self._events.OutputDataset(*self._name(contract), facets=self._schema(contract))
 
-    def _named(self, contract: Contract) -> tuple[str, str]:
+    def _name(self, contract: Contract) -> tuple[str, str]:
         """Return a table's identity in OpenLineage's convention for Iceberg tables: the warehouse and the full name."""
         settings = self.subject.settings
         return settings.warehouse_uri, f"{settings.namespace}.{contract.table}"
