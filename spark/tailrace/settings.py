@@ -177,9 +177,9 @@ class Settings(BaseSettings):
     """The engine of epochs and runs. `auto`: DuckDB, in the process, for work that fits into memory, else Spark."""
     memory: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")] = Field(default_factory=_quarter)
     """The memory that DuckDB may use before it spills, such as `2GB`, and at least 16 MB. The default is a quarter of
-    the machine's memory. The records of an epoch may take another quarter of this memory, and there are up to three
-    epochs at once; Spark reads a larger epoch, unless `engine` is `duckdb`. So a process may take up to twice this
-    memory, and the memory of Python and its packages. The heap of Spark, `driver_memory`, comes on top."""
+    the machine's memory. The records of an epoch, as they are in memory, may take a quarter of this amount on top, for
+    up to three epochs at once; Spark reads a larger epoch, unless `engine` is `duckdb`. So a process may take up to
+    twice this amount, and the memory of Python and its packages. Spark's heap, `driver_memory`, is not included."""
     scratch: AbsolutePath | None = None
     """The folder to which DuckDB spills. None: the folder of the machine for temporary files."""
     freshness: Age = timedelta(minutes=1)

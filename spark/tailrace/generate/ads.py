@@ -57,7 +57,7 @@ class _World:
         return _Ad(f"ad-{number:02}", f"advertiser-{number % ADVERTISERS:02}", chance.choice(LENGTHS), rate, appeal)
 
     def sitting(self, viewer: int, at: int) -> _Sitting:
-        """Return a viewer's present sitting, at times with another video, or a new sitting."""
+        """Return the present sitting of a viewer, sometimes with another video, or a new sitting."""
         chance = self.chance
         sitting = self.sittings.get(viewer)
         if sitting is None or sitting.until < at:

@@ -1,4 +1,4 @@
-"""List the logs that can be made up, by name."""
+"""List the generators of logs by name."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from typing import Any
 from tailrace.generate.delivery import SECOND, Delivery, arrivals, by_known_time
 
 EVERY, AUCTIONS = 50, 3
-"""Of each `EVERY` records in a row the first is a person, the next `AUCTIONS` are auctions, the others are bids."""
+"""Of `EVERY` records in a row, the first is a person, the next `AUCTIONS` are auctions, and the others are bids."""
 
 FIRST_ID = 1000
 """The first id of persons, and of auctions."""
 
 HOT = 100
-"""After this number of persons, or of auctions, another one becomes the hot one."""
+"""The number of persons, or of auctions, after which the next person, or auction, is the hot one."""
 
 OPEN, ACTIVE = 100, 1000
 """The number of latest auctions that get bids, and of latest persons who bid and sell."""
@@ -45,7 +45,7 @@ _OTHER_CHANNELS = 10_000
 
 @dataclass
 class _House:
-    """The auction house, which makes up one record after another, at `rate` a second."""
+    """The auction house, which makes up one record after another, `rate` records per second."""
 
     chance: Random
     rate: float
@@ -110,14 +110,14 @@ class _House:
         }
 
     def some_auction(self) -> int:
-        """Pick an auction to bid for: half the time the hot one, else any of the latest `OPEN`."""
+        """Pick an auction to bid for: half the time the hot auction, else any of the latest `OPEN` auctions."""
         latest = max(1, self.auctions)
         if self.chance.random() < 0.5:
             return FIRST_ID + (latest - 1) // HOT * HOT
         return FIRST_ID + self.chance.randrange(max(0, latest - OPEN), latest)
 
     def someone(self, hot: int) -> int:
-        """Pick a person: three times of four the hot one, else any of the latest `ACTIVE`.
+        """Pick a person: three times of four the hot person, else any of the latest `ACTIVE` persons.
 
         Sellers (`hot` 0) and bidders (`hot` 1) have one hot person each.
         """

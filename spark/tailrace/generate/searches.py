@@ -63,7 +63,7 @@ def searches(*, rate: float, length: int, seed: int, first: int) -> list[Deliver
 
 
 def _deliveries(chance: Random, log: str, record: dict[str, Any], late: float) -> Iterator[Delivery]:
-    """Yield a record's delivery, a second and `late` microseconds after its event time or so; at times twice."""
+    """Yield the delivery of a record, about a second and `late` microseconds after its event time; some come twice."""
     known = record["at"] + int(late) + int(chance.expovariate(1.0) * SECOND)
     record = record | {"known": known}
     yield Delivery(known, record, log)

@@ -25,7 +25,7 @@ from tailrace.toolchain.java import Java, is_packaged
 from tailrace.toolchain.tool_errors import ToolchainError
 
 GROUPS = ("lake", "aws", "postgres", "kafka", "kafka-broker", "s3-server", "rest-server")
-"""The groups of jars: Iceberg, the clients of AWS, PostgreSQL and Kafka; for tests three servers."""
+"""The groups of jars: Iceberg, the clients of AWS, PostgreSQL and Kafka, and three servers for tests."""
 
 CHECKED = ".checked.json"
 
@@ -90,7 +90,7 @@ def _missing(folder: Path, group: str) -> list[Jar]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a note atomically; skip it in a read-only folder, because the note only saves time."""
+    """Write a note atomically; write nothing in a read-only folder, because the note only saves time."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         draft.write_text(text)

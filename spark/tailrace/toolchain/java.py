@@ -19,7 +19,7 @@ from pathlib import Path
 from tailrace.toolchain.tool_errors import ToolchainError
 
 OLDEST, NEWEST = 17, 21
-"""The first and last feature release of Java with which Spark 4.1 is tested; others are skipped."""
+"""The first and the last feature release of Java with which Spark 4.1 is tested; other releases are skipped."""
 
 WANTED = f"Java {OLDEST} to {NEWEST}"
 REMEDY = f"run `make setup`, or install {WANTED} and set TAILRACE_JAVA_HOME to its folder"
@@ -59,7 +59,7 @@ def _look(home: Path) -> Java | None:
 
 
 def _ask(command: Path) -> Java | None:
-    """Ask `command` which Java it starts: it may be a stand-in (macOS, jenv) whose folder tells nothing."""
+    """Ask `command` which Java it starts; the folder of a stand-in (macOS, jenv) does not have the release."""
     try:
         ran = subprocess.run(
             [command, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -83,7 +83,7 @@ def _fits(java: Java | None) -> bool:
 
 
 def find_java(explicit: Path | None = None) -> Java | None:
-    """Find the first Java that Spark runs on, or None. An `explicit` home is the only place looked at.
+    """Find the first Java that Spark runs on, or None. If `explicit` is given, only that home is searched.
 
     Raises ToolchainError when the explicit home has no Java that fits.
     """

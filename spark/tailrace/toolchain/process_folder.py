@@ -1,4 +1,4 @@
-"""Provide a private folder that lives as long as its process; even after a kill it is removed in the end."""
+"""Provide a private folder that is removed at the end of its process; after a kill, the next process removes it."""
 
 from __future__ import annotations
 

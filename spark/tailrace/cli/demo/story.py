@@ -74,7 +74,7 @@ class Story:
             self.console.print(Text(INDENT + line, style=style), soft_wrap=True)
 
     def show(self, thing: RenderableType) -> None:
-        """Print a table, or another renderable that is no text."""
+        """Print a table, or another block that is not text."""
         self._apart("show")
         self.console.print(Padding(thing, (0, 0, 0, len(INDENT)), expand=False), width=min(self.console.width, WIDTH))
 

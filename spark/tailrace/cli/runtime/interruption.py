@@ -27,7 +27,7 @@ class Stop:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Handle the signals. Call this again after Spark has started, because Spark takes them over."""
+        """Handle the signals. Call this again after the start of Spark, which replaces the handlers."""
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.signal(number, self._interrupt)
             self._before.setdefault(number, handler)

@@ -1,4 +1,4 @@
-"""Measure the backlog of a stream, its read and its total input, to estimate the remaining time."""
+"""Count the read input and the total input of a stream, to estimate the remaining time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FolderBacklog:
 
 @dataclass
 class TopicBacklog:
-    """The backlog of Kafka topics: the sums of all partitions' reached offsets, and of their latest offsets."""
+    """The backlog of Kafka topics: the sum of the stream's offsets, and the sum of the latest offsets."""
 
     query: StreamingQuery | None = None
 
@@ -83,7 +83,7 @@ def _total(offsets: Any) -> int | None:
 
 
 def _entries(log: Path) -> int:
-    """Count the files that a log of the checkpoint names: a line of JSON each, after a line with the version."""
+    """Count the files in a log of the checkpoint, which has a line of JSON for each file."""
     return sum(1 for line in log.read_text().splitlines() if line.startswith("{"))
 
 

@@ -44,7 +44,7 @@ class Output:
 
     @property
     def without_news(self) -> Output:
-        """The same output without news, for a command whose standard error holds something else."""
+        """The same output without news, for a command whose standard error holds other lines."""
         return replace(self, news=Console(stderr=True, quiet=True))
 
     def report(self, data: Mapping[str, Any], lines: Iterable[RenderableType]) -> None:
@@ -111,7 +111,7 @@ def table(
     title: str | None = None,
     caption: str | None = None,
 ) -> Table:
-    """Make a table. `right` names the columns of numbers, `whole` the columns that stay on one line."""
+    """Make a table. `right` names the columns of numbers, and `whole` the columns that are not wrapped."""
     made = Table(
         box=None, header_style="dim", pad_edge=False, padding=(0, _BETWEEN, 0, 0), title=title, title_justify="left",
         title_style="bold", caption=caption, caption_justify="left",
@@ -169,10 +169,10 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 
 
 def sign(*, minus: bool) -> Text:
-    """Write the sign of a row: a plus for rows that hold something, a minus for rows that take something back."""
+    """Write the sign of a row: a minus for a retraction, else a plus."""
     return Text("−", style="red") if minus else Text("+", style="green")
 
 
 def mark(*, ok: bool) -> Text:
-    """Write the mark of a check: a tick where it holds, else a cross."""
+    """Write the mark of a check: a tick if the check holds, else a cross."""
     return Text("✓", style="green") if ok else Text("✗", style="bold red")

@@ -27,7 +27,7 @@ def backfill_commands(definition: str, ranges: Iterable[tuple[int, int]]) -> lis
 
 
 def tell_behind(output: Output, definition: str, behind: Sequence[StageBehind]) -> None:
-    """Print the stages that lack corrections, and the backfill commands that would add them; nothing for no stage."""
+    """Print the stages that lack corrections, and the backfill commands that would add them."""
     if not behind:
         return
     from tailrace.lake.corrections.stages_behind import backfills_of

@@ -1,4 +1,4 @@
-"""Convert results to JSON data: attributes under their keys, each in the form that its key has in every report."""
+"""Convert results to JSON data. A key has the same form in every report, such as text for an instant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INSTANTS = (
     "watermark", "onward", "processing_time", "event_time", "latest_event", "committed", "complete_until",
     "closed_until", "last_new", "landed_at", "oldest_end", "newest_end", "next",
 )  # fmt: skip
-"""The keys of instants, which results have in microseconds."""
+"""The keys of instants. Results have instants in microseconds, and reports have them as text."""
 
 _FORMS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_INSTANTS, text),
@@ -28,8 +28,8 @@ ENGINE = ("engine=engine.engine", "engine_because=engine.why")
 def fields(value: object, *names: str) -> dict[str, Any]:
     """Return attributes of a result as JSON data, in the order of the names.
 
-    A name is an attribute, a path of attributes (`version.epoch`), whose last part is the key, or `KEY=PATH`. None
-    anywhere on a path stands for the whole value.
+    A name is an attribute, a path of attributes (`version.epoch`), whose last part is the key, or `KEY=PATH`. If an
+    attribute on the path is None, the value is None.
 
     >>> from types import SimpleNamespace
     >>> late = SimpleNamespace(epoch=3, behind=1_500_000, window=Window(0, 60_000_000), run=None)
@@ -50,7 +50,7 @@ def fields(value: object, *names: str) -> dict[str, Any]:
 
 
 def chain_data(stages: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the data of a chain of stages: the data of the last stage, with the data of the others in `earlier`."""
+    """Return the data of the last stage of a chain, with the data of the other stages in `earlier`."""
     *earlier, last = stages
     return last | ({"earlier": earlier} if earlier else {})
 

@@ -33,7 +33,7 @@ RECENT = 8
 """The number of last epochs for the estimate of the remaining time; the first epochs of a session are far slower."""
 
 Backlog = Callable[[], "tuple[int, int] | None"]
-"""A function that returns the read and the total input, in `StreamProgress.unit`; None if unknown."""
+"""A function that returns the read input and the total input, in `StreamProgress.unit`; None if unknown."""
 
 _LANDED = ("records", "rejected", "duplicates", "blank", "links")
 _FOLDED = ("panes", "retractions", "late", "productions", "claimed", "unanswered")

@@ -27,7 +27,7 @@ _STYLES = {"as agreed": "green", "differs": "bold red", "not made yet": "dim"}
 
 
 class ShownByDefault(TyperGroup):
-    """Runs `show` where the first argument names no subcommand."""
+    """Runs `show` if the first argument names no subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, "--help", "-h"}:

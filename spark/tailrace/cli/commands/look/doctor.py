@@ -36,10 +36,10 @@ def doctor(
 ) -> None:
     """Find the faults of this installation, and say how to mend them.
 
-    The checks cover Java, jars and packages; write access to the warehouse; the catalog, and that it refuses a commit
-    which another commit has overtaken; brokers and the schema registry. If the lake or an application is at AWS, they
-    also cover the credentials, the permissions and the clock. Permissions are tested with a table and files that are
-    removed afterwards.
+    The checks cover Java, jars and packages; write access to the warehouse; the catalog, and whether it refuses a
+    commit that another commit has overtaken; brokers and the schema registry. If the lake or an application is at AWS,
+    they also cover the credentials, the permissions and the clock. Permissions are tested with a table and files that
+    are removed afterwards.
 
     The exit status is 1 if there is a fault. Starts no Spark.
     """
@@ -58,7 +58,7 @@ def doctor(
 
 
 def examine(settings: Settings, application: str | None = None, role: str | None = None) -> Iterator[Finding]:
-    """Run every check that the settings ask for, one after the other."""
+    """Run every check that the settings require, one after the other."""
     from tailrace.aws.account_checks import Aws, findings, needs_aws
     from tailrace.doctor import lake_checks, machine_checks
     from tailrace.doctor.findings import Finding, run_check

@@ -1,4 +1,4 @@
-"""`tailrace serve`: a read-only page on the lake."""
+"""`tailrace serve`: show the lake on a read-only page."""
 
 from __future__ import annotations
 

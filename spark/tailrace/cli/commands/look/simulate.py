@@ -126,7 +126,7 @@ def _cut(
 
 
 def _plot(trial: Simulation[Any], key: Key | None, result: str | None) -> PanePlot:
-    """Plot a result of a key, or of the key with the most panes. Raises `UsageError` where there is nothing to draw."""
+    """Plot a result of a key, or of the key with the most panes. Raises `UsageError` if there is nothing to draw."""
     names, definition = trial.results, trial.definition
     if not names:
         given = f"{definition.name} is a {definition.kind_name}, and gives a record at once"

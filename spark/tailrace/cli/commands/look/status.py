@@ -133,7 +133,7 @@ def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
 
 
 def _reasons(own: Status) -> str:
-    """Write the reasons for which the definition rejected records; several reasons have the numbers of records."""
+    """Write why the definition rejected records; each of several reasons has its number of records."""
     if len(own.reasons) == 1:
         return next(iter(own.reasons))
     return "; ".join(f"{number:,} times {reason}" for reason, number in own.reasons.items())

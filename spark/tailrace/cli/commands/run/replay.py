@@ -104,7 +104,7 @@ def replay(
 
 
 def _parse_epochs(epochs: str | None) -> tuple[int | None, int | None]:
-    """Parse `--epochs` to the first and the last epoch; None for an end that is left open."""
+    """Parse `--epochs` to the first and the last epoch; None for an open end."""
     if epochs is None:
         return None, None
     match = re.fullmatch(r"(\d*)(\.\.)?(\d*)", epochs.strip())
@@ -172,7 +172,7 @@ def _differences(differences: Sequence[RowDifference]) -> Table:
 
 
 def _side(row: Mapping[str, Any] | None, times: int) -> str:
-    """Write a row of one side, with the number of times that the side has it if that is not one."""
+    """Write a row of the ledger or of the replay, with the number of its copies if there are several."""
     if row is None:
         return quantity(times, "time") if times else "nothing"
     values = ", ".join(f"{name} {_plain(value)}" for name, value in row.items())
