@@ -29,6 +29,7 @@ from tailrace import (
 )
 from tailrace.backfill.backfill import backfill_stages
 from tailrace.engines.choose import WORTH
+from tailrace.engines.duckdb import file_query
 from tailrace.engines.spark import cluster
 from tailrace.engines.spark.workers import worker_queries
 from tailrace.lake.catalog.lake import Lake
@@ -154,7 +155,7 @@ def doubled(record: Any) -> dict[str, int]:
 def test_executors_that_cannot_write_leave_the_rows_to_spark(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.drain(DEAR)
     by_process = backfilled(case, DEAR, "duckdb")
-    without_package(monkeypatch, worker_queries.FileWriting)
+    without_package(monkeypatch, file_query.FileQuery)
     with tried(monkeypatch, 0) as found:
         assert backfilled(case, DEAR, "spark") == by_process
     assert found["write"] == [False]

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.fold.fold import PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
+from tailrace.fold.fold_kinds import RowFold
 from tailrace.fold.follower_pace import Pace
 from tailrace.fold.ledger_fold import FoldSetup
-from tailrace.fold.row_fold import RowFold
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.restoration import restore

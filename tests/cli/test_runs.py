@@ -67,7 +67,8 @@ def run(*args: str) -> Result:
 
 
 def report(epoch: int, *, records: int = 100, recovered: bool = False, late: int = 0, rejected: int = 0) -> EpochReport:
-    folded = EpochResult(Clock(epoch, WATERMARK + epoch * 60_000_000, WATERMARK), panes=7, retractions=2, late=late)
+    clock = Clock(epoch, WATERMARK + epoch * 60_000_000, WATERMARK)
+    folded = EpochResult(clock=clock, timings={"on_time": 7}, retractions=2, late=late)
     landed = LandedCounts(0 if recovered else records, rejected)
     return EpochReport(epoch, landed, {"hourly_rides": folded}, 0.5, {"read": 0.1234, "step": 0.25}, recovered)
 

@@ -90,8 +90,8 @@ def said(settings: Settings, folder: Path, command: Any, *happenings: RunEvent) 
 
 def epoch(**changes: Any) -> EpochReport:
     folded = EpochResult(
-        Clock(0, WATERMARK, NOW), 7, 3, 2, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0},
-        open=5, generation=1, token=4,
+        3, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0}, late=2,
+        clock=Clock(0, WATERMARK, NOW), open=5, generation=1, token=4,
     )  # fmt: skip
     partitions = {"rides-0": Partition(WATERMARK, WATERMARK, NOW - 600_000_000), "rides-1": Partition(NOW, NOW, NOW)}
     progress = Progress(WATERMARK, partitions, {}, NOW, 3_600_000_000)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tailrace.engines.duckdb import follower
-from tailrace.engines.duckdb.executions.compiler import executed
-from tailrace.engines.duckdb.executions.execution import Windows
 from tailrace.engines.duckdb.follower import ProcessFollower
+from tailrace.engines.duckdb.side import execution_of
+from tailrace.engines.protocol import EpochState
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.change.generations import GENERATION, MEANING
@@ -36,8 +36,8 @@ class Ledger:
     """A ledger that epochs are appended to, and the answers beside it."""
 
     def __init__(self, settings: Settings) -> None:
-        self.lake, self.one = Lake(settings), executed(CONNECTION.cursor(), PIPELINE)
-        self.state: Windows = self.one.nothing()
+        self.lake, self.one = Lake(settings), execution_of(CONNECTION.cursor(), PIPELINE)
+        self.state: EpochState = self.one.nothing()
         said = {"epoch": "-1", "generation": "0", "fingerprint": PIPELINE.fingerprint}
         for contract in (ledger_contract(PIPELINE), answer_contract(PIPELINE)):
             told = {**contract.properties, MEANING: encode_meaning(PIPELINE.meaning), GENERATION: "0"}

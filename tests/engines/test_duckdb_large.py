@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace import AfterCount, AfterWatermark, Count, Fixed, Log, Pipeline, Sum, minutes
-from tailrace.engines.duckdb.executions.compiler import executed
+from tailrace.engines.duckdb.side import execution_of
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import END_OF_TIME, instant
 from tailrace.model.triggers.combinators import Repeat, Trigger
@@ -45,7 +45,7 @@ def bundle(epoch: int) -> pa.Table:
 def test_L1_windows_of_many_epochs_of_many_records_have_all_their_records(when: Trigger) -> None:
     what = {"n": Count(), "cents": Sum("cents")}
     pipeline = Pipeline(name="large", log=SIDES, key="who", what=what, where=Fixed(minutes(2)), when=when)
-    one, rows = executed(CONNECTION.cursor(), pipeline), list[pa.Table]()
+    one, rows = execution_of(CONNECTION.cursor(), pipeline), list[pa.Table]()
     state = one.nothing()
     for epoch in range(EPOCHS):
         last = epoch == EPOCHS - 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace.engines.batch.batch_answers import mapped
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
-from tailrace.engines.duckdb.map_step import MapExecution
+from tailrace.engines.duckdb.productions import MapExecution
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.map import Map

@@ -32,6 +32,7 @@ from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.time import BEGINNING, instant
 from tailrace.settings import Settings
 from tailrace.sql.results.answers import in_range
+from tailrace.sql.terms import Query
 from tests.support.engines.executors import watched, without_package
 from tests.support.lakes.rides import HOURLY, Case
 
@@ -50,7 +51,7 @@ def answered(session: cluster.ClusterSession) -> list[Any]:
     by, rows = answering(session, HOURLY), records(session, HOURLY.log, 2)
     taken = session.counted(by.brought(rows), {"all": "true"})  # type: ignore[dict-item]
     assert taken.counts == {"all": 6}
-    return sorted(session.rows(f"SELECT who, window_start, n, cents FROM {taken.relation}"), key=str)  # type: ignore[arg-type]
+    return sorted(session.rows(Query(f"SELECT who, window_start, n, cents FROM {taken.relation}")), key=str)
 
 
 @pytest.mark.parametrize(

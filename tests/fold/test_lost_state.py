@@ -52,7 +52,7 @@ def test_X2_a_stream_whose_state_is_lost_has_it_from_the_ledgers_and_goes_on(
         if epoch in (1, 3):
             for fold in stream.folds:
                 # Freed, its blocks are as gone as those of an executor that is.
-                fold.state.forget()  # type: ignore[attr-defined]
+                fold.state.forget()
         case.land(ride)
         within(stream, lambda epoch=epoch: len(told) > epoch)
     stream.stop()

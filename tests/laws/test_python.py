@@ -29,8 +29,8 @@ from tailrace import (
 )
 from tailrace.backfill.backfill import backfill
 from tailrace.engines.spark.executions import per_key
+from tailrace.engines.spark.executions.buckets import split_state
 from tailrace.engines.spark.executions.per_key import PerKey
-from tailrace.engines.spark.executions.resting_state import split_state
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
@@ -47,7 +47,7 @@ from tailrace.verify.audit import audit
 from tests.support.cases.few import FEW, few_epochs
 from tests.support.cases.strategies import BASE, EVERYTHING, LOG, Told, epochs, pipelines
 from tests.support.depth import deep
-from tests.support.engines.engine_runs import EngineRuns, OnSparkInPython, for_examples
+from tests.support.engines.engine_runs import EngineRuns, OnSparkInPython, for_examples, resting_beyond
 from tests.support.engines.spark_runs import bundle_frame, said_by_reference
 
 KEPT = {"top": TopK("value", 2), "labels": Distinct("label"), "all": Collect("price"), "middle": Quantile("value", 0.5)}
@@ -150,7 +150,7 @@ def test_windows_at_rest_are_seen_by_no_worker_and_their_partitions_do_not_grow_
 
     monkeypatch.setattr(per_key, "split_state", watched)
     monkeypatch.setattr(per_key, "FEW", 0)
-    execution = PerKey(plain, pipeline)
+    execution = PerKey(plain, pipeline, resting_beyond(plain, pipeline))
     state, reference, start = execution.nothing(), WindowsState(), instant(BASE)
     for epoch in range(6):
         places = [None, *map(str, range(40))] if epoch == 0 else [str(epoch), None, f"new {epoch}"]

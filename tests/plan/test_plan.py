@@ -99,20 +99,22 @@ def named(texts: Mapping[str, str | None], views: Mapping[str, Relation]) -> dic
     """Texts with plain names in place of an execution's views, without those that a definition lacks."""
     found = {query: text for query, text in texts.items() if text is not None}
     for name, view in views.items():
-        found = {query: text.replace(view, {"awake": "touched"}.get(name, name)) for query, text in found.items()}
+        found = {query: text.replace(view, name) for query, text in found.items()}
     return found
 
 
 @pytest.mark.parametrize("pipeline", DEFINITIONS, ids=lambda one: one.fingerprint)
 def test_the_sql_is_what_executors_run(pipeline: Pipeline) -> None:
-    native: Any = Native(None, pipeline)  # type: ignore[arg-type]  # it compiles without a session
+    # It composes the texts without a session.
+    native: Any = Native(None, pipeline, None)  # type: ignore[arg-type]
+    texts = native._texts
     runs = {
-        "partials": native._partials,
-        "transitions": native._transitions,
-        "ledger": native._ledger_rows,
-        "too_late": native._late,
-        "refused": native._refused if pipeline.finishing == "close" else None,
-        "state": native._remains,
+        "partials": texts.partials,
+        "transitions": texts.transitions,
+        "ledger": texts.ledger[0],
+        "too_late": texts.late,
+        "refused": texts.refused,
+        "state": texts.remaining,
         "restore": native.rows.restored("ledger"),
     }
     found = {query.name: query.text for query in build(pipeline, EXECUTORS).kind.queries}
@@ -122,17 +124,18 @@ def test_the_sql_is_what_executors_run(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("pipeline", DEFINITIONS, ids=lambda one: one.fingerprint)
 def test_the_sql_is_what_duckdb_runs(pipeline: Pipeline) -> None:
     made: Any = SqlExecution(connect(DUCKDB).cursor(), pipeline)
+    texts = made._texts
     runs = {
-        "partials": made._partials,
-        "touched": made._awake,
-        "transitions": made._transitions,
-        "ledger": in_duckdb(made._moved[0]),
-        "panes": in_duckdb(made._moved[1]),
-        "too_late": made._late,
-        "refused": made._refused,
-        "state": made._remains,
-        "restore": in_duckdb(made.rows.within_reach(Relation("ledger"), 0)),
+        "partials": texts.partials,
+        "transitions": texts.transitions,
+        "ledger": texts.ledger[0],
+        "panes": texts.ledger[1],
+        "too_late": texts.late,
+        "refused": texts.refused,
+        "state": texts.remaining,
+        "restore": made.rows.within_reach(Relation("ledger"), 0),
     }
+    runs = {name: text and in_duckdb(text) for name, text in runs.items()} | {"touched": made._touched}
     found = {query.name: query.text for query in build(pipeline).kind.queries}
     assert found == named(runs, made._names)
 

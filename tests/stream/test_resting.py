@@ -9,11 +9,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import Engine, EngineChoice
-from tailrace.engines.spark.executions.compiler import compiled
+from tailrace.engines.protocol import lost_state
 from tailrace.engines.spark.executions.execution import SparkExecution
-from tailrace.engines.spark.executions.open_windows import OpenWindows, lost_state
+from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
-from tailrace.engines.spark.side import SparkSide
+from tailrace.engines.spark.side import SparkSide, execution_of
 from tailrace.lake.catalog.events import EngineSwitched, Notice
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.metadata.commit_times import now_milliseconds
@@ -49,7 +49,7 @@ class Folding:
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self.spark, self.lake = spark, lake
-        self.execution: SparkExecution = compiled(spark, HOURLY, RestingWindows(spark, lake, HOURLY, 0))
+        self.execution: SparkExecution = execution_of(spark, HOURLY, RestingWindows(spark, lake, HOURLY, 0))
         self.state: OpenWindows = self.execution.nothing()
         self.epoch = 0
 
@@ -103,7 +103,7 @@ def test_an_epoch_reads_the_files_of_the_windows_that_it_touches_and_no_others(
     fired = [*((who, False) for who in PEOPLE for _ in range(days - 1)), (PEOPLE[0], True)]
     assert folding.fold(FIRST + days * DAY) == sorted(fired)
     assert folding.state.open() == 0
-    folding.execution.close()
+    folding.execution.rest.close()
     assert resting_tables(folding.lake) == []
 
 

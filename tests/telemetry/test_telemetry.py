@@ -54,8 +54,8 @@ WATERMARK = instant(small_lake.at(12))
 def report(epoch: int, **changes: Any) -> EpochReport:
     """An epoch of 100 records, 2 of which were late, with two partitions of which the first lags."""
     folded = EpochResult(
-        Clock(epoch, WATERMARK, NOW), 7, 3, 2, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0},
-        open=5, generation=1, token=4, unanswered=2,
+        3, 1, {"early": 4, "on_time": 2, "late": 1}, {"expired": 2, "finished": 0}, late=2,
+        clock=Clock(epoch, WATERMARK, NOW), open=5, generation=1, token=4, unanswered=2,
     )  # fmt: skip
     partitions = {"rides-0": Partition(WATERMARK, WATERMARK, NOW - 10 * MINUTE), "rides-1": Partition(NOW, NOW, NOW)}
     whole = EpochReport(

@@ -30,7 +30,7 @@ from tailrace import (
     seconds,
 )
 from tailrace.cli.main import app
-from tailrace.engines.spark.relations import readable_rows
+from tailrace.engines.duckdb.database.preview import readable_rows
 from tailrace.fold.pipeline_fold import PipelineFold
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.lake import Lake
@@ -137,7 +137,7 @@ def test_L3_stages_replay_row_for_row_after_a_crash_and_any_epoch_can_be_looked_
         for fold in stream.folds:
             assert isinstance(fold, PipelineFold)
             place = (fold.pipeline.name, report.epoch)
-            windows[place] = windows_of(readable_rows(fold.state.windows))
+            windows[place] = windows_of(readable_rows(fold.state.windows.toArrow()))
             answers[place] = ordered(in_micros(plain.table(fold.pipeline.name)))
 
     def drain() -> None:

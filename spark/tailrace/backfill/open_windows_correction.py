@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tailrace.engines.python.finished_windows import starter
+from tailrace.engines.python.finished_windows import correction_calls
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.model.base.algebra import Scalars
@@ -178,7 +178,7 @@ class PythonCorrection(OpenWindowsCorrection):
     def _started(self, beside: Query) -> Query:
         rules = Transition(self.pipeline, Scalars())
         types = {**self._types(), **rules.columns(), "told": "boolean", "alike": "boolean"}
-        return all_of(self.session.mapped(beside, partial(starter, rules, self.written), types))
+        return all_of(self.session.mapped(beside, partial(correction_calls, rules, self.written), types))
 
 
 def correction_for(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrection:

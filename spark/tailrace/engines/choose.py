@@ -1,6 +1,6 @@
-"""The policy that chooses engines: it compares what is known of an epoch or a run with the bounds in the settings.
+"""Choose the engine of an epoch or a run: its size is compared with the bounds in the settings.
 
-It reads no file and starts no engine: its callers say how many bytes and rows there are.
+The policy reads no file and starts no engine: its callers count bytes and rows.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from tailrace.settings import Settings
 from tailrace.sql.records.selections import needs_spark
 
 WORTH = 24 * 2**20
-"""The bytes of files from which on the Python of Spark's executors is worth its start."""
+"""The bytes of files from which the Python of Spark's executors is worth starting."""
 
 PACKED = 6
 """The factor by which the content of a Parquet file may be larger in memory than the file."""
 
 BROUGHT = PACKED * WORTH
-"""The bytes in memory of an epoch that this process reads for Spark: too few for the executors' Python."""
+"""The maximum bytes in memory of an epoch that this process reads for Spark; more are for the executors' Python."""
 
 LITTLE = 10_000_000
-"""Bytes of files, some hundred thousand rows, up to which DuckDB is no slower on one thread than on several."""
+"""The bytes of files, some hundred thousand rows, up to which DuckDB is as fast on one thread as on several."""
 
 _BYTES_A_ROW = 400
 """The approximate bytes of an open window in DuckDB, its accumulators included."""
 
 _UNPACKED = 32
-"""The bytes of memory, its copies included, that a byte of a file's records takes on its way from Spark to here."""
+"""The bytes of memory, with all copies, that a byte of a file takes when its records come from Spark to this
+process."""
 
 
 class Engine(Enum):
@@ -55,9 +56,9 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class Demand:
-    """A definition's demand on an engine: `steps` says that a step is written for Spark.
+    """The demand of a definition on its engine: `steps` says that a step is written for Spark.
 
-    `spark_alone` is the reason, as a clause for people, where nothing of the definition may run on DuckDB.
+    `spark_alone` is the reason why nothing of the definition may run on DuckDB, as a clause for people.
     """
 
     steps: bool = False
@@ -75,7 +76,7 @@ def _of_ranged(definition: Ranged) -> Demand:
 
 
 def _of_computation(definition: Computation) -> Demand:
-    """Spark alone claims ids of more than six decimals: it writes them as text with an exponent."""
+    """Return the demand of a computation: only Spark writes ids of more than six decimals as text with an exponent."""
     if definition.once is None:
         return Demand()
     parts = decimal_parts(definition.produced.columns[definition.once.by])
@@ -92,8 +93,8 @@ _SPELLING = "its ids in a registry have more than six decimals, which DuckDB doe
 class EnginePolicy:
     """The bounds of this process, and the choices of an engine that follow from them.
 
-    An `engine` that is named takes everything, however large; `named` is the reason, as a clause for people.
-    `windows` is the maximum number of open windows in Spark's driver; None for as many as do not spill.
+    If the settings name an `engine`, it takes everything, however large; `named` is that reason, as a clause for
+    people. `windows` is the maximum number of open windows in Spark's driver; None for as many as do not spill.
     """
 
     engine: Engine | None
@@ -114,17 +115,20 @@ class EnginePolicy:
         return _megabytes(self.memory)
 
     def holds(self, *, bytes: int = 0, rows: int = 0) -> bool:
-        """Tell whether so many bytes to read and so many rows of state fit; as DuckDB spills, a state may be larger."""
+        """Tell whether this process has room for bytes to read and rows of state.
+
+        As DuckDB spills, a state may be larger.
+        """
         if self.engine is not None:
             return self.engine is Engine.DUCKDB
         return bytes <= self.memory and rows * _BYTES_A_ROW <= 4 * self.memory
 
     @property
     def room(self) -> int | None:
-        """The bytes that an epoch's records may take in this process; None: however many they are.
+        """The maximum bytes of an epoch's records in this process; None for no maximum.
 
-        Three epochs may be there at once: one that is folded, one that waits for that, one that is read. Where Spark is
-        named, this process reads the epochs for which planning Spark's reading and landing takes longer.
+        Three epochs may be in memory at once: one is folded, one waits, one is read. Where the settings name Spark,
+        this process reads only epochs so small that Spark would take longer to plan their reading and landing.
         """
         if self.engine is None:
             return self.memory // 4
@@ -132,13 +136,14 @@ class EnginePolicy:
 
     @property
     def driver_windows(self) -> int:
-        """The maximum number of open windows in Spark's driver: as many as do not spill, unless the settings say."""
+        """The maximum number of open windows in Spark's driver: the setting's, or as many as do not spill."""
         return self.memory // _BYTES_A_ROW if self.windows is None else self.windows
 
     def takes(self, to_read: Callable[[], int], *, ids: bool) -> bool:
-        """Tell whether this process is to read an epoch, by the bytes to read, which are asked for if they matter.
+        """Tell whether this process reads an epoch.
 
-        `ids` says that the log remembers ids. On Spark these may be too many for this process.
+        `to_read` counts the bytes to read, and is called only if they matter. `ids` says that the log remembers ids:
+        for a stream on Spark they may be too many for this process.
         """
         if self.room is None:
             return True
@@ -147,24 +152,25 @@ class EnginePolicy:
         return to_read() <= self.room
 
     def reads(self, bytes: int) -> bool:
-        """Tell whether this process is to read records of a log again that take so many bytes in memory."""
+        """Tell whether this process reads records of a log again, by their bytes in memory."""
         return self.room is None or bytes <= self.room
 
     def for_stream(self, definition: Definition) -> EngineChoice:
-        """Choose the engine that a stream begins on; it goes over to Spark where an epoch or its state does not fit."""
+        """Choose the engine on which a stream begins.
+
+        It moves to Spark where an epoch or its state does not fit this process.
+        """
         demanded = demand(definition)
-        if demanded.spark_alone is not None:
-            return EngineChoice(Engine.SPARK, demanded.spark_alone)
-        if self.engine is not None:
-            return EngineChoice(self.engine, self.named)
+        if (fixed := self._fixed(demanded)) is not None:
+            return fixed
         state = "" if definition.state_name is None else f" and {definition.state_name}"
         why = f"while epochs{state} are within TAILRACE_MEMORY, {self.limit}"
         return EngineChoice(Engine.DUCKDB, f"{why}; Spark takes its steps before" if demanded.steps else why)
 
     def goes_over(self, definition: Definition, *, here: bool, rows: int) -> EngineChoice | None:
-        """Choose Spark where a fold of this process has to go over to it; None where it stays.
+        """Choose Spark for a fold that does not fit this process any more; None where it does.
 
-        `here` says that the records of its next epoch are in this process, `rows` how many its state has.
+        `here` says that the records of its next epoch are in this process; `rows` is the size of its state.
         """
         if not here:
             why = f"an epoch's records are more than a quarter of TAILRACE_MEMORY, {self.limit}"
@@ -175,33 +181,43 @@ class EnginePolicy:
         return EngineChoice(Engine.SPARK, why)
 
     def for_run(self, bytes: int, definition: Definition | None = None) -> EngineChoice:
-        """Choose the engine of a run that reads so many bytes of files; steps written for Spark always run on Spark."""
+        """Choose the engine of a run by the bytes of files that it reads.
+
+        Steps written for Spark always run on Spark.
+        """
         demanded = Demand() if definition is None else demand(definition)
         if demanded.steps:
             return EngineChoice(Engine.SPARK, "a step is written for Spark")
-        if demanded.spark_alone is not None:
-            return EngineChoice(Engine.SPARK, demanded.spark_alone)
-        if self.engine is not None:
-            return EngineChoice(self.engine, self.named)
+        if (fixed := self._fixed(demanded)) is not None:
+            return fixed
         fits = self.holds(bytes=bytes)
         how = "are within" if fits else "are more than"
         why = f"the files to read, {_megabytes(bytes)}, {how} TAILRACE_MEMORY, {self.limit}"
         return EngineChoice(Engine.DUCKDB if fits else Engine.SPARK, why)
 
+    def _fixed(self, demanded: Demand) -> EngineChoice | None:
+        """Choose the engine that a definition demands or the settings name; None where neither does."""
+        if demanded.spark_alone is not None:
+            return EngineChoice(Engine.SPARK, demanded.spark_alone)
+        return None if self.engine is None else EngineChoice(self.engine, self.named)
+
     def threads(self, bytes: int) -> int | None:
-        """Return on how many threads DuckDB does a run that reads so many bytes; None for one a core."""
+        """Return the number of DuckDB's threads for a run, by the bytes that it reads.
+
+        None for one thread for each core.
+        """
         return 1 if bytes <= LITTLE else None
 
     def comes_here(self, bytes: int, definition: Definition) -> bool:
-        """Tell whether results of a run on Spark that reads so many bytes of files fit this process.
+        """Tell whether the results of a run on Spark fit this process, by the bytes of files that the run reads.
 
-        What is not added up to windows comes out as wide as it went in, and unpacked.
+        Rows that are not added up to windows are as wide as the records, and not compressed.
         """
         return bytes <= self.memory // (1 if definition.windowed else _UNPACKED)
 
     @property
     def out_of_room(self) -> str:
-        """The reason, as a clause for people, of a run that Spark does since DuckDB had no room for it."""
+        """The reason for a run on Spark after DuckDB had no room for it, as a clause for people."""
         return f"DuckDB had no room for it within TAILRACE_MEMORY, {self.limit}, and TAILRACE_SCRATCH"
 
 

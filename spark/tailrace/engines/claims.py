@@ -1,8 +1,8 @@
 """Claim the productions of a computation before its epoch is written (`model.definition.once`; Photon's IdRegistry).
 
-The claims are published before the epoch, so a process that dies in between has claimed productions that its ledger
-does not have yet. The epoch is then folded again, from the same state and the same records. It finds those claims to be
-its own and counts their productions: one that is claimed but not in the ledger is still to be written.
+The claims are published before the epoch. So a process that dies in between has claimed productions that its ledger
+does not have yet. The epoch is then folded again, from the same state and the same records, and finds that these claims
+are its claims: a production that is claimed but not in the ledger is still to be written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 import stamina
 
-from tailrace.engines.protocol import Consumed, Side, State, Stepped
+from tailrace.engines.protocol import Consumed, Records, Side, State, Stepped
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.registry import Registry
@@ -27,10 +27,11 @@ from tailrace.sql.records.stage_records import claimed_ids
 from tailrace.sql.terms import Condition, Query, Relation
 
 SOONEST, LATEST = 0.05, 5.0
-"""Seconds that a claimant waits, at first and at most, after another one overtook it."""
+"""The first and the maximum wait, in seconds, of a claimant that another claimant overtook."""
 
 Known: TypeAlias = Callable[[int | None, int], Relation]
-"""A function that names a relation of a registry's claims as of a snapshot, from an event time in microseconds on."""
+"""A function from a snapshot and an event time in microseconds to a relation of the registry's claims from that time
+on."""
 
 _ID = ("id", PANE_TIME)
 CLAIM_PLACE = ("source_partition", "source_offset")
@@ -39,9 +40,9 @@ CLAIM_PLACE = ("source_partition", "source_offset")
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The productions to claim in an epoch: a relation of their ids and places, and their first and last event times.
+    """The productions to claim in an epoch: a relation of their ids and places, and the first and last event time.
 
-    `rows` is the number of productions, `ids` that of the distinct ids among them; times are in microseconds.
+    `rows` is the number of productions, `ids` the number of distinct ids. Times are in microseconds.
     """
 
     relation: Relation
@@ -62,19 +63,19 @@ class _Wanted:
 
 
 class Claiming:
-    """The claims of one computation; `lease` is that of its ledger."""
+    """The claims of one computation; `lease` is the lease on its ledger."""
 
     def __init__(self, lake: Lake, computation: Computation, lease: Lease) -> None:
         self.computation, self.lease = computation, lease
         self.registry = Registry(lake, computation, lease.token)
 
     def left_out(self, session: Session, rows: Relation, epoch: int, known: Known | None = None) -> Relation | None:
-        """Claim the productions of an epoch, and name a relation of the places of those that do not count.
+        """Claim the productions of an epoch, and name a relation of the places of productions that do not count.
 
-        `rows` is a relation of the ledger's rows as they were computed. Returns None where all productions count. One
-        does not count where its id was claimed by another, is in the ledger already, or came earlier in the same epoch:
-        it is `claimed` in the ledger, and no production. `known` looks up the registry's claims; if left out, the
-        registry itself is read.
+        `rows` is a relation of the computed ledger rows. Returns None where all productions count. A production does
+        not count where another claimant has its id, or its id is in the ledger already or came earlier in the same
+        epoch: it becomes a `claimed` row of the ledger. `known` looks up the registry's claims; without it the registry
+        itself is read.
         """
         wanted = self._wanted(session, rows)
         if not wanted.rows:
@@ -92,7 +93,7 @@ class Claiming:
         self.registry.close()
 
     def _wanted(self, session: Session, rows: Relation) -> _Wanted:
-        """Compute the productions to claim, with the place of each among those of the same id."""
+        """Compute the productions to claim, with the number of each among the productions with the same id."""
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(_ID)} ORDER BY {', '.join(CLAIM_PLACE)}) AS place"
         relation = session.materialized(Query(f"SELECT *, {place} FROM ({claimed_ids(self.computation, rows)})"))
         span = f"UNIX_MICROS(MIN({PANE_TIME})) AS first, UNIX_MICROS(MAX({PANE_TIME})) AS last"
@@ -100,7 +101,7 @@ class Claiming:
         return _Wanted(relation, row["ids"], row["n"], row["first"] or 0, row["last"] or 0)
 
     def _counting(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> tuple[Relation, bool]:
-        """Claim the ids that are nobody's; name a relation of the ids that count, and tell whether these are all."""
+        """Claim the ids that nobody has; name a relation of the ids that count, and tell whether all ids count."""
         ours = Relation("")
         for attempt in stamina.retry_context(
             on=MovedError, attempts=None, timeout=None, wait_initial=SOONEST, wait_max=LATEST
@@ -118,9 +119,10 @@ class Claiming:
         return left, session.count(left) == wanted.ids
 
     def _claimed(self, session: Session, wanted: _Wanted, epoch: int, known: Known | None) -> Relation:
-        """Claim the ids that are nobody's; name a relation of ours, each with whether it was claimed before.
+        """Claim the ids that nobody has.
 
-        Raises `MovedError` where another claimant committed meanwhile.
+        Name a relation of this claimant's ids, each with whether it was claimed before. Raises `MovedError` where
+        another claimant committed meanwhile.
         """
         registry, claimant = self.registry, f"'{self.registry.claimant}'"
         snapshot = registry.start()
@@ -144,14 +146,14 @@ class Claiming:
         return ours
 
     def _ledger(self, session: Session, wanted: _Wanted) -> Relation:
-        """Write the query, in brackets, of the ledger's rows of the wanted event times."""
+        """Write the query, in brackets, of the ledger's rows with the event times of the productions."""
         files = every(equal("kind", PRODUCTION), wanted.files)
         table = session.table(self.lease.table, files, self.lease.head.snapshot)
         return Relation(f"(SELECT * FROM {table} WHERE {wanted.within})")
 
 
-class KeySide(Side[State, Consumed, Stepped], Protocol[State, Consumed, Stepped]):
-    """A computation on one engine: its state is that of keys, and no trigger has periods or delays."""
+class KeySide(Side[Records, State, Consumed, Stepped], Protocol[Records, State, Consumed, Stepped]):
+    """A computation on one engine: its state is the state of keys, and no trigger has periods or delays."""
 
     def settled(self, stepped: Stepped, claiming: Claiming, epoch: int) -> Stepped:
-        """Return the result of an epoch once its productions are claimed: those that do not count become `claimed`."""
+        """Claim an epoch's productions, and return its result, in which productions that do not count are `claimed`."""

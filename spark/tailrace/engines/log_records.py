@@ -1,4 +1,4 @@
-"""Write the query of a log's records up to an epoch, for any engine: a source's, productions, a union's, arrivals."""
+"""Write the query of a log's records up to an epoch, for any engine and any kind of log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stamp(micros: int) -> str:
 def records(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> Relation:
     """Write the query, in brackets, of a log's records up to an epoch, of event times from `first` to before `last`.
 
-    Instants are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
+    Event times are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
     """
     conditions = _conditions(log, epoch, first, last)
     if not log.landed:
@@ -43,46 +43,42 @@ def records(session: Session, log: Log, epoch: int, first: int | None = None, la
     else:
         _, where = _table(session.lake, log, epoch, first, last)
         snapshot, held = _held(session.lake, log, where)
-        # What the files' statistics say of every row needs no look at each.
+        # A condition that the files' statistics prove for every row is left out of the query.
         conditions = [one for one in conditions if not one.holds(held.get(one.column))]
         rows = session.log(log, where, snapshot)
     wanted = f" WHERE {' AND '.join(one.text for one in conditions)}" if conditions else ""
     return Relation(f"(SELECT * FROM {rows}{wanted})")
 
 
-class _AtLeast(NamedTuple):
-    """The condition that a column has a value or a greater one."""
+class _Bounds(NamedTuple):
+    """The condition that a column lies between two bounds; None for no bound."""
 
     column: str
-    value: int
     text: str
+    low: int | None = None
+    high: int | None = None
 
-    def holds(self, bounds: tuple[int, int] | None) -> bool:
-        """Tell whether it holds for all values between two bounds; None for bounds that are not known."""
-        return bounds is not None and bounds[0] >= self.value
-
-
-class _AtMost(_AtLeast):
-    """The condition that a column has a value or a smaller one."""
-
-    def holds(self, bounds: tuple[int, int] | None) -> bool:
-        return bounds is not None and bounds[1] <= self.value
+    def holds(self, values: tuple[int, int] | None) -> bool:
+        """Tell whether it holds for all values of a column, by the lowest and the highest; None where not known."""
+        if values is None:
+            return False
+        return (self.low is None or values[0] >= self.low) and (self.high is None or values[1] <= self.high)
 
 
-def _conditions(log: Log, epoch: int, first: int | None, last: int | None) -> list[_AtLeast]:
+def _conditions(log: Log, epoch: int, first: int | None, last: int | None) -> list[_Bounds]:
     at = quoted(log.event_time)
-    made: list[_AtLeast] = [_AtMost("_epoch", epoch, f"_epoch <= {epoch}L")]
+    made = [_Bounds("_epoch", f"_epoch <= {epoch}L", high=epoch)]
     if first is not None:
-        made.append(_AtLeast(log.event_time, first, f"{at} >= {stamp(first)}"))
+        made.append(_Bounds(log.event_time, f"{at} >= {stamp(first)}", low=first))
     if last is not None:
-        made.append(_AtMost(log.event_time, last - 1, f"{at} < {stamp(last)}"))
+        made.append(_Bounds(log.event_time, f"{at} < {stamp(last)}", high=last - 1))
     return made
 
 
 def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tuple[int, int] | None]]:
-    """Return the snapshot of a landed log, and the bounds of its columns in all files.
+    """Return the snapshot of a landed log, and the lowest and highest value of its columns in all files.
 
-    There are none where a filter skips files, for the conditions that skip them have then to stay in the text.
+    There are no values where a filter skips files: the conditions then have to stay in the query.
     """
     table = lake.table(log.name)
     if (current := table.current_snapshot()) is None:
@@ -99,14 +95,14 @@ def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tu
 def read(
     lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None
 ) -> list[tuple[str, Filter]]:
-    """Name the tables that have a log's records, and return the filter of the files to read for them of each."""
+    """List the tables that have a log's records, each with the filter of the files to read."""
     parts = (log,) if isinstance(log, Arrivals) else log.parts
     return [_table(lake, part, epoch, first, last) for part in parts]
 
 
 def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None) -> tuple[str, Filter]:
     if isinstance(log, Productions):
-        # Productions that a run has mended since count as well, at whatever epoch that run read the log.
+        # Productions that a run has corrected since count as well, whichever epoch of the log the run read.
         mended = log.of.recomputable
         terms = _within(log.event_time, first, last) if mended else [at_most("epoch", epoch)]
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *terms)
@@ -117,13 +113,13 @@ def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None
         ends = _within("window_end", first, None if last is None else last + 1)
         return ledger_name(log.of.name), every(equal("kind", PANE), *ends)
     table = lake.table(log.name)
-    # A renamed column is filtered by its present name.
+    # A filter needs the present name of a renamed column.
     at = match_names(table, [log.event_time], {field.name for field in table.schema().fields})[log.event_time]
     return log.name, every(at_most("_epoch", epoch), *(() if at is None else _within(at, first, last)))
 
 
 def _within(at: str, first: int | None, last: int | None) -> Iterator[Filter]:
-    """Yield the filters of a column of instants for a range, as far as the range is bounded."""
+    """Yield the filters that a column of instants lies within a range; a side without a bound gives no filter."""
     if first is not None and first > BEGINNING:
         yield since(at, first)
     if last is not None and last <= END_OF_TIME:
@@ -153,7 +149,7 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
 
 @singledispatch
 def produced_by(definition: Definition, ledger: Relation, epoch: int) -> Query:
-    """Write the query of the productions of a ledger that stand up to an epoch, as its readers see them."""
+    """Write the query of a ledger's productions up to an epoch that are not retracted, as its readers see them."""
     raise KindError("reading of productions", definition)
 
 
@@ -162,9 +158,9 @@ produced_by.register(Windowless, lambda definition, ledger, epoch: output_rows(d
 
 
 def streamed(session: Session, log: Log, epoch: int, first: int | None = None) -> Relation:
-    """Write the query, in brackets, of a log's records up to an epoch as they were streamed, from an event time on.
+    """Write the query, in brackets, of a log's records up to an epoch as the stream read them, from an event time on.
 
-    What a run has mended of a map since is not in it: the stream's readers have not seen that.
+    Rows of a map that a run has corrected since are as they were: the stream's readers have not seen the corrections.
     """
     terms = [f"_epoch <= {epoch}L"] + ([] if first is None else [f"{quoted(log.event_time)} >= {stamp(first)}"])
     return Relation(f"(SELECT * FROM {_streamed(session, log, epoch, first)} WHERE {' AND '.join(terms)})")

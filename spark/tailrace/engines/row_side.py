@@ -1,75 +1,56 @@
-"""A definition that gives rows once and for all, a map or a join, on either engine (`engines.protocol.Side`)."""
+"""Maps and joins, which give rows once and for all, on either engine (`engines.protocol.Side`).
+
+The ledger has no partials of a join: its kept records are restored from their logs. So an epoch writes only the rows
+that the join gives, however long records are kept.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.protocol import EpochCounts
+from tailrace.engines.log_records import streamed
+from tailrace.engines.protocol import EpochCounts, EpochState, Rows, SteppedRows
+from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
+from tailrace.lake.schema.contracts import LATE
+from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.definition import Windowless
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_input import SIDES
 from tailrace.model.definition.map import Map
-
-Rows = TypeVar("Rows")
-
-
-@dataclass(frozen=True)
-class RowState:
-    """The state between two epochs: the last epoch's clock, the stream's generation, how many records are kept."""
-
-    clock: Clock | None
-    generation: int
-    count: int = 0
-
-    @property
-    def watermark(self) -> int:
-        """The watermark by which the next epoch's records are judged, in microseconds."""
-        return BEGINNING if self.clock is None else self.clock.watermark
-
-    def forget(self) -> None:
-        """Do nothing: no memory is held for this state alone."""
-
-
-@dataclass(frozen=True)
-class SteppedRows(Generic[Rows]):
-    """The result of an epoch: the rows to write to the ledger, in the engine's own form, and the state after it."""
-
-    rows: Rows
-    state: RowState
+from tailrace.sql.epoch import join_rows
+from tailrace.sql.terms import Query, bracketed
 
 
 class RowSide(ABC, Generic[Rows]):
-    """A map or a join on one engine: one subclass steps each kind, another writes and reads the rows of each engine."""
+    """A map or a join on one engine: `MapSide` and `JoinSide` step it, and a class of each engine writes its rows."""
 
     def __init__(self, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
         self.lake, self.choice = lake, choice
         self.definition, self.ledger = definition, ledger_name(definition.name)
 
     @abstractmethod
-    def step(self, state: RowState, consumed: Any, clock: Clock) -> SteppedRows[Rows]:
-        """Take the definition through an epoch. Raises `ClockError` if the clock goes back."""
-
-    @abstractmethod
-    def write(self, stepped: SteppedRows[Rows], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
+    def write(
+        self, stepped: SteppedRows[Rows, EpochState], branch: Branch, properties: Mapping[str, str]
+    ) -> EpochCounts:
         """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
 
-    def nothing(self, generation: int) -> RowState:
-        return RowState(None, generation)
+    def nothing(self, generation: int) -> EpochState:
+        return EpochState(None, generation)
 
-    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> RowState:
-        return RowState(clock, generation)
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> EpochState:
+        return EpochState(clock, generation)
 
-    def consume(self, bundle: Any, state: RowState) -> Any:
+    def consume(self, bundle: Any, state: EpochState) -> Any:
         return bundle
 
-    def due(self, state: RowState, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+    def due(self, state: EpochState, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
         return None
 
     def close(self) -> None:
@@ -77,22 +58,40 @@ class RowSide(ABC, Generic[Rows]):
 
 
 class MapSide(RowSide[Rows], Generic[Rows]):
-    """A map on one engine, whose only state is the clock; a subclass makes the rows in the engine's own way."""
+    """A map on one engine, whose only state is the clock."""
 
+    definition: Map
     holds = False
-
-    def __init__(self, lake: Lake, definition: Map, choice: EngineChoice) -> None:
-        super().__init__(lake, definition, choice)
-        self.map = definition
 
     @abstractmethod
     def made(self, bundle: Any, clock: Clock, generation: int) -> Rows:
         """Make the ledger's rows from a bundle."""
 
-    def step(self, state: RowState, consumed: Any, clock: Clock) -> SteppedRows[Rows]:
+    def step(self, state: EpochState, consumed: Any, clock: Clock) -> SteppedRows[Rows, EpochState]:
         clock.after(state.clock)
-        return SteppedRows(self.made(consumed, clock, state.generation), RowState(clock, state.generation))
+        return SteppedRows(self.made(consumed, clock, state.generation), EpochState(clock, state.generation))
 
-    def onward(self, state: RowState) -> int:
-        assert state.clock is not None
-        return state.clock.watermark
+    def onward(self, state: EpochState) -> int:
+        return state.watermark
+
+
+class JoinSide(RowSide[Rows], Generic[Rows]):
+    """A join on one engine, which restores its kept records from the logs."""
+
+    definition: Join
+    holds = True
+
+    def onward(self, state: EpochState) -> int:
+        return self.definition.onward(state.watermark)
+
+    def held(self, session: Session, clock: Clock, snapshot: int | None = None) -> dict[str, Query]:
+        """Write the query of each side's entries that are kept after the epoch of `clock`."""
+        join, found = self.definition, {}
+        records = streamed(session, join.log, clock.epoch, join_rows.oldest(join, clock.watermark))
+        late = session.table(self.ledger, equal("kind", LATE), snapshot)
+        for side in SIDES:
+            entries = bracketed(join_rows.entries(join, records, side))
+            kept = bracketed(join_rows.added(join, side, entries))
+            there = join_rows.not_late(join, side, kept, late)
+            found[side] = Query(f"SELECT * FROM ({there}) WHERE NOT ({join_rows.closed(join, side, clock.watermark)})")
+        return found

@@ -1,7 +1,7 @@
 """The interface of an engine to a run: relations by name, texts of the common SQL, rows to write to a table.
 
-Backfills, audits and replays are written against it. Every text is in the common SQL (`tailrace.sql`); a relation is a
-name that texts may read for as long as the session is open.
+Backfills, audits and replays use it. Every query is in the common SQL (`tailrace.sql`). A relation is a name that
+queries may read while the session is open.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pyiceberg.manifest import DataFile
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.protocol import AnySide
+from tailrace.engines.python.record_calls import OverBatches
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.answers_merge import Following
 from tailrace.lake.commit.branch import Branch
@@ -24,15 +25,12 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation
 
-OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""A function from Arrow batches to Arrow batches; a batch is handed out only after the one before it was taken."""
-
 OverTables: TypeAlias = Callable[[pa.Table], pa.Table]
-"""A function from a table, with all rows of some keys, to a table."""
+"""A function from a table with all rows of some keys to a table."""
 
 
 Together: TypeAlias = Callable[[Relation], Query]
-"""A function that writes the query that puts the answers over parts of the records together."""
+"""A function that writes the query that combines the answers over parts of the records."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +46,16 @@ class RowGathering(Protocol):
 
     @property
     def relation(self) -> Relation:
-        """The name of the relation of the rows that were taken and settled so far."""
+        """The relation of the rows that were taken and settled so far."""
 
     def take(self, stepped: Any, before: Any) -> None:
-        """Take the rows of an epoch (`Side.step`); the state before the epoch is freed once they are computed."""
+        """Take the rows of an epoch's result (`Side.step`).
+
+        The state before the epoch is freed once the rows are computed.
+        """
 
     def settle(self) -> None:
-        """Compute the rows that were taken, where the engine has put that off."""
+        """Compute all rows that were taken and are not computed yet."""
 
 
 class Session(Protocol):
@@ -72,77 +73,78 @@ class Session(Protocol):
     ) -> Relation:
         """Name a relation of a table's rows, as of `snapshot` if given.
 
-        The lake `of` takes the place of the session's, if given. `where` only skips files: a text that wants just the
-        rows that meet it has to filter them as well.
+        The table is in the lake `of`, or in the session's lake. `where` only skips files: a query that needs just the
+        rows that meet it has to filter rows as well.
         """
 
     def log(self, log: Log, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
-        """Name a relation of a landed log's rows with the columns that its definition declares, even renamed ones."""
+        """Name a relation of a landed log's rows, under the declared names of its columns even if they were renamed."""
 
     def relation_of(self, rows: pa.Table) -> Relation:
         """Name a relation of rows that are in memory."""
 
     def view(self, text: Query) -> Relation:
-        """Name a text as a view: it is computed anew wherever it is read."""
+        """Name a query as a view, which is computed again wherever it is read."""
 
     def materialized(self, text: Query) -> Relation:
-        """Name a relation of a text's rows that is computed once."""
+        """Name a relation of a query's rows that is computed once."""
 
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
-        """Compute a text's rows as a relation now, and count the rows that meet each condition."""
+        """Compute a query's rows as a relation now, and count the rows that meet each condition."""
 
     def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:
-        """Name a relation of a text's rows, of columns of these types, taken over into this process if they fit.
+        """Name a relation of a query's rows, with columns of these types; if the rows fit, they come into this process.
 
-        The text may be answered over parts of the records, and the answers put together by the query of `together`.
+        The query may be answered over parts of the records; `together` then combines the answers.
         """
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
-        """Return all rows of a text that has few."""
+        """Return all rows of a query that has few."""
 
     def readable_rows(self, text: Query) -> list[dict[str, Any]]:
-        """Return all rows of a text that has few, in the form in which people are shown them.
+        """Return all rows of a query that has few, in a form for people.
 
-        Instants of any year are UTC datetimes; structs and lists are as JSON has them, with fractions as decimals.
+        Instants of any year are UTC datetimes. Structs and lists are as in JSON, with fractions as decimals.
         """
 
     def count(self, relation: Relation) -> int:
-        """Count the rows of a relation, a query in brackets, or whatever else may stand after FROM."""
+        """Count the rows of a relation: a name, or a query in brackets."""
 
     def prepared(self, source: Relation, pipeline: Ranged) -> Relation:
-        """Name a relation of the records after the definition's steps; `selections.FAILED` is there if one may fail."""
+        """Name a relation of the records after the steps, with column `selections.FAILED` if a step may fail."""
 
     def mapped(self, text: Query, function: Callable[[pa.Schema], OverBatches], types: Mapping[str, str]) -> Relation:
-        """Name a relation of the rows, with these column types, that a Python function makes of a text's rows."""
+        """Name a relation of the rows, with these column types, that a Python function makes from a query's rows."""
 
     def by_key(
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:
-        """Name a relation of the rows that a Python function makes of a text's rows, all rows of a key in one call."""
+        """Name a relation of the rows that a Python function makes from a query's rows, in a call for each key."""
 
     def side(self, pipeline: Pipeline) -> AnySide:
-        """Open the side of a stage, which takes the bundles that `bundles` makes."""
+        """Open the side of a stage; it takes the bundles of `bundles`."""
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[Any]:
-        """Yield the rows of a text as a bundle for each of these epochs, by column `_epoch`."""
+        """Yield a bundle for each of these epochs: the rows of a query with the epoch in column `_epoch`."""
 
     def gathered(self, pipeline: Pipeline) -> RowGathering:
-        """Open a collection of ledger rows of a stage's epochs, which lasts as long as the session."""
+        """Open a collection of ledger rows of a stage's epochs, which is closed with the session."""
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
-        """Append a text's rows to a branch, in a commit with these properties; in the lake `of`, if given."""
+        """Append a query's rows to a branch of the lake `of`, or of the session's, in a commit with these
+        properties."""
 
     def files(self, text: Query, table: str) -> Sequence[DataFile] | None:
-        """Write a text's rows as files beside a table, which lists none of them yet; None where the engine cannot."""
+        """Write a query's rows as files that a table does not list yet; None where the engine cannot."""
 
     def follower(self, pipeline: Pipeline, owner: str) -> Following:
-        """Return the follower that brings the answers of a pipeline up with its ledger."""
+        """Return the follower that updates the answers of a pipeline from its ledger."""
 
     def free(self, relation: Relation) -> None:
         """Drop a relation before the session ends."""
 
     def cancel(self) -> None:
-        """Cancel the running computation, which then fails; called by another thread."""
+        """Cancel the running computation, which then fails; another thread calls this."""
 
     def close(self) -> None:
         """Drop all relations."""

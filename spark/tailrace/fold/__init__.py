@@ -1,1 +1,1 @@
-"""Fold epochs: one definition's running fold, the group of them, and the engine that each is on."""
+"""Fold epochs: the running fold of one definition, the group of all folds, and the engine of each."""

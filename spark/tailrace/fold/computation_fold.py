@@ -1,4 +1,4 @@
-"""A computation's fold in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1, 6.2)."""
+"""Fold a computation in a stream: an epoch is one commit of state, timers and productions (MillWheel, 6.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from tailrace.model.definition.context import ComputationError
 class ComputationFold(LedgerFold):
     """The running fold of one computation.
 
-    `again` returns an epoch that the computation read, once more. Its commits always say how far its readers may go,
-    whether or not there is a reader, as people read that, too.
+    Its commits always bound the watermark of its readers, even if it has none, as people also look at that bound.
     """
 
-    side: KeySide[Any, Any, Any]
+    side: KeySide[Any, Any, Any, Any]
 
     def __init__(self, computation: Computation, setup: FoldSetup) -> None:
         self.computation, self._read_again = computation, setup.read_again
@@ -35,7 +34,7 @@ class ComputationFold(LedgerFold):
         self.claiming = None if computation.once is None else Claiming(self.lake, computation, self.lease)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-        """Return an epoch's productions: strong ones as they are kept, weak ones, of one epoch, computed again."""
+        """Return an epoch's productions: strong ones from the ledger, weak ones computed again."""
         if self.computation.productions == "weak":
             return self._computed_again(epoch, there)
         return super().passed_on_again(epoch, there, after)
@@ -63,12 +62,12 @@ class ComputationFold(LedgerFold):
             return stepped
         return self.side.settled(stepped, self.claiming, clock.epoch)
 
-    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
-        # A computation has no generations, as nothing computes a part of it anew.
-        return replace(super()._result(folded, clock), generation=None, token=None)
+    def _result(self, counts: EpochCounts, clock: Clock) -> EpochResult:
+        # A computation has no generations, as no run computes a part of it again.
+        return replace(super()._result(counts, clock), generation=None, token=None)
 
     def _computed_again(self, epoch: int, there: EpochCommit | None) -> PassedEpoch:
-        """Compute an epoch again, from the state before it and by the clocks that the ledger recorded."""
+        """Compute an epoch again, from the state before it, with the clocks in the ledger."""
         name = self.computation.name
         clocks = {epoch: one.clock for epoch, one in epoch_commits(self.lake, self.lease.table).items()}
         begin = min(clocks, default=0)
@@ -80,7 +79,7 @@ class ComputationFold(LedgerFold):
             )
         assert self._read_again is not None, "weak productions are computed from what was read"
         bundle = self._read_again(self.computation, epoch).bundle
-        # On a side beside the fold's own, whose state stays where it is.
+        # On another side, so the fold's state stays as it is.
         with closing(self.engines.beside(with_set_aside(self.lake, self.computation), [bundle])) as side:
             snapshot = self.lease.head.snapshot
             keys = side.restored(snapshot, clocks[epoch - 1], 1) if epoch > begin else side.nothing(1)

@@ -1,24 +1,28 @@
-"""Read an epoch as folds read it: as it is being landed, or again from the tables, to catch up (rule T2)."""
+"""Read an epoch as folds read it: while it is landed, or later from the tables (rule T2)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tailrace.fold.fold import Fold, PassedEpoch, Recorded
+from tailrace.fold.fold import PassedEpoch, passed_again
 from tailrace.fold.fold_engines import StreamEngines
+from tailrace.fold.ledger_fold import LedgerFold
 from tailrace.lake.catalog.lake import Lake
+from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.commit.epoch_properties import EpochCommit, epoch_commits
+from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
+from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
 
 
 class Recordings:
-    """Looks up the commits of epochs in logs and ledgers; a table is read when it is first asked for."""
+    """The commits of epochs in logs and ledgers; a table is read when it is first needed."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake, self._found = lake, dict[str, dict[int, EpochCommit]]()
@@ -32,33 +36,61 @@ class Recordings:
         return self._found[table]
 
     def latest(self, table: str, epoch: int) -> EpochCommit | None:
-        """Return the last commit of a table up to an epoch; None where there is none, or it is gone."""
+        """Return the last commit of a table up to an epoch; None where there is none any more."""
         found = self.of(table)
         place = bisect_right(self._epochs[table], epoch)
         return found[self._epochs[table][place - 1]] if place else None
 
 
+@dataclass(frozen=True)
+class ReadLedger:
+    """A ledger without a lease on it: its head is wherever another process has moved it."""
+
+    lake: Lake
+    table: str
+
+    @property
+    def head(self) -> Head:
+        return self.lake.head(self.table)
+
+
+class LedgerReading:
+    """A definition that another process folds: its epochs are read from its ledger."""
+
+    def __init__(self, lake: Lake, definition: Definition, engines: StreamEngines) -> None:
+        self.lease, self.side = ReadLedger(lake, ledger_name(definition.name)), engines.beside(definition, ())
+
+    def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
+        """Return an epoch of the ledger for its readers (`fold.passed_again`)."""
+        return passed_again(self.side, epoch, there, after)
+
+    def close(self) -> None:
+        self.side.close()
+
+
 class EpochReading(ABC):
-    """An epoch as folds read it, by the logs of their definitions."""
+    """An epoch, with the records of each log as folds read them."""
 
     def __init__(self, engines: StreamEngines) -> None:
         self._engines = engines
 
     def of(self, log: Log) -> PassedEpoch:
-        """Return the epoch of a log; the epoch of a union is put together of its parts."""
+        """Return the epoch of a log; the epoch of a union is made from its logs."""
         if isinstance(log, Union):
             return self._engines.together(log, {member: self._part(part) for member, part in log.members.items()})
         return self._part(log)
 
     @abstractmethod
     def _part(self, log: Log) -> PassedEpoch:
-        """Return the epoch of a log that is no union."""
+        """Return the epoch of a log that is not a union."""
 
 
 class LandingEpoch(EpochReading):
-    """An epoch that is being landed: `landed` has it by the logs' names, and earlier folds have staged their output."""
+    """An epoch while it is landed: `landed` has the logs' epochs by name. Earlier folds have staged their output."""
 
-    def __init__(self, engines: StreamEngines, folds: Mapping[str, Fold], landed: Mapping[str, PassedEpoch]) -> None:
+    def __init__(
+        self, engines: StreamEngines, folds: Mapping[str, LedgerFold], landed: Mapping[str, PassedEpoch]
+    ) -> None:
         super().__init__(engines)
         self._folds, self._landed = folds, landed
 
@@ -71,13 +103,18 @@ class LandingEpoch(EpochReading):
 
 
 class RecordedEpoch(EpochReading):
-    """An epoch as the tables have it: the records of logs, and the output of folds in their ledgers.
+    """An epoch in the tables: the records of logs, and the output of folds in their ledgers.
 
-    It has the records after epoch `after`, which is the one before unless several epochs are taken in one.
+    It has the records after epoch `after`, which is the epoch before unless several epochs are taken as one.
     """
 
     def __init__(
-        self, engines: StreamEngines, folds: Mapping[str, Recorded], recordings: Recordings, epoch: int, after: int
+        self,
+        engines: StreamEngines,
+        folds: Mapping[str, LedgerFold | LedgerReading],
+        recordings: Recordings,
+        epoch: int,
+        after: int,
     ) -> None:
         super().__init__(engines)
         self._folds, self._recordings = folds, recordings
@@ -95,7 +132,7 @@ class RecordedEpoch(EpochReading):
             self._found[log.name] = self._landed(log)
         return self._found[log.name]
 
-    def _of_fold(self, fold: Recorded) -> PassedEpoch:
+    def _of_fold(self, fold: LedgerFold | LedgerReading) -> PassedEpoch:
         now = EpochCommit.of(fold.lease.head.properties)
         ahead = now.clock.epoch > self._epoch
         return fold.passed_on_again(
@@ -103,7 +140,7 @@ class RecordedEpoch(EpochReading):
         )
 
     def _landed(self, log: Log) -> PassedEpoch:
-        """Read the epoch of a log that a source fills; where the log has no commit of it, time stands still."""
+        """Read the epoch of a log that a source fills; where the log lacks its commit, time stands still."""
         bundle, there = (
             self._engines.read(log, self._after, self._epoch),
             self._recordings.latest(log.name, self._epoch),

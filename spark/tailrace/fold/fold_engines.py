@@ -1,4 +1,4 @@
-"""The engines of a stream: its folds begin in this process, on DuckDB, and go over to Spark where that has to be."""
+"""Choose the engines of a stream's folds: they begin on DuckDB, in this process, and move to Spark if necessary."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from tailrace.engines.choose import PACKED, Engine, EnginePolicy
 from tailrace.engines.duckdb.engine import DuckEngine
-from tailrace.engines.protocol import AnySide
-from tailrace.engines.spark.bundles import Bundled
+from tailrace.engines.protocol import AnySide, BundleRecords
 from tailrace.engines.spark.engine import SparkEngine
 from tailrace.engines.spark.session import Starting
 from tailrace.fold.fold import PassedEpoch
@@ -38,43 +37,39 @@ class StreamEngines:
         self.duck.close()
 
     def first(self, definition: Definition) -> AnySide:
-        """Open the side that a fold begins on."""
+        """Open the first side of a fold."""
         choice = self.policy.for_stream(definition)
         on_spark = choice.engine is Engine.SPARK
         return (self.spark.first_side if on_spark else self.duck.side)(definition, choice)
 
-    def reader(self, definition: Definition) -> AnySide:
-        """Open the side that reads the ledger of a definition that another stream folds."""
-        return self.beside(definition, ())
-
-    def beside(self, definition: Definition, bundles: Iterable[Bundled]) -> AnySide:
-        """Open a side that takes these bundles, beside the fold's own side."""
+    def beside(self, definition: Definition, bundles: Iterable[BundleRecords]) -> AnySide:
+        """Open another side of a definition, for these bundles."""
         choice = self.policy.for_stream(definition)
         engine = self.spark if choice.engine is Engine.SPARK else self.having(bundles)
         return engine.side(definition, choice)
 
-    def next(self, side: AnySide, definition: Definition, bundle: Bundled, state: Any) -> AnySide:
-        """Return the side that takes a fold's next bundle: once it is Spark's, it stays so until a restart."""
+    def next(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> AnySide:
+        """Return the side for a fold's next bundle: a fold on Spark stays there until a restart."""
         if not side.direct:
             return self.spark.next_side(side, definition, bundle, state)
         choice = self.policy.goes_over(definition, here=isinstance(bundle, pa.Table), rows=state.count)
         return side if choice is None else self.spark.side_taking(definition, choice, bundle, state)
 
-    def having(self, bundles: Iterable[Bundled]) -> DuckEngine | SparkEngine:
-        """Return the engine for some bundles: DuckDB where all of them are in this process."""
+    def having(self, bundles: Iterable[BundleRecords]) -> DuckEngine | SparkEngine:
+        """Return the engine for some bundles: DuckDB if all of them are in this process."""
         return self.duck if all(isinstance(bundle, pa.Table) for bundle in bundles) else self.spark
 
-    def read(self, log: Log, after: int, until: int) -> Bundled:
-        """Read a log's records of the epochs after one up to another, on the engine that takes so many."""
+    def read(self, log: Log, after: int, until: int) -> BundleRecords:
+        """Read a log's records of the epochs after one up to another, on the engine for their size."""
         where = every(above("_epoch", after), at_most("_epoch", until))
         files = [task.file for task in self.lake.table(log.name).scan(row_filter=where).plan_files()]
-        # Rows that repeat take next to nothing in files.
+        # Repeated values take almost no room in files.
         rows_take = row_bytes(log, "") * sum(file.record_count for file in files)
         size = max(PACKED * sum(file.file_size_in_bytes for file in files), rows_take)
         return (self.duck if self.policy.reads(size) else self.spark).read(log, after, until)
 
     def together(self, union: Union, passed: Mapping[str, PassedEpoch]) -> PassedEpoch:
-        """Make an epoch of a union of that of each of its logs, by the logs' names in the union (rule T3)."""
+        """Make an epoch of a union from the epochs of its logs, by the logs' names in the union (rule T3)."""
         epochs = list(passed.values())
         onward = least((one.onward, one.idle) for one in epochs)
         signals = tuple(sorted({name for one in epochs for name in one.clock.signals}))
@@ -84,7 +79,10 @@ class StreamEngines:
         return PassedEpoch(bundle, Clock(epochs[0].clock.epoch, onward, now, signals), onward)
 
     def arrived(self, log: Arrivals, passed: PassedEpoch, times: Mapping[int, int] | None = None) -> PassedEpoch:
-        """Make an epoch of a log by arrival of that of the log; `times` has the processing times of several epochs."""
+        """Make an epoch of a log by arrival from an epoch of the log.
+
+        `times` has the processing times if there are several.
+        """
         now = passed.clock.processing_time
         engine = self.having([passed.bundle])
         bundle = engine.arrived(log, passed.bundle, {passed.clock.epoch: now} if times is None else times)

@@ -1,7 +1,7 @@
-"""Hold the folds of one process, each after the folds that it reads, and fold the log's epochs with them.
+"""Fold the log's epochs with all folds of a process, each after the folds that it reads.
 
-Another process may take the lease of one ledger: the stream then drops this fold and its readers, and goes on with
-landing and with the other folds. So definitions are added, changed and taken away beside a running stream.
+If another process takes the lease of one ledger, the stream drops this fold and its readers, and goes on with the other
+folds. So definitions can be added, changed and removed beside a running stream.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from tailrace.engines.spark.session import Starting
-from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, RecordedEpoch, Recordings
-from tailrace.fold.fold import EpochResult, Fold, PassedEpoch, Phases
+from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, LedgerReading, RecordedEpoch, Recordings
+from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.fold_kinds import fold_of
 from tailrace.fold.follower_pace import Pace
-from tailrace.fold.ledger_fold import FoldSetup
-from tailrace.fold.ledger_reading import LedgerReading
+from tailrace.fold.ledger_fold import FoldSetup, LedgerFold
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import DefinitionDropped
 from tailrace.lake.catalog.lake import Lake
@@ -36,7 +35,7 @@ from tailrace.model.logs.log import Log
 
 @dataclass(frozen=True)
 class MissedEpoch:
-    """An epoch folded from the log: its number, the folds' results by name, and the seconds of it and of its phases."""
+    """An epoch that was folded from the log: its number, the results by name, and the seconds in all and by phase."""
 
     epoch: int
     folded: dict[str, EpochResult]
@@ -48,13 +47,13 @@ class StreamError(TailraceError, RuntimeError):
     """The stream cannot go on."""
 
 
-class FoldGroup(Sequence[Fold]):
-    """The running folds of definitions, in the order in which an epoch takes them.
+class FoldGroup(Sequence[LedgerFold]):
+    """The running folds of definitions, in the order in which they take an epoch.
 
     `logs` are the logs that sources fill and the definitions read; an epoch is one cut over all of them. `landing` is
-    the lease of the first log, for a stream that lands the logs. With `alone`, other processes fold the definitions
-    that these read, and their ledgers are read here. A fold whose lease is lost to a process that folds from the log
-    is dropped alone; where the lease is lost to another stream, the whole process is fenced off.
+    the lease of the first log, for a stream that lands the logs. With `alone`, other processes fold the earlier
+    definitions, and their ledgers are read here. A fold that loses its lease to a process that folds from the log is
+    dropped; if it loses the lease to another stream, the whole process is fenced off.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class FoldGroup(Sequence[Fold]):
         self._following = TaskThread("following", room=1)
         self._compacting = Compaction(lake)
         self._trimming = {stage.name: ledger_trimming(lake, stage) for stage in stages}
-        self._by_name: dict[str, Fold] = {}
+        self._by_name: dict[str, LedgerFold] = {}
         setup = FoldSetup(
             lake,
             self.engines,
@@ -92,22 +91,22 @@ class FoldGroup(Sequence[Fold]):
         for stage in stages:
             self._by_name[stage.name] = fold_of(stage, setup)
 
-    def __getitem__(self, place: int) -> Fold:  # type: ignore[override]
+    def __getitem__(self, place: int) -> LedgerFold:  # type: ignore[override]
         return list(self._by_name.values())[place]
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def __iter__(self) -> Iterator[Fold]:
+    def __iter__(self) -> Iterator[LedgerFold]:
         # A copy, as folds may be dropped meanwhile.
         return iter(list(self._by_name.values()))
 
-    def _standing(self) -> Iterator[Fold]:
-        """Iterate over the folds; a fold that is dropped meanwhile is passed over."""
+    def _standing(self) -> Iterator[LedgerFold]:
+        """Iterate over the folds; a fold that is dropped meanwhile is skipped."""
         return (fold for fold in self if self._by_name.get(fold.definition.name) is fold)
 
     def landing(self, landed: Mapping[str, PassedEpoch]) -> LandingEpoch:
-        """Return an epoch that is being landed, of the epoch of each log, as the folds read it."""
+        """Return the epoch that is being landed, from the epochs of its logs, as the folds read it."""
         return LandingEpoch(self.engines, self._by_name, landed)
 
     def _recorded(self, epoch: int, recordings: Recordings, after: int | None = None) -> RecordedEpoch:
@@ -115,14 +114,14 @@ class FoldGroup(Sequence[Fold]):
         return RecordedEpoch(self.engines, {**self._read, **self._by_name}, recordings, epoch, after)
 
     def _read_again(self, stage: Definition, epoch: int) -> PassedEpoch:
-        """Return an epoch that a definition has read, as the tables have it."""
+        """Return an epoch that a definition has read, from the tables."""
         return self._recorded(epoch, Recordings(self.lake)).of(stage.log)
 
     @contextmanager
-    def _dropping(self, fold: Fold) -> Iterator[None]:
-        """Drop a fold whose lease turns out to be lost; it ends the block, and nothing is raised.
+    def _dropping(self, fold: LedgerFold) -> Iterator[None]:
+        """Drop a fold if the block fails since its lease is lost; the error is not raised.
 
-        Raises `FencedError` where the process is fenced off as a whole.
+        Raises `FencedError` where the whole process is fenced off.
         """
         try:
             yield
@@ -133,12 +132,16 @@ class FoldGroup(Sequence[Fold]):
             if self.landing_lease is not None:
                 self.landing_lease.check()
                 if LANDING in self.lake.head(fold.lease.table).properties:
-                    # Lost to another stream that started at the same time and was then fenced off from the log.
+                    # The lease is lost to another stream that started at the same time, and was then fenced off from
+                    # the log.
                     raise lost from error
             self._drop(fold, lost)
 
     def stage(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
-        """Step an epoch in each fold, after the folds that it reads; return the results by name, without lost folds."""
+        """Step an epoch in each fold, after the folds that it reads.
+
+        Return the results by name, without dropped folds.
+        """
         found = {}
         for fold in self._standing():
             with self._dropping(fold):
@@ -146,9 +149,10 @@ class FoldGroup(Sequence[Fold]):
         return found
 
     def publish(self, epoch: EpochReading, phases: Phases) -> dict[str, EpochResult]:
-        """Publish what each fold has staged; return the results of folds staged again, on a state put right (X4).
+        """Publish the staged epoch of each fold.
 
-        A fold that reads one which was staged again is staged again, too: it had the output of the state before.
+        Return the results of folds that were staged again, on a corrected state (X4). The readers of such a fold are
+        staged again, too: they read its old output.
         """
         again = dict[str, EpochResult]()
         for fold in self._standing():
@@ -162,8 +166,8 @@ class FoldGroup(Sequence[Fold]):
                     again[fold.definition.name] = result
         return again
 
-    def _published(self, fold: Fold, epoch: EpochReading, phases: Phases) -> EpochResult | None:
-        """Publish a fold's epoch, staged again as often as its state is put right (X4); return the last such result."""
+    def _published(self, fold: LedgerFold, epoch: EpochReading, phases: Phases) -> EpochResult | None:
+        """Publish a fold's epoch, staged again as often as its state is corrected (X4); return the last such result."""
         again = None
         while not fold.publish():
             again = fold.stage(epoch.of(fold.definition.log), phases)
@@ -172,7 +176,7 @@ class FoldGroup(Sequence[Fold]):
         return again
 
     def due(self) -> int | None:
-        """Return when, in microseconds of processing time, a fold may have something without a record; None if none."""
+        """Return when a fold may have output without a record, in microseconds of processing time; None if never."""
         found = list[int | None]()
         for fold in self._standing():
             with self._dropping(fold):
@@ -185,22 +189,22 @@ class FoldGroup(Sequence[Fold]):
         return sum(fold.in_flight for fold in self)
 
     def look(self) -> None:
-        """Drop the folds that other processes have taken meanwhile."""
+        """Drop the folds whose leases other processes have taken."""
         for fold in self._standing():
             with suppress(LentError), self._dropping(fold):
                 fold.lease.check()
 
     def follow(self) -> None:
-        """Have the tables that follow the ledgers brought up with them."""
+        """Start to update the tables that follow the ledgers."""
         for fold in self:
             fold.follow(self._following)
 
     def settle(self) -> None:
-        """Wait for the tables that follow. Raises the error with which following failed."""
+        """Wait for the tables that follow the ledgers. Raises the error of an update that failed."""
         self._following.settle()
 
     def close(self) -> None:
-        """Bring the answers up with the ledgers, and close the folds and their database."""
+        """Update the answers from the ledgers, and close the folds and their database."""
         with closing(self.engines):
             self._following.close()
             self._compacting.close()
@@ -211,10 +215,10 @@ class FoldGroup(Sequence[Fold]):
                 one.close()
 
     def leap(self, last: int) -> None:
-        """Fold all epochs up to `last` that a ledger lacks in one step, with the clock of `last`.
+        """Fold all epochs up to `last` that a ledger lacks as one epoch, with the clock of `last`.
 
-        Any cut into epochs ends with the same answers (rule L1), but has other panes on the way. So this is for ledgers
-        that are built beside others and that nobody reads yet.
+        Any cut into epochs gives the same answers (rule L1), but other panes. So this is for ledgers that are built
+        beside others and that nobody reads yet.
         """
         recordings = Recordings(self.lake)
         for fold in self:
@@ -224,18 +228,18 @@ class FoldGroup(Sequence[Fold]):
                 fold.publish()
 
     def anew(self) -> None:
-        """Have each fold restore its state from its ledger."""
+        """Restore the state of each fold from its ledger."""
         for fold in self._standing():
             with self._dropping(fold):
                 fold.anew()
 
     def catch_up(self, last: int) -> None:
-        """Fold the epochs up to `last` that are in the log but not in a ledger; see `missed_epochs`."""
+        """Fold the epochs up to `last` that a ledger lacks (`missed_epochs`)."""
         for _ in self.missed_epochs(last):
             pass
 
     def missed_epochs(self, last: int) -> Iterator[MissedEpoch]:
-        """Fold the epochs up to `last` that are in the log but not in a ledger, with the recorded clocks; yield each.
+        """Fold the epochs up to `last` that a ledger lacks, with the clocks of the log; yield each epoch.
 
         An epoch is folded when the next one is asked for.
         """
@@ -264,8 +268,8 @@ class FoldGroup(Sequence[Fold]):
             if results:
                 yield MissedEpoch(epoch, results, time.perf_counter() - started, phases.seconds)
 
-    def _drop(self, fold: Fold, lost: FencedError) -> None:
-        """Drop a fold and its readers: nothing that they have staged is published."""
+    def _drop(self, fold: LedgerFold, lost: FencedError) -> None:
+        """Drop a fold and its readers; their staged epochs are not published."""
         name = fold.definition.name
         dropped = [one for one in self if any(stage.name == name for stage in chain(one.definition))]
         for one in dropped:
@@ -276,7 +280,7 @@ class FoldGroup(Sequence[Fold]):
             reason = self._reason(fold) if one is fold else f"it reads {name}, which this stream folds no more"
             self.lake.tell(DefinitionDropped(one.definition.name, reason, len(self)))
 
-    def _reason(self, fold: Fold) -> str:
+    def _reason(self, fold: LedgerFold) -> str:
         head = self.lake.head(fold.lease.table)
         if head.properties.get("fingerprint") == fold.definition.fingerprint:
             return f"another process has taken the lease of {fold.lease.table}"
@@ -285,9 +289,9 @@ class FoldGroup(Sequence[Fold]):
 
 
 def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
-    """List the logs that sources fill and that the definitions read, by name.
+    """List the logs that the definitions read from sources, in the order of their names.
 
-    Raises `StreamError` where two that differ have one name.
+    Raises `StreamError` where two different logs have the same name.
     """
     found: dict[str, Log] = {}
     for log in (log for definition in definitions for log in definition.sources):
@@ -297,7 +301,7 @@ def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
 
 
 def landed(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
-    """Count the records that each epoch brought to these logs, by their commits."""
+    """Count the records of each epoch in these logs, from the logs' commits."""
     found: dict[int, int] = {}
     for commit in (commit for log in logs for commit in commits(lake, log.name).all):
         if CLOCK[1] in commit.properties:
@@ -306,8 +310,8 @@ def landed(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
     return found
 
 
-def _lost(fold: Fold, error: Exception) -> FencedError | None:
-    """Return the `FencedError` behind an error: a lease lost, or a ledger of another definition; else None."""
+def _lost(fold: LedgerFold, error: Exception) -> FencedError | None:
+    """Return the `FencedError` behind an error: the lease is lost, or the ledger is another definition's; else None."""
     if isinstance(error, FencedError):
         return error
     try:
@@ -315,13 +319,13 @@ def _lost(fold: Fold, error: Exception) -> FencedError | None:
     except FencedError as lost:
         return lost
     except LakeError:
-        # The lease is lent, or the ledger cannot be read: the error that was raised says more.
+        # The lease is lent, or the ledger cannot be read: the raised error says more.
         return None
     return None
 
 
 def _stages(definitions: Sequence[Definition]) -> list[Definition]:
-    """List the stages of all the definitions, each once and after the one that it reads.
+    """List the stages of all definitions, each once and after the stages that it reads.
 
     Raises `StreamError` where two stages share a name.
     """

@@ -1,21 +1,35 @@
-"""The fold of any definition: an entry for each kind."""
+"""Begin the fold of any definition: an entry for each kind."""
 
 from __future__ import annotations
 
 from functools import singledispatch
 
 from tailrace.fold.computation_fold import ComputationFold
-from tailrace.fold.fold import Fold
-from tailrace.fold.ledger_fold import FoldSetup
+from tailrace.fold.ledger_fold import FoldSetup, LedgerFold
 from tailrace.fold.pipeline_fold import PipelineFold
-from tailrace.fold.row_fold import RowFold
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.definition import Definition, KindError, Windowless
 from tailrace.model.definition.pipeline import Pipeline
 
 
+class RowFold(LedgerFold):
+    """The running fold of a map or a join: both give rows, and nothing follows their ledgers.
+
+    Records without a partner hold back the readers of a join, so its commits bound the watermark of these readers.
+    """
+
+    definition: Windowless
+
+    def __init__(self, definition: Windowless, setup: FoldSetup) -> None:
+        super().__init__(definition, setup)
+        self.feeds = self.feeds or self.side.holds
+
+    def _ensure(self) -> None:
+        self._begun(self.definition)
+
+
 @singledispatch
-def fold_of(definition: Definition, setup: FoldSetup) -> Fold:
+def fold_of(definition: Definition, setup: FoldSetup) -> LedgerFold:
     """Begin the running fold of a definition: make its tables, take its lease, and restore its state."""
     raise KindError("fold", definition)
 

@@ -1,9 +1,9 @@
-"""Pace how often a stream brings its answers up with their ledgers: less often where that is dear.
+"""Decide how often a stream updates its answers from their ledgers: less often where that is expensive.
 
-Bringing answers up rewrites the files that hold a window that changed. Where windows are global, or keys come from
-everywhere in a large table, these are all its files, however few windows change; done every few epochs the stream would
-do little else. So bringing up takes a quarter of the time at most, as long as the answers are not too far
-behind for their readers.
+An update rewrites the files that hold a changed window. Where windows are global, or the keys of an epoch are all over
+a large table, these are all files, even for few changed windows. With such an update every few epochs, the stream would
+do little else. So updates take at most a quarter of the time, unless the answers would be too far behind for their
+readers.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 FOLLOW_EVERY = 10
-"""The number of epochs that answers may be behind their ledger where bringing them up costs little."""
+"""The number of epochs that answers may be behind their ledger where an update is cheap."""
 
 _AHEAD = 2
-"""The number of epochs before answers would be too far behind at which they are asked to follow: epochs go on."""
+"""The number of epochs before the limit at which an update starts, as epochs go on during the update."""
 
 _PARTS = 4
-"""Bringing up takes one part in so many of the time."""
+"""Updates take at most this fraction of the time, as 1 in so many."""
 
 
 @dataclass
 class Pace:
-    """The limits on how far behind the tables of answers of one stream may be, which one thread brings up in turn.
+    """The limits on the lag of the tables of answers of one stream, which one thread updates in turn.
 
-    `every` counts epochs. `freshness` is the longest that the next bringing up may wait after one began, however dear
-    it is: then the stream waits for it.
+    `every` is the lag in epochs. `freshness` is the maximum time from the beginning of one update to the next, even of
+    an expensive one: then the stream waits for the update.
     """
 
     every: int
@@ -39,22 +39,22 @@ class Pace:
 
     @classmethod
     def of(cls, follow_every: int | None, freshness: timedelta) -> Pace:
-        """Make a pace that keeps to `follow_every` epochs, whatever that costs, or, if it is None, goes by the cost."""
+        """Make a pace of one update in `follow_every` epochs, whatever it costs; if that is None, the cost decides."""
         return cls(FOLLOW_EVERY, freshness) if follow_every is None else cls(follow_every, timedelta(0))
 
     def note(self, name: str, seconds: float) -> None:
-        """Record how long bringing up one table took, in seconds."""
+        """Record the seconds of an update of one table."""
         self._took[name] = seconds
 
     @property
     def spared(self) -> float:
-        """The seconds after a bringing up began in which a table needs no other one."""
+        """The seconds after the beginning of an update in which a table needs no other update."""
         return min(self.freshness.total_seconds(), _PARTS * max(self._took.values(), default=0.0))
 
 
 @dataclass
 class Trailing:
-    """The lag of one table of answers behind its ledger, in published epochs, and when it was last brought up.
+    """The lag of one table of answers behind its ledger, in published epochs, and the time of its last update.
 
     >>> trailing = Trailing("bills", Pace(4, timedelta(0)))
     >>> for _ in range(4):
@@ -81,19 +81,19 @@ class Trailing:
         self.epochs += 1
 
     def asks(self) -> bool:
-        """Tell whether it is time to have the answers brought up, which is asked for once."""
+        """Tell whether it is time to update the answers; the answer is yes once for each update."""
         due = not self._rests and self.epochs - self._asked >= max(1, self.pace.every - _AHEAD)
         if due:
             self._asked = self.epochs
         return due
 
     def waits(self) -> bool:
-        """Tell whether the answers are so far behind that the stream waits for it."""
+        """Tell whether the answers are so far behind that the stream has to wait for the update."""
         return not self._rests and self.epochs - self._followed >= self.pace.every
 
     @contextmanager
     def following(self, epochs: int) -> Iterator[None]:
-        """Time the block, which brings the answers up to so many epochs."""
+        """Time the block, which updates the answers up to so many epochs."""
         self._begun = self.pace.now()
         yield
         self.pace.note(self.name, self.pace.now() - self._begun)

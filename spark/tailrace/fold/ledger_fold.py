@@ -1,4 +1,4 @@
-"""The running fold of a definition, whatever its kind: each epoch is stepped and is one commit (rules X1, X2)."""
+"""Fold a definition of any kind in a stream: each epoch is stepped, and is one commit (rules X1, X2)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.engines.protocol import AnySide, EpochCounts
-from tailrace.engines.spark.bundles import Bundled
-from tailrace.engines.spark.executions.open_windows import lost_state
+from tailrace.engines.protocol import AnySide, BundleRecords, EpochCounts, lost_state
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
@@ -36,7 +34,7 @@ from tailrace.model.definition.fingerprint import encode_meaning
 from tailrace.model.definition.record_steps import Place
 
 _LONGEST = 500
-"""The length to which the reason for setting a record aside is cut, in characters."""
+"""The maximum length of the reason for setting a record aside, in characters."""
 
 
 @dataclass
@@ -51,10 +49,10 @@ class _Staged:
 
 @dataclass(frozen=True)
 class FoldSetup:
-    """The setting of the folds of one process: their lake, their engines, and the definitions that others read.
+    """The common setting of all folds of one process: the lake, the engines, and facts about the other definitions.
 
-    `landing` is the lease of the log, where the stream lands it, too. `answered` names the pipelines whose answers are
-    kept, `fed` the definitions that a later stage reads. `read_again` returns an epoch that a definition has read.
+    `landing` is the lease of the log, if the stream also lands the log. `answered` names the pipelines whose answers
+    are kept, `fed` the definitions that a later stage reads. `read_again` returns an epoch that a definition has read.
     """
 
     lake: Lake
@@ -67,10 +65,10 @@ class FoldSetup:
 
 
 class LedgerFold:
-    """The running fold of one definition: its lease on the ledger, and what it keeps between two epochs.
+    """The running fold of one definition: its lease on the ledger, and its state between two epochs.
 
-    It begins on the engine that the policy chooses, and goes over to Spark for good where a bundle comes as Spark's, or
-    its state outgrows the process. `feeds` says that its commits bound the watermark of its readers.
+    It begins on the engine that the policy chooses, and moves to Spark for good where a bundle is on Spark, or its
+    state outgrows the process. `feeds` says that its commits bound the watermark of its readers.
     """
 
     side: AnySide
@@ -82,7 +80,7 @@ class LedgerFold:
         widen(self.lake, definition)
         self._ensure()
         self.lease = Lease.take(self.lake, ledger_name(definition.name), setup.landing)
-        # What was set aside is known once no other stream writes to the ledger.
+        # The records set aside are known once no other stream writes to the ledger.
         self.definition = with_set_aside(self.lake, definition)
         self._set_aside_so_far = EpochCommit.of(self.lease.head.properties).set_aside
         self.side = self.engines.first(self.definition)
@@ -99,7 +97,8 @@ class LedgerFold:
     def stage(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
         """Step an epoch that was passed on, and write it to the ledger's branch; the clock never goes back (T3).
 
-        Where it fails twice for records of it, and the settings say so, these are set aside, and it goes on (X7).
+        Where the epoch fails twice because of records, these are set aside if the settings allow it, and the fold goes
+        on (X7).
         """
         try:
             return self._stepped(passed, phases)
@@ -119,14 +118,14 @@ class LedgerFold:
         return not lost_state(error) and may_be_of_records(error)
 
     def _begin_again(self) -> None:
-        """Restore the state after the last published epoch; what was stepped since is forgotten."""
+        """Restore the state after the last published epoch; later steps are forgotten."""
         self.state.forget()
         self.state, self._staged = self._restored(), None
 
     def _without_poison(self, passed: PassedEpoch, phases: Phases) -> EpochResult:
-        """Step an epoch that failed once more; where it fails again, set the records aside that make it fail.
+        """Step an epoch that failed a second time; if it fails again, set aside the records that make it fail.
 
-        Raises `UnfoldableError` where they are of another definition that may take them back.
+        Raises `UnfoldableError` where another definition may take these records back.
         """
         try:
             return self._stepped(passed, phases)
@@ -165,7 +164,7 @@ class LedgerFold:
         return self._stepped(passed, phases)
 
     def _set_aside(self, reasons: dict[Place, str]) -> None:
-        """Have records rejected from here on: the side is opened anew on a definition that does so."""
+        """Have records rejected from now on: the side is opened again on a definition that rejects them."""
         all_ = set_aside(self.lake, self.definition) | reasons
         self.definition, self._set_aside_so_far = self.definition.with_set_aside(all_), len(all_)
         self.side.close()
@@ -173,7 +172,7 @@ class LedgerFold:
         self.state = self._restored()
 
     def passed_on(self) -> PassedEpoch:
-        """Return the staged epoch, as records of a later stage, or the last one where that is published already."""
+        """Return the staged epoch for its readers, or the last epoch if no epoch is staged."""
         staged = self._staged
         if staged is None:
             return self.passed_on_again(self.epoch, EpochCommit.of(self.lease.head.properties))
@@ -181,14 +180,17 @@ class LedgerFold:
         return PassedEpoch(self.side.passed(staged.stepped), staged.folded.clock, onward)
 
     def passed_on_again(self, epoch: int, there: EpochCommit | None, after: int | None = None) -> PassedEpoch:
-        """Return an epoch of the ledger as its readers take it (`fold.Recorded`)."""
+        """Return an epoch of the ledger for its readers.
+
+        `there` is its commit, None if that is gone (`fold.passed_again`).
+        """
         return passed_again(self.side, epoch, there, after)
 
     def publish(self) -> bool:
-        """Make the staged epoch visible; where a backfill or maintenance moved the ledger, write it on top (X1).
+        """Publish the staged epoch; where another writer moved the ledger, write the epoch again on top (X1).
 
-        Returns False where a backfill borrowed the lease meanwhile: the open windows are then those that the backfill
-        left, and the epoch is to be staged again (X4).
+        Returns False where a backfill borrowed the lease meanwhile and may have corrected open windows: then the epoch
+        has to be staged again (X4).
         """
         staged = self._staged
         if staged is None:
@@ -204,17 +206,16 @@ class LedgerFold:
         return True
 
     def anew(self) -> None:
-        """Restore the state from the ledger, once a borrower of the lease gives it back; drop the staged epoch."""
+        """Drop the staged epoch, and restore the state from the ledger once a borrower of the lease gives it back."""
         try:
             self.lease.head = self.lease.branch.start(self.lease.check())
         except LentError:
             self.lease.regain()
         self.generation = self.lease.head.number("generation", 1)
-        self.state.forget()
-        self.state, self._staged = self._restored(), None
+        self._begin_again()
 
     def due(self) -> int | None:
-        """Return None: the fold waits for nothing but records and the watermark."""
+        """Return None: the fold waits only for records and the watermark."""
         return None
 
     @property
@@ -223,7 +224,7 @@ class LedgerFold:
         return 0
 
     def follow(self, beside: TaskThread) -> None:
-        """Do nothing: readers find what the definition gives in its ledger, and nothing follows that."""
+        """Do nothing: no table follows the ledger."""
 
     def close(self) -> None:
         """Give the lease back, and free the state."""
@@ -231,17 +232,17 @@ class LedgerFold:
         self.side.close()
 
     def leave(self) -> None:
-        """Let go of the fold as it is: another process has it, and brings the answers up."""
+        """Close the fold as it is: another process has taken it."""
         self._staged = None
         self.lease.close()
         self.side.close()
 
     def _ensure(self) -> None:
-        """Make the tables that do not exist yet."""
+        """Make the missing tables."""
         raise NotImplementedError
 
     def _begun(self, definition: Ranged) -> None:
-        """Make the ledger where there is none, and enter its generation among the runs."""
+        """Make the ledger where there is none, and enter its generation in the table of runs."""
         ledger = tables_of(definition).ledger
         if not self.lake.has(ledger.table):
             run = Runs(self.lake, definition).start("stream", BEGINNING, END_OF_TIME, log_epoch=None)
@@ -249,29 +250,28 @@ class LedgerFold:
             properties = {MEANING: encode_meaning(definition.meaning), GENERATION: str(run.generation)}
             self.lake.ensure(replace(ledger, properties={**ledger.properties, **properties}), first)
 
-    def _result(self, folded: EpochCounts, clock: Clock) -> EpochResult:
-        """Make an epoch's result from the counts of what was written."""
+    def _result(self, counts: EpochCounts, clock: Clock) -> EpochResult:
+        """Make an epoch's result from the counts of the written rows."""
+        engine = self.side.choice.engine.value
         return EpochResult(
-            clock, sum(folded.timings.values()), folded.retractions, folded.late + sum(folded.reasons.values()),
-            folded.rejected, folded.timings, folded.reasons, folded.open, self.generation, self.lease.token,
-            folded.productions, folded.claimed, folded.fed_back, self.side.choice.engine.value, folded.unanswered,
-        )  # fmt: skip
+            **vars(counts), clock=clock, generation=self.generation, token=self.lease.token, engine=engine
+        )
 
     def _settled(self, stepped: Any, clock: Clock) -> Any:
-        """Settle what has to be settled before an epoch's result is written; return that result.
+        """Claim ids before an epoch's result is written, if the definition claims any; return the result to write.
 
-        Nothing is settled while parts of an epoch are tried.
+        No id is claimed while parts of an epoch are tried.
         """
         return stepped
 
-    def _consumed(self, bundle: Bundled, phases: Phases) -> Any:
+    def _consumed(self, bundle: BundleRecords, phases: Phases) -> Any:
         self._taken_over(bundle)
         consumed = self.side.consume(bundle, self.state)
         phases.end("consume")
         return consumed
 
-    def _taken_over(self, bundle: Bundled) -> None:
-        """Go over to Spark where the bundle is Spark's, or the state has too much for this process."""
+    def _taken_over(self, bundle: BundleRecords) -> None:
+        """Move to Spark where the bundle is on Spark, or the state is too large for this process."""
         side = self.engines.next(self.side, self.definition, bundle, self.state)
         if side is self.side:
             return

@@ -1,4 +1,4 @@
-"""The fold of a pipeline in a stream: its open windows, and the answers that follow its ledger."""
+"""Fold a pipeline in a stream: its open windows, and the answers that follow its ledger."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class PipelineFold(LedgerFold):
-    """The running fold of one stage: its open windows, and the answers that follow.
+    """The running fold of one stage, with the answers that follow its ledger.
 
-    Where its answers are not kept no table of them is made; one that exists is followed all the same.
+    Where answers are not kept, no table of answers is made; but an existing table is updated.
     """
 
     def __init__(self, pipeline: Pipeline, setup: FoldSetup) -> None:
@@ -47,9 +47,9 @@ class PipelineFold(LedgerFold):
         return done
 
     def due(self) -> int | None:
-        """Return when, in microseconds of processing time, an open window may fire without a record; None if none.
+        """Return when an open window may fire without a record, in microseconds of processing time; None if never.
 
-        This is when the trigger should be asked again, no more: the step says whether it fires then.
+        At that time the step decides whether the window fires.
         """
         periods, delays = self.pipeline.when.periods(), self.pipeline.when.delays()
         if not (periods or delays or self.pipeline.by_arrival):
@@ -59,12 +59,12 @@ class PipelineFold(LedgerFold):
         except LentError:
             self.anew()
         if self._due is None or self._due[0] is not self.state:
-            # The time depends on the state alone: while nothing is folded it stays.
+            # The time depends on the state alone: it stays until the next epoch.
             self._due = self.state, self.side.due(self.state, periods, delays)
         return self._due[1]
 
     def follow(self, beside: TaskThread) -> None:
-        """Have the answers brought up beside the stream, which waits where they are too far behind the ledger."""
+        """Update the answers beside the stream, which waits where they are too far behind the ledger."""
         if not self._answers:
             return
         if self.trailing.asks():
@@ -73,7 +73,7 @@ class PipelineFold(LedgerFold):
             beside.settle()
 
     def close(self) -> None:
-        """Bring the answers up with the ledger and remove the branches."""
+        """Update the answers from the ledger, and remove the branches."""
         self.follower.follow()
         self.follower.close()
         super().close()
@@ -83,6 +83,6 @@ class PipelineFold(LedgerFold):
         super().leave()
 
     def _follow(self, epochs: int) -> None:
-        # If the ledger has become another definition's, the next publication finds out.
+        # If the ledger is another definition's meanwhile, the next publication fails.
         with self.trailing.following(epochs), suppress(OtherDefinitionError):
             self.follower.follow()

@@ -1,8 +1,8 @@
-"""Find the records with which an epoch cannot be folded: the last resort of rule X7.
+"""Find the records that make an epoch fail: the last resort of rule X7.
 
-What a record is known to do is mended where it does it: a step rejects it, an accumulator holds it, a result is null.
-This is for what nobody foresaw. An epoch that failed twice is folded again with parts of its records, none of which is
-published, until those are found without which it can be folded.
+Known faults of records have other remedies: a step rejects the record, an accumulator holds the number, a result is
+null. This is for unforeseen faults. An epoch that failed twice is folded again with parts of its records, without
+publishing, until the records are found without which it can be folded.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from tailrace.model.logs.derived_logs import Panes
 from tailrace.model.logs.log import PANE_TIME, PLACE
 
 MOST = 20
-"""The maximum number of records of an epoch that are set aside: where more fail, something else is wrong."""
+"""The maximum number of an epoch's records that are set aside: if more fail, the records are not the cause."""
 
 LARGEST = 1_000_000
-"""The maximum number of records of an epoch that is folded in parts."""
+"""The maximum number of records in an epoch that is folded in parts."""
 
 
 Row = tuple[Any, ...]
-"""The values of the columns by which records are told from one another."""
+"""The values of the columns that identify a record."""
 
 
 class UnfoldableError(TailraceError, RuntimeError):
-    """An epoch of a stage that cannot be folded for rows of another definition, which are not set aside."""
+    """An epoch of a stage fails because of rows of another definition, which cannot be set aside."""
 
 
 def identity_columns(definition: Definition) -> tuple[str, ...]:
-    """Name the columns by which the records that a definition reads are told from one another.
+    """Name the columns that identify the records that a definition reads.
 
-    What may be taken back is known by what it says: an answer by its key and window, with all that its panes say of it.
+    Records that may be taken back are identified by values: an answer by its key and window, with all its panes.
     """
     log = definition.log
     if isinstance(log, Panes):
@@ -50,10 +50,10 @@ def identity_columns(definition: Definition) -> tuple[str, ...]:
 
 
 def unfoldable(definition: Definition, epoch: int, errors: Mapping[Row, Exception]) -> UnfoldableError:
-    """Make the error of rows that another definition may take back, and with which an epoch cannot be folded.
+    """Make the error of an epoch that fails because of rows that another definition may take back.
 
-    They are not set aside: what is taken back later is known by its words alone, and would be taken out of what it
-    never was in.
+    Such rows are not set aside: a later retraction names only their values, and would be applied to a state without
+    them.
     """
     names, name = identity_columns(definition), definition.name
     quotes = "; ".join(
@@ -70,23 +70,25 @@ def unfoldable(definition: Definition, epoch: int, errors: Mapping[Row, Exceptio
 
 
 _QUOTED = 3
-"""The number of rows that an error quotes."""
+"""The maximum number of rows that an error quotes."""
 
 
 def may_be_of_records(error: Exception) -> bool:
-    """Tell whether an error may come of the records; those of the lake, the machine and the clock do not."""
+    """Tell whether records may be the cause of an error.
+
+    Errors of the lake, the machine and the clock have other causes.
+    """
     return not isinstance(error, LakeError | MachineError | ClockError | OSError) and diagnose(error, None) is None
 
 
 def found(
     rows: pa.Table, failed: Callable[[pa.Table], Exception | None], by: Iterable[str] = PLACE
 ) -> dict[Row, Exception] | None:
-    """Find the records without which `rows` can be folded, each with the error that it caused.
+    """Find the records without which `rows` can be folded, each with the error that it causes.
 
-    Records are told from one another by their places, or by other columns. `failed` folds some of the records and
-    returns the error, None where there is none. Records that fail only together with others are found, too: each part
-    is folded with what was good so far. Returns None where the records are not to blame, for the epoch fails without
-    any, or more than `MOST` fail.
+    Places, or other columns, identify the records. `failed` folds some of the records and returns the error, or None.
+    Records that fail only together with others are found, too: each part is folded with the records that were good so
+    far. Returns None where the records are not the cause: the epoch fails without any record, or more than `MOST` fail.
     """
     if rows.num_rows > LARGEST or failed(rows.slice(0, 0)) is not None:
         return None

@@ -1,6 +1,6 @@
-"""A thread beside the stream's own that does tasks in the order in which they came.
+"""Do tasks in their order on a thread beside the stream's.
 
-A task that fails is the last one: later tasks build on its result, so they are never begun.
+After a task that fails no other begins, as later tasks build on its result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class TaskThread:
-    """A thread with room for `room` tasks that are not done; a caller that brings one more waits.
+    """A thread with room for `room` unfinished tasks; a caller with one more task waits.
 
     >>> done, worker = [], TaskThread("doctest", room=2)
     >>> for number in range(5):
@@ -29,25 +29,25 @@ class TaskThread:
         self._pending: deque[Future[None]] = deque()
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have `work` done after the tasks brought before it. Raises the error of an earlier task that failed."""
+        """Submit a task, which is done after all earlier ones. Raises the error of an earlier task that failed."""
         self.settle(self.room - 1)
         self._pending.append(self._pool.submit(self._run, work))
 
     @property
     def idle(self) -> bool:
-        """Whether every task that was brought is done."""
-        # A copy, as another thread may bring more meanwhile.
+        """Whether all tasks are done."""
+        # A copy, as another thread may submit more meanwhile.
         return all(task.done() for task in tuple(self._pending))
 
     def settle(self, left: int = 0) -> None:
-        """Wait until at most `left` tasks are not done. Raises the error of a task that failed."""
+        """Wait until at most `left` tasks are unfinished. Raises the error of a task that failed."""
         while len(self._pending) > left:
             self._pending.popleft().result()
         if self.failure is not None:
             raise self.failure
 
     def close(self) -> None:
-        """End the thread once its present task is done; tasks that were not begun are dropped."""
+        """End the thread after its present task; tasks that have not begun are dropped."""
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, work: Callable[[], None]) -> None:

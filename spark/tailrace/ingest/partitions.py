@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.database.bundles import queried_arrow
-from tailrace.engines.spark.bundles import Bundled, as_frame
+from tailrace.engines.protocol import BundleRecords
+from tailrace.engines.spark.bundles import as_frame
 from tailrace.engines.spark.executions.preparation import queried
 from tailrace.ingest.sources import Kafka, Source
 from tailrace.model.logs.log import Log
@@ -25,7 +26,11 @@ from tailrace.sql.terms import Query, quoted
 
 
 def latest_by_partition(
-    spark: SparkSession, source: Source, log: Log, read: Bundled, connection: duckdb.DuckDBPyConnection | None = None
+    spark: SparkSession,
+    source: Source,
+    log: Log,
+    read: BundleRecords,
+    connection: duckdb.DuckDBPyConnection | None = None,
 ) -> dict[str, Seen]:
     """Return the latest times and the lags of each partition in a bundle, disregarding rejected records.
 

@@ -32,11 +32,8 @@ from tailrace.plan.stages import (
     ledger_stage,
     stage,
 )
-from tailrace.sql.epoch.ledger_rows import Rows
-from tailrace.sql.epoch.partials import late, may_have_passed, partials, put_together, refused
-from tailrace.sql.epoch.state_merge import met
-from tailrace.sql.epoch.touched_windows import touched
-from tailrace.sql.epoch.transition_rows import transitions
+from tailrace.sql.epoch.epoch_texts import VIEWS, EpochTexts
+from tailrace.sql.epoch.partials import put_together
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import needs_spark
 from tailrace.sql.records.ways import Way, may_reject, reasons, sql_alone, way
@@ -227,44 +224,35 @@ class _PipelinePlan:
 
         If Python code folds the windows, no text computes windows.
         """
-        pipeline, rows, here = self.pipeline, Rows(self.pipeline), self.here
+        pipeline, here = self.pipeline, self.here
+        texts = EpochTexts(pipeline, _NAMES, in_process=here)
         by = Execution.DUCKDB if here else Execution.SPARK
         records = self.begin.sql
         touches = PlannedQuery(
             TOUCHED, "the open windows that a record or the clock touches",
-            touched(pipeline, _STATE, _CLOCK, _PARTIALS, by_key=self.way is Way.PYTHON or pipeline.where.merges), by,
+            texts.touched(by_key=self.way is Way.PYTHON or pipeline.where.merges), by,
         )  # fmt: skip
-        restored = rows.within_reach(_LEDGER, 0) if here else rows.restored(_LEDGER)
+        restored = texts.rows.within_reach(_LEDGER, 0) if here else texts.rows.restored(_LEDGER)
         restore = PlannedQuery(RESTORE, "the open windows as a restart finds them in the ledger", restored, by)
         if self.way is Way.PYTHON:
             yield from (touches, restore) if here else (restore,)
             return
-        says = "a row for each key and window that the bundle touches"
-        yield PlannedQuery(PARTIALS, says, partials(pipeline, _BUNDLE, _CLOCK, by_slices=here), records)
+        yield PlannedQuery(PARTIALS, "a row for each key and window that the bundle touches", texts.partials, records)
         if self.in_driver and not pipeline.where.merges:
             says = "the rows of all executors, put together"
-            yield PlannedQuery(TOGETHER, says, put_together(pipeline, _PARTIALS, counted=True), by)
+            yield PlannedQuery(TOGETHER, says, put_together(pipeline, _NAMES["partials"], counted=True), by)
         if here:
             yield touches
-        open_windows = _TOUCHED if here else _STATE
-        yield PlannedQuery(
-            TRANSITIONS, "each open or touched window after the epoch, and what came out of it on the way",
-            transitions(pipeline, met(pipeline, open_windows, _PARTIALS, _CLOCK, joined=here)), by,
-        )  # fmt: skip
-        if here:
-            of_partials, of_panes = rows.apart(_TRANSITIONS)
-            yield PlannedQuery(LEDGER, "the partials that the ledger gains", of_partials, by)
-            yield PlannedQuery(PANES, "the panes that the ledger gains", of_panes, by)
-        else:
-            says = "the partials and panes that the ledger gains"
-            yield PlannedQuery(LEDGER, says, rows.of_transitions(_TRANSITIONS), by)
-        behind = may_have_passed(pipeline, _BUNDLE, _CLOCK) if here else _BUNDLE
-        too_late = rows.of_late(late(pipeline, behind, _CLOCK))
-        yield PlannedQuery(TOO_LATE, "the late records that the ledger gains", too_late, records)
-        if pipeline.finishing == "close":
-            left = rows.of_late(refused(pipeline, _BUNDLE, _CLOCK, _TRANSITIONS))
-            yield PlannedQuery(REFUSED, "the records that came to a window whose trigger is done", left, by)
-        yield PlannedQuery(STATE, "the open windows that the next epoch starts from", rows.state(_TRANSITIONS), by)
+        says = "each open or touched window after the epoch, and what came out of it on the way"
+        yield PlannedQuery(TRANSITIONS, says, texts.transitions, by)
+        names = {LEDGER: "partials", PANES: "panes"} if here else {LEDGER: "partials and panes"}
+        for (name, kinds), query in zip(names.items(), texts.ledger, strict=True):
+            yield PlannedQuery(name, f"the {kinds} that the ledger gains", query, by)
+        yield PlannedQuery(TOO_LATE, "the late records that the ledger gains", texts.late, records)
+        if texts.refused is not None:
+            says = "the records that came to a window whose trigger is done"
+            yield PlannedQuery(REFUSED, says, texts.refused, by)
+        yield PlannedQuery(STATE, "the open windows that the next epoch starts from", texts.remaining, by)
         yield restore
 
     def state(self) -> KeptState:
@@ -299,9 +287,7 @@ PARTIALS, TOGETHER, TOUCHED, TRANSITIONS = "partials", "together", "touched", "t
 LEDGER, PANES, TOO_LATE, REFUSED, STATE, RESTORE = "ledger", "panes", "too_late", "refused", "state", "restore"
 """The names of the plan's SQL texts."""
 
-_BUNDLE, _CLOCK, _STATE, _PARTIALS, _TOUCHED, _TRANSITIONS, _LEDGER = map(
-    Relation, ("bundle", "clock", "state", "partials", "touched", "transitions", "ledger")
-)
+_NAMES, _LEDGER = {name: Relation(name) for name in VIEWS}, Relation("ledger")
 """The names of the views that the plan's SQL texts read."""
 
 _READERS = {

@@ -1,1 +1,1 @@
-"""The step, the ledger's rows and the answers as SQL text: one dialect, Spark's, and no engine."""
+"""Write the step, the ledger's rows and the answers as SQL, in one dialect, Spark's, for any engine."""

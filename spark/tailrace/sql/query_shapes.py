@@ -1,6 +1,6 @@
-"""Write the shapes that queries share: the latest row of each, rows that are equal or side by side, spans that overlap.
+"""Write the parts that queries share: first rows of groups, select lists, comparisons of rows, overlapping windows.
 
-Names of columns are given as they stand in SQL, quoted where they have to be.
+Names of columns come as SQL has them, quoted if necessary.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tailrace.lake.schema.column_groups import VERSION
 from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 NEWEST = tuple(f"{name} DESC" for name in VERSION)
-"""The order of panes by their versions, the one that counts first (rule V1)."""
+"""The order of panes by version, with the highest version first (rule V1)."""
 
 
 def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
@@ -28,11 +28,11 @@ def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
 def islands(
     rows: Relation, by: Sequence[str], order: Iterable[str], *, alike: bool = False, alone: str | None = None
 ) -> Query:
-    """Write the query of a relation's windows, each with the number of the `island` it is in among those of its group.
+    """Write the query of a relation's windows, each with the number of its `island` in its group.
 
-    An island is of windows that overlap, directly or through others (rule M2). `order` is by the windows' starts. Where
-    they are `alike` in length the one before ends last, which is found sooner than the last end of all before. Each
-    window that meets the condition `alone` is an island.
+    An island is a set of windows that overlap, directly or through others (rule M2). `order` begins with the windows'
+    starts. Windows that are `alike` have one length, so the one before ends last: that is faster than the maximum of
+    all ends before. A window that meets the condition `alone` is an island.
 
     >>> islands("s", ["team"], ["at"], alike=True).split(" FROM ")[1]
     '(SELECT *, IF(window_start >= LAG(window_end) OVER (PARTITION BY team ORDER BY at), 1L, 0L) AS apart'
@@ -56,10 +56,28 @@ def select_list(types: Mapping[str, str], values: Mapping[str, str]) -> str:
     return ", ".join(f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in types.items())
 
 
-def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[str] = ()) -> Condition:
-    """Write the condition by which rows of two relations, named `left` and `right`, are equal in these columns.
+def named_struct(terms: Mapping[str, str]) -> str:
+    """Write a struct of fields with these names and terms.
 
-    Nulls of `names` are equal. Columns that are `never_null` are compared so that an engine can join by hashes alone.
+    >>> named_struct({"n": "COUNT(*)"})
+    "NAMED_STRUCT('n', COUNT(*))"
+    """
+    return f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in terms.items())})"
+
+
+def instants(*names: str, of: str = "") -> dict[str, str]:
+    """Write the instants of columns that are microseconds; `of` stands before the name of each.
+
+    >>> instants("window_end", of="p.")
+    {'window_end': 'TIMESTAMP_MICROS(p.window_end)'}
+    """
+    return {name: f"TIMESTAMP_MICROS({of}{name})" for name in names}
+
+
+def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[str] = ()) -> Condition:
+    """Write the condition that rows of two relations, named `left` and `right`, are equal in these columns.
+
+    Nulls of `names` are equal. Columns that are `never_null` are compared in a way that lets an engine join by hashes.
 
     >>> equal_in("s", "p", ["team"], ["window_start"])
     's.team <=> p.team AND s.window_start = p.window_start'
@@ -69,7 +87,7 @@ def equal_in(left: str, right: str, names: Iterable[str], never_null: Iterable[s
 
 
 def side_by_side(left: tuple[str, Relation], right: tuple[str, Relation], on: Condition) -> Relation:
-    """Write the full outer join of two relations, each given with its name; `_there` is true on a side that has a row.
+    """Write the full outer join of two relations with names; column `_there` is true on a side that has a row.
 
     >>> side_by_side(("a", "new"), ("b", "old"), "a.id = b.id")
     '(SELECT *, true AS _there FROM new) a FULL OUTER JOIN (SELECT *, true AS _there FROM old) b ON a.id = b.id'

@@ -1,7 +1,7 @@
-"""The algebra that writes Spark SQL: a term is the text of an expression.
+"""Write Spark SQL with the algebra of the model: a term is the text of an expression.
 
-The texts are made once per definition and hold no clock, which comes in as columns. So each epoch's plan has the same
-text as the one before, and Spark finds its generated code in its cache.
+The texts are made once for a definition. The clock is not in them, but comes as columns. So each epoch has the same
+texts as the one before, and Spark finds its generated code in its cache.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
+from functools import cached_property
 from typing import NewType
 
 from tailrace.model.base.algebra import Term
@@ -17,38 +18,44 @@ from tailrace.model.base.types import decimal_parts, element_type, struct_fields
 from tailrace.model.combiners.basic import Merge, Part
 from tailrace.sql import wide_numbers
 
-Query = NewType("Query", str)
-"""A whole query of the common SQL, `SELECT …`. A text in an engine's own dialect is a plain `str`."""
 
-Relation = NewType("Relation", str)
-"""A table's or view's name, or a query in brackets: the text that follows FROM.
+class Reading(str):
+    """A text of the common SQL, with the relations that it reads."""
 
-Where a query ends with it, but for an order, it may also be a join, or have a condition behind WHERE.
-"""
+    @cached_property
+    def reads(self) -> frozenset[Relation]:
+        """The relations of `new_relation` that the text reads.
+
+        >>> one = new_relation()
+        >>> Query(f"SELECT * FROM ({all_of(one)}) JOIN rides").reads == {one}
+        True
+        """
+        return frozenset(map(Relation, _NAMED.findall(self)))
+
+
+class Query(Reading):
+    """A whole query of the common SQL, `SELECT …`. A text in an engine's own dialect is a plain `str`."""
+
+
+class Relation(Reading):
+    """A table's or view's name, or a query in brackets: the text that follows FROM.
+
+    Where a query ends with a relation, it may also be a join, or have a condition behind WHERE.
+    """
+
 
 _NAME = "tailrace_r_"
 
 
 def new_relation() -> Relation:
-    """Make the name of a relation that no other has, and that `relations_in` finds in a text."""
+    """Make the name of a relation that no other relation has, and that `Reading.reads` finds."""
     return Relation(f"{_NAME}{uuid.uuid4().hex[:12]}")
-
-
-def relations_in(text: Query | Relation) -> frozenset[Relation]:
-    """Find the relations that a text reads, as far as `new_relation` named them.
-
-    >>> one = new_relation()
-    >>> relations_in(Query(f"SELECT * FROM ({all_of(one)}) JOIN rides")) == {one}
-    True
-    """
-    return frozenset(map(Relation, _NAMED.findall(text)))
 
 
 _NAMED = re.compile(rf"\b{_NAME}[0-9a-f]{{12}}\b")
 
-
 Condition = NewType("Condition", str)
-"""A truth value over the columns of one relation, or of those that are joined."""
+"""A truth value over the columns of one relation, or of joined relations."""
 
 ALWAYS = Condition("true")
 """The condition that every row meets."""
@@ -96,14 +103,14 @@ AGGREGATES = {
     Merge.GREATEST: "MAX({})",
     Merge.GATHER: "FLATTEN(COLLECT_LIST({}))",
     Merge.COUNT: "FLATTEN(COLLECT_LIST({}))",
-    # A list that occurs often is in the set once, which keeps the set small.
+    # A list that occurs often is in the set once.
     Merge.UNITE: "SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({}))))",
     Merge.TOP: "SLICE(SORT_ARRAY(FLATTEN(COLLECT_LIST({})), false), 1, {most})",
 }
 
 
 def total(part: Part, of: str) -> str:
-    """Write the aggregate that merges the values that a group has of a part."""
+    """Write the aggregate that merges the values of a part in a group."""
     if part.merge is Merge.HIGHEST:
         return _highest(part, of)
     made = AGGREGATES[part.merge].format(of, most=part.most)
@@ -113,33 +120,33 @@ def total(part: Part, of: str) -> str:
 
 
 def whole_total(part: Part, of: str) -> str:
-    """Write the aggregate of 64-bit numbers of a group that no number of them overflows.
+    """Write the sum of a group's 64-bit numbers, which no number of rows overflows.
 
-    Their upper and their lower halves are added up apart, as Spark adds up in 64 bits. DuckDB does in 128, where one
-    sum is left of it (`engines.duckdb.database.dialect`).
+    The upper and the lower halves of the numbers are added up apart, as Spark adds up in 64 bits. DuckDB adds up in 128
+    bits, so its dialect has one sum (`engines.duckdb.database.dialect`).
     """
     upper = f"CAST(SUM(SHIFTRIGHT({of}, 32)) AS {part.type})"
     return f"CAST({upper} * 4294967296 + SUM({of} & 4294967295) AS {part.type})"
 
 
 def _highest(part: Part, of: str) -> str:
-    """Write the aggregate of a group's highest values: of all its lists, the values with the maximum of a field."""
+    """Write the aggregate of a group's highest values: the values with the maximum of a field, from all lists."""
     most = f"MAX(TRY_ELEMENT_AT({of}, 1).{quoted(part.by)})"
     found = f"FILTER(FLATTEN(COLLECT_LIST({of})), _x -> _x.{quoted(part.by)} = {most})"
     return f"CAST({sorted_list(found, part.type)} AS {part.type})"
 
 
 def added_up(values: str, type: str) -> str:
-    """Write a list of values with their counts (`n`), in order, with the counts of equal values added up.
+    """Write a sorted list of values with counts (`n`), in which the counts of equal values are added up.
 
-    Sorted, equal values lie side by side: `_ends` are the places after which another value follows, and the counts
-    between two ends are added up. So each row is read a few times, however many are equal. Values that add up to a
-    count of zero are left out.
+    In a sorted list equal values are neighbours: `_ends` are the places after which another value follows, and the
+    counts between two ends are added up. So each row is read only a few times. Values with a count of zero are left
+    out.
     """
     after, own = (f"TRY_ELEMENT_AT(_s, CAST(_i + {place} AS int)).value" for place in (2, 1))
     ends = f"FILTER(TRANSFORM(_s, (_x, _i) -> _i), _i -> NOT ({own} <=> {after}))"
     before = "IF(_j = 0, -1, TRY_ELEMENT_AT(_ends, CAST(GREATEST(_j, 1) AS int)))"
-    # In DuckDB, a slice would copy the whole list for each run of equal values.
+    # No slices, as DuckDB would copy the whole list for each run of equal values.
     equal = f"TRANSFORM(SEQUENCE({before} + 1, _e), _k -> TRY_ELEMENT_AT(_s, CAST(_k + 1 AS int)).n)"
     n = f"AGGREGATE({equal}, 0L, (_t, _x) -> _t + _x)"
     row = f"NAMED_STRUCT('value', TRY_ELEMENT_AT(_s, CAST(_e + 1 AS int)).value, 'n', {n})"
@@ -149,13 +156,16 @@ def added_up(values: str, type: str) -> str:
 
 
 def sorted_list(values: str, type: str) -> str:
-    """Write a list of this type, sorted; one of structs is cast to it: some dialects miss the fields to sort by."""
+    """Write a sorted list of this type.
+
+    A list of structs is cast to the type, as some dialects need the fields to sort by.
+    """
     structs = struct_fields(element_type(type) or "") is not None
     return f"SORT_ARRAY({f'CAST({values} AS {type})' if structs else values})"
 
 
 class Sql:
-    """The algebra on SQL texts. Truth values are never null in the rows it is used on.
+    """The algebra on SQL texts. Truth values are never null in the rows of the queries.
 
     >>> Sql().at_least("fresh", Sql().literal(2, "bigint"))
     '(fresh >= 2L)'
@@ -185,7 +195,7 @@ class Sql:
         return f"{_TRIED[by]}({a}, {b})" if type == "bigint" else f"CAST(({a} {by} {b}) AS {type})"
 
     def floored(self, a: Term, by: int) -> Term:
-        # DIV rounds towards zero. Taking the rest off first would leave the range at its lower end.
+        # DIV rounds towards zero. To subtract the remainder first would overflow at the lower end of the range.
         return f"({a} DIV {by}L - IF({a} % {by}L < 0L, 1L, 0L))"
 
     def converted(self, a: Term, type: str) -> Term:
@@ -220,7 +230,7 @@ class Sql:
         return f"({term} IS NULL)"
 
     def given(self, term: Term, holds: Callable[[Term], Term]) -> Term:
-        # False and unknown is false. Written without a choice, files' statistics tell where it cannot hold.
+        # `false AND null` is false. Without IF, the statistics of files say where the condition cannot hold.
         return self.every(self.no(self.missing(term)), holds(term))
 
     def least(self, a: Term, b: Term) -> Term:
@@ -242,32 +252,11 @@ class Sql:
     def wide(self, a: Term) -> Term:
         return f"CAST({a} AS bigint)"
 
-    def real(self, a: Term, type: str) -> Term:
-        return wide_numbers.real(a, type)
-
-    def remainder(self, a: Term, unit: int, type: str) -> Term:
-        return wide_numbers.remainder(a, unit, type)
-
-    def quotient(self, a: Term, unit: int, type: str) -> Term:
-        return wide_numbers.quotient(a, unit, type)
-
-    def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        return wide_numbers.joined(high, low, unit, type)
-
-    def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
-        return wide_numbers.levelled(high, low, unit, type)
-
-    def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        return wide_numbers.real_of(high, low, unit, type)
-
-    def narrow(self, a: Term) -> Term:
-        return wide_numbers.narrow(a)
-
-    def beyond(self, a: Term) -> Term:
-        return wide_numbers.beyond(a)
-
-    def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
-        return wide_numbers.centred(n, total, squares, high, unit)
+    real, real_of = staticmethod(wide_numbers.real), staticmethod(wide_numbers.real_of)
+    remainder, quotient = staticmethod(wide_numbers.remainder), staticmethod(wide_numbers.quotient)
+    joined, levelled = staticmethod(wide_numbers.joined), staticmethod(wide_numbers.levelled)
+    narrow, beyond = staticmethod(wide_numbers.narrow), staticmethod(wide_numbers.beyond)
+    centred = staticmethod(wide_numbers.centred)
 
     def text(self, *terms: Term) -> Term:
         return f"({' || '.join(f'CAST({term} AS string)' for term in terms)})"
@@ -300,7 +289,7 @@ class Sql:
         return f"({a}).{quoted(name)}"
 
     def highest(self, a: Term, by: str) -> Term:
-        # The highest is found once, and not once for each value of the list.
+        # The maximum is computed once, and not once for each value of the list.
         most = f"ARRAY_MAX(TRANSFORM(_s, _x -> _x.{quoted(by)}))"
         found = f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({most}), _m -> FILTER(_s, _x -> _x.{quoted(by)} = _m)), 1)"
         return f"TRY_ELEMENT_AT(TRANSFORM(ARRAY({a}), _s -> {found}), 1)"
@@ -330,7 +319,10 @@ class Sql:
         return f"TRY_ELEMENT_AT(SORT_ARRAY({a}), {wide_numbers.rank(share, f'SIZE({a})')})"
 
     def _roomy(self, term: Term, type: str) -> Term:
-        """Write a term of a sum so that Spark rounds no decimal away, as it does to make room for a 39th digit."""
+        """Write a term of a sum in a type with room for a 39th digit.
+
+        Otherwise Spark would round the last decimal away.
+        """
         roomy = wide_numbers.roomy_type(type)
         return term if roomy == type else f"CAST({term} AS {roomy})"
 
@@ -339,11 +331,11 @@ class Sql:
 
 
 _TRIED = {"+": "TRY_ADD", "-": "TRY_SUBTRACT", "*": "TRY_MULTIPLY"}
-"""The function of each operator that gives null where the result does not fit."""
+"""The function of each operator that returns null where the result does not fit."""
 
 
 def _both(a: Term, b: Term, merged: Term) -> Term:
-    """Write the merge of two lists of values; where one is empty, as is usual, the other is in order already."""
+    """Write the merge of two lists of values; where one is empty, as usual, the other one is sorted already."""
     return f"IF(SIZE({a}) = 0, {b}, IF(SIZE({b}) = 0, {a}, {merged}))"
 
 

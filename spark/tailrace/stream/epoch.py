@@ -10,7 +10,7 @@ from functools import reduce
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from tailrace.engines.spark.executions.open_windows import lost_state
+from tailrace.engines.protocol import lost_state
 from tailrace.fold.fold import Phases
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.ingest.landing import LandedCounts

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from tailrace.engines.duckdb.database.bundles import RememberedRows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
-from tailrace.engines.spark.bundles import Bundled
+from tailrace.engines.protocol import BundleRecords
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.rows.declared_rows import logged
 from tailrace.fold.fold import PassedEpoch
@@ -86,7 +86,7 @@ class Bundle:
 
     clock: Clock
     properties: Mapping[str, str]
-    records: Bundled
+    records: BundleRecords
     stamped: Landable
     frame: DataFrame | None
     progress: Progress
@@ -294,7 +294,7 @@ class Intake:
         unique = self._remembered_rows.unique(table, portion.epoch, self.progress.now)
         return self._of_rows(portion, unique.rows, entries, unique.duplicates)
 
-    def _advanced(self, portion: Portion, records: Bundled) -> Entries:
+    def _advanced(self, portion: Portion, records: BundleRecords) -> Entries:
         """Advance the log's progress with the records of an epoch; return the entries of the control tables."""
         if self.log.strategy.follows_records or self.log.arrival_time is not None:
             return self._advanced_by(

@@ -5,11 +5,13 @@ One function folds a definition on any engine (`EngineRuns.said`), so each law i
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,24 +30,23 @@ from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb
 from tailrace.engines.duckdb.database.shares import SHARE_COLUMN, checked, in_shares, with_share
 from tailrace.engines.duckdb.executions import sql_execution
-from tailrace.engines.duckdb.executions.compiler import executed
-from tailrace.engines.duckdb.executions.execution import Windows
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
-from tailrace.engines.duckdb.executions.preparation import Taken
+from tailrace.engines.duckdb.executions.preparation import DuckBundle
 from tailrace.engines.duckdb.executions.python_execution import PythonExecution
-from tailrace.engines.duckdb.executions.sql_execution import AssignedExecution
+from tailrace.engines.duckdb.executions.sql_execution import AssignedExecution, SqlExecution
 from tailrace.engines.duckdb.keys import DuckKeys
-from tailrace.engines.duckdb.map_step import MapExecution
+from tailrace.engines.duckdb.productions import MapExecution
+from tailrace.engines.duckdb.side import execution_of as duck_execution
+from tailrace.engines.protocol import EpochState
 from tailrace.engines.session_protocol import Session
 from tailrace.engines.spark.executions import per_key
-from tailrace.engines.spark.executions.brought_partials import BroughtPartials
-from tailrace.engines.spark.executions.compiler import compiled
 from tailrace.engines.spark.executions.native import Native
 from tailrace.engines.spark.executions.per_key import PerKey
-from tailrace.engines.spark.executions.preparation import changed
+from tailrace.engines.spark.executions.preparation import queried
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.keys import SparkKeys
-from tailrace.engines.spark.map_step import SparkMap
+from tailrace.engines.spark.productions import SparkMap
+from tailrace.engines.spark.side import execution_of as spark_execution
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
@@ -54,6 +55,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.step import Record
 from tailrace.settings import Settings
+from tailrace.sql.records.stage_records import changes
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Query, Relation
 from tests.support.cases.computations import Machine
@@ -155,7 +157,7 @@ class OnDuck(EngineRuns):
     """DuckDB, with the execution that it chooses."""
 
     def execution(self, pipeline: Pipeline) -> Any:
-        return executed(CONNECTION.cursor(), pipeline)
+        return duck_execution(CONNECTION.cursor(), pipeline)
 
     def bundle(self, rows: pa.Table) -> pa.Table:
         return rows
@@ -202,7 +204,7 @@ class OnDuckInParts(OnDuck):
     """DuckDB, which adds up every second bundle in parts as executors do, and takes many windows one after another."""
 
     def execution(self, pipeline: Pipeline) -> Any:
-        return (_ByParts if way(pipeline) is Way.SQL else executed)(CONNECTION.cursor(), pipeline)
+        return (_ByParts if way(pipeline) is Way.SQL else duck_execution)(CONNECTION.cursor(), pipeline)
 
     def said(self, pipeline: Pipeline, epochs: Iterable[tuple[Sequence[Record], Clock]]) -> list[Said]:
         with patch.object(sql_execution, "MANY", 1):
@@ -219,6 +221,13 @@ class OnDuckInPython(OnDuck):
         return (AssignedExecution if own else PythonExecution)(CONNECTION.cursor(), pipeline)
 
 
+def resting_beyond(spark: SparkSession, pipeline: Pipeline, most: int | None = None) -> RestingWindows:
+    """What has windows rest in files of the session's lake beyond so many in memory; None to keep all there."""
+    place = spark.conf.get("spark.sql.catalog.lake.warehouse", None)
+    settings = Settings() if place is None else Settings(warehouse=Path(place.removeprefix("file://")))
+    return RestingWindows(spark, Lake(settings), pipeline, sys.maxsize if most is None else most)
+
+
 @dataclass(frozen=True)
 class OnSpark(EngineRuns):
     """Spark, with the execution that it chooses; windows beyond `most` rest in files, by default none does."""
@@ -233,15 +242,10 @@ class OnSpark(EngineRuns):
         return replace(self, most=most)
 
     def execution(self, pipeline: Pipeline) -> Any:
-        return _PartlyBrought(compiled(self.spark, pipeline, self._rest(pipeline)))
+        return _PartlyBrought(spark_execution(self.spark, pipeline, self._rest(pipeline)))
 
-    def _rest(self, pipeline: Pipeline) -> RestingWindows | None:
-        if self.most is None:
-            return None
-        place = self.spark.conf.get("spark.sql.catalog.lake.warehouse")
-        assert place is not None
-        lake = Lake(Settings(warehouse=Path(place.removeprefix("file://"))))
-        return RestingWindows(self.spark, lake, pipeline, self.most)
+    def _rest(self, pipeline: Pipeline) -> RestingWindows:
+        return resting_beyond(self.spark, pipeline, self.most)
 
     def bundle(self, rows: pa.Table) -> Any:
         return frame_of(self.spark, rows)
@@ -250,7 +254,7 @@ class OnSpark(EngineRuns):
         return stepped.rows.toArrow()
 
     def changes(self, one: Any, stepped: Any) -> Any:
-        return changed(self.spark, one.pipeline, stepped.rows)
+        return queried(self.spark, stepped.rows, partial(changes, one.pipeline))
 
     def consume(self, one: Any, rows: pa.Table, state: Any) -> Any:
         brought = one.brought(rows, state)
@@ -307,22 +311,21 @@ class _PartlyBrought:
 
     def __init__(self, one: Any) -> None:
         self._one, self._fed = one, 0
-        self._here: BroughtPartials | None = None
         self._database = connect(Settings())
+        self._here = SqlExecution(self._database, one.pipeline) if isinstance(one, Native) else None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._one, name)
 
     def brought(self, rows: pa.Table, state: Any) -> Any:
         one, self._fed = self._one, self._fed + 1
-        if self._fed % 2 or not isinstance(one, Native) or not one.takes_brought(state):
+        if self._fed % 2 or self._here is None or not one.adds_up_here(state):
             return None
-        self._here = self._here or BroughtPartials(one.pipeline, self._database)
-        return one.consume_brought(rows, state, self._here)
+        return one.consume_here(rows, state, self._here)
 
     def close(self) -> None:
         self._database.close()
-        self._one.close()
+        self._one.rest.close()
 
 
 class _ByParts(PartsExecution):
@@ -330,7 +333,7 @@ class _ByParts(PartsExecution):
 
     _fed = 0
 
-    def consume(self, bundle: pa.Table, state: Windows) -> Taken:
+    def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
         self._fed += 1
         if self._fed % 2 or not self.adds_up:
             return super().consume(bundle, state)
@@ -343,7 +346,7 @@ class _ByParts(PartsExecution):
             shares[share].append(batch)
         tables = ((share, pa.Table.from_batches(batches)) for share, batches in shares.items())
         there = self.put_together([gives.empty_table(), *checked(self.connection, self.windowed_by, tables)])
-        found = self.late(state)
+        found = self.count_late(state)
         assert found is None or there or not found
 
         def late(clock: Clock) -> pa.Table:
@@ -353,7 +356,7 @@ class _ByParts(PartsExecution):
             assert found in (None, rows.num_rows)
             return rows
 
-        return self.taken(late)
+        return self.summed(late)
 
     def _answered(self, part: pa.Table, text: str, schema: pa.Schema) -> pa.Table:
         """A text's answer over a part, on a connection of its own, as it comes from an executor."""

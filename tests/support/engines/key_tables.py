@@ -43,7 +43,7 @@ class KeysAsTables:
 
 def is_the_reference(machine: Machine, one: KeysAsTables, data: st.DataObject, max_epochs: int) -> None:
     """Epoch by epoch an engine says and keeps what the reference does, and its ledger restores it."""
-    side: KeySide[Any, Any, Any] = one.side
+    side: KeySide[Any, Any, Any, Any] = one.side
     keys, state, ledger = side.nothing(1), KeysState(), list[pa.Table]()
     for bundle, clock in data.draw(epochs(machine, max_epochs=max_epochs)):
         records = [record | {"_epoch": clock.epoch, "_offset": place} for place, record in enumerate(bundle)]

@@ -1,1 +1,1 @@
-"""Read finished input on the engine that fits it: for backfills, audits and replays."""
+"""Compute the answers of finished input on the engine that fits it, for backfills, audits and replays."""

@@ -1,7 +1,7 @@
-"""Compute the answers of finished input in the definition's own execution, for backfills and audits.
+"""Compute the answers of finished input, for backfills and audits, in the way that the definition takes.
 
-The answers always come as SQL: a native definition's text is the whole computation, any other's reads a relation that
-the model's own Python makes of the records.
+The answers always come as a query. For a native definition the query is the whole computation; for any other it reads a
+relation that Python makes from the records.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from tailrace.engines.python.assigned import BOUNDS, placer
-from tailrace.engines.python.finished_windows import answerer, assigner, refuser
+from tailrace.engines.python.finished_windows import answer_calls, rejecting_calls, window_calls
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.pipeline_tables import key_columns
@@ -26,7 +26,7 @@ from tailrace.sql.results import answers
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
 PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
-"""The columns that say where a record came from, and their types."""
+"""The columns of a record's place in its source, with their types."""
 
 
 class Answering:
@@ -44,8 +44,7 @@ class Answering:
     def assigned(self, log: Relation) -> Query:
         """Write the query of the stage's records, each with its windows (`assignment.window_rows`).
 
-        `log` is a relation, or a query in brackets, of the source's log; a later stage's records are made from it by
-        the stages before.
+        `log` is a relation of the source's log; the stages before a later stage make its records from it.
         """
         return self.onward(self.first.placed(log))
 
@@ -56,25 +55,25 @@ class Answering:
         return self.placed(self.changed(self.earlier.batch(self.earlier.onward(rows))))
 
     def changed(self, answers: Query) -> Relation:
-        """Turn the answers of the stage before, a query, into the records that this stage reads, in brackets."""
+        """Write the query, in brackets, of the records that this stage reads, from the answers of the stage before."""
         assert self.earlier is not None, f"{self.pipeline.name} is the first stage"
         return bracketed(records_of_batch(self.earlier.pipeline, answers))
 
     def placed(self, source: Relation) -> Query:
-        """Write the query of the records of a relation, or of a query in brackets, each with its windows."""
+        """Write the query of a relation's records, each with its windows."""
         return assignment.window_rows(self.pipeline, self._prepared(source))
 
     def left_out(self, source: Relation) -> Query:
-        """Write the query of a relation's records, after the steps, that the definition's `keep` leaves out."""
+        """Write the query of a relation's records after the steps that the definition's `keep` leaves out."""
         return Query(f"SELECT * FROM {self._prepared(source)} WHERE NOT {assignment.kept(self.pipeline)}")
 
     @property
     def _types(self) -> dict[str, str]:
-        """The columns of the stage's records after its steps, with the sign of records that may be taken back."""
+        """The columns of the stage's records after its steps, with the sign where records may be taken back."""
         return {**self.pipeline.columns, **({SIGN: "int"} if self.pipeline.log.takes_back else {})}
 
     def _prepared(self, source: Relation) -> Relation:
-        """Name the stage's records after its steps, as SQL puts them into windows."""
+        """Name the stage's records after its steps, in the form in which SQL puts them into windows."""
         return self._stepped(source)
 
     def _stepped(self, source: Relation) -> Relation:
@@ -84,29 +83,32 @@ class Answering:
         return accepted(prepared) if may_fail(self.pipeline) else prepared
 
     def failed(self, source: Relation) -> Query:
-        """Write the query of the records that the stage rejects: where each came from, and why."""
+        """Write the query of the records that the stage rejects: the place of each, and the reason."""
         items = ", ".join([*PLACED, FAILED])
         texts = []
         if may_fail(self.pipeline):
             texts.append(f"SELECT {items} FROM {bracketed(rejected(self.session.prepared(source, self.pipeline)))}")
         if way(self.pipeline) is not Way.SQL:
             good = Query(f"SELECT * FROM {self._stepped(source)}{assignment.keep_clause(self.pipeline)}")
-            refused = self.session.mapped(good, partial(refuser, self.pipeline), {**PLACED, FAILED: "string"})
+            refused = self.session.mapped(good, partial(rejecting_calls, self.pipeline), {**PLACED, FAILED: "string"})
             texts.append(f"SELECT {items} FROM {refused}")
         return Query(" UNION ALL ".join(texts))
 
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
-        """Write the query of the answers of assigned records, in windows that meet a condition (`answers.batch`)."""
+        """Write the query of the answers of records with windows.
+
+        `within` is a condition on the windows (`answers.batch`).
+        """
         return answers.batch(self.pipeline, rows, within)
 
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
-        """Write the query of the answers of a relation's, or a bracketed query's, records, without their number.
+        """Write the query of the answers of a relation's records, without the number of records.
 
-        It reads each window's accumulator, which this process takes over if it can, and makes the results of it.
+        It computes the results from each window's accumulator; if the accumulators fit, they come into this process.
         """
         pipeline = self.pipeline
         types = _windows(pipeline) | {name: part.type for name, part in pipeline.parts.items()}
-        # A part of the records may know a part of a session, which does not say whether that is within.
+        # A part of the records may give a part of a session, for which the condition is not known yet.
         at_once, at_last = (ALWAYS, within) if pipeline.where.merges else (within, ALWAYS)
         accumulators = answers.accumulators(pipeline, self._prepared(source), at_once)
         taken = self.session.brought(accumulators, types, partial(put_together, pipeline))
@@ -131,14 +133,14 @@ class PythonAnswering(Answering):
         record = ",".join(f"{name}:{type}" for name, type in self._types.items())
         columns = {**_windows(self.pipeline), "record": f"struct<{record}>", **PLACED}
         text = Query(f"SELECT * FROM {self._prepared(source)}{assignment.keep_clause(self.pipeline)}")
-        return all_of(self.session.mapped(text, partial(assigner, self.pipeline), columns))
+        return all_of(self.session.mapped(text, partial(window_calls, self.pipeline), columns))
 
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
         pipeline = self.pipeline
         parts = {name: part.type for name, part in pipeline.parts.items()}
         columns = {**_windows(pipeline), **pipeline.answer_columns, **parts}
         columns["_arrived"] = "bigint"
-        made = self.session.by_key(rows, pipeline.key, partial(answerer, pipeline), columns)
+        made = self.session.by_key(rows, pipeline.key, partial(answer_calls, pipeline), columns)
         return Query(f"SELECT * FROM {made} WHERE {within}")
 
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
@@ -146,15 +148,15 @@ class PythonAnswering(Answering):
 
 
 def _windows(pipeline: Pipeline) -> dict[str, str]:
-    """Return the columns that say a window, with their types: its keys and its span in microseconds."""
+    """Return the columns that identify a window, with their types: the keys, and the bounds in microseconds."""
     return key_columns(pipeline) | dict.fromkeys(SPAN, "bigint")
 
 
 def answering(session: Session, pipeline: Pipeline) -> Answering:
     """Return the computation of a definition's answers on the session's engine.
 
-    Nothing is retracted with finished input. A caller that wants only the answers passes `pipeline.finished`, which
-    runs natively even where `pipeline` itself would not.
+    Finished input has no retractions. A caller that needs only the answers passes `pipeline.finished`, which runs
+    natively even where `pipeline` does not.
     """
     return _ANSWERING[way(pipeline)](session, pipeline)
 
@@ -167,7 +169,10 @@ _ANSWERING: dict[Way, type[Answering]] = {
 
 
 def taken(session: Session, definition: Map, records: Relation) -> tuple[Relation, Relation | None]:
-    """Name a map's records after the steps, and the records that a step rejects; None where no step may reject one."""
+    """Name a map's records after the steps, and the records that a step rejects.
+
+    None where no step may reject records.
+    """
     prepared = session.prepared(records, definition)
     if not may_fail(definition):
         return prepared, None
@@ -175,5 +180,5 @@ def taken(session: Session, definition: Map, records: Relation) -> tuple[Relatio
 
 
 def mapped(session: Session, definition: Map, records: Relation) -> Query:
-    """Write the query of a map's productions from its log's records, without those that a step rejects."""
+    """Write the query of a map's productions, from the records of its log that no step rejects."""
     return map_rows.output(definition, taken(session, definition, records)[0])

@@ -1,6 +1,6 @@
-"""Read the answers that a pipeline holds: its table of answers, or where it has none the last panes of its ledger.
+"""Read the answers that a pipeline holds: from its table of answers, or from the last panes of its ledger.
 
-Both give the same answers (law L2), so a comparison need not know which of them was read.
+Both give the same answers (law L2), so a comparison need not know which table was read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tailrace.sql.terms import Query, Relation
 def held(session: Session, pipeline: Pipeline, where: Filter = EVERYTHING, snapshot: int | None = None) -> Relation:
     """Name a relation of the answers, with the columns of a table of answers.
 
-    `snapshot` is one of the ledger, for where the ledger is read. `where` skips files by the windows' span.
+    Where the ledger is read, it is read as of `snapshot`. `where` skips files by the bounds of windows.
     """
     table, within = answers_source(session.lake, pipeline, where)
     if table == pipeline.name:

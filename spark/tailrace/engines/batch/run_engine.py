@@ -1,4 +1,4 @@
-"""Open the engine of a backfill, an audit or a replay: the policy chooses it by the bytes to read."""
+"""Open the engine of a backfill, an audit or a replay, which the policy chooses by the bytes to read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
-    """Do a run; where this process has no room for it, do it again on Spark, unless the settings name an engine."""
+    """Do a run; where this process runs out of room, do it again on Spark, unless the settings name an engine."""
     try:
         return run(lake)
     except RoomError:
@@ -32,7 +32,10 @@ def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
 
 
 def choice_for(lake: Lake, definition: Definition, reads: Iterable[tuple[str, Filter]]) -> tuple[EngineChoice, int]:
-    """Choose the engine of a run by the tables that it reads, each with a filter; return it and the bytes to read."""
+    """Choose the engine of a run by the tables that it reads, each with a filter.
+
+    Return the choice and the bytes to read.
+    """
     size = sum(table_bytes(lake.table(table), where) for table, where in reads if lake.has(table))
     return EnginePolicy.of(lake.settings).for_run(size, definition), size
 
@@ -43,8 +46,8 @@ def session_for(
 ) -> Iterator[Session]:
     """Open the engine for a run that reads these tables, each with a filter; `what` is the run's kind.
 
-    Spark is started where it is chosen and does not run yet. Raises `ToolchainError` where it is Spark, and Java or a
-    jar is missing, and `EngineError` where DuckDB fails.
+    If Spark is chosen and does not run yet, it is started. Raises `ToolchainError` where Spark lacks Java or a jar, and
+    `EngineError` where DuckDB fails.
     """
     choice, size = choice_for(lake, definition, reads)
     policy, duck = EnginePolicy.of(lake.settings), DuckEngine(lake)
@@ -55,7 +58,7 @@ def session_for(
             except duckdb.Error as error:
                 raise EngineError.of(error) from error
         return
-    # Imported here, as a run in this process needs neither.
+    # Imported here, as a run in this process does not need Spark.
     from tailrace.engines.spark.engine import SparkEngine
     from tailrace.engines.spark.session import open_session
 

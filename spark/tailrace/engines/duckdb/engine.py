@@ -1,4 +1,4 @@
-"""DuckDB in this process, as the engine of a stream's folds or of a run."""
+"""Run a stream's folds, or a run, on DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
-from tailrace.engines.duckdb.executions.compiler import executed
-from tailrace.engines.duckdb.executions.execution import Moved, Windows
-from tailrace.engines.duckdb.executions.preparation import Steps, Taken
+from tailrace.engines.duckdb.executions.execution import DuckResult
+from tailrace.engines.duckdb.executions.preparation import DuckBundle, Steps
 from tailrace.engines.duckdb.follower import ProcessFollower
-from tailrace.engines.duckdb.join_step import DuckJoin
-from tailrace.engines.duckdb.keys import ComputedHere, DuckKeys, KeysHere
-from tailrace.engines.duckdb.map_step import DuckMap
+from tailrace.engines.duckdb.keys import DuckKeys, DuckKeyState
+from tailrace.engines.duckdb.productions import DuckJoin, DuckMap
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.engines.duckdb.side import DuckSide
-from tailrace.engines.protocol import AnySide, Side
-from tailrace.engines.row_side import RowState, SteppedRows
+from tailrace.engines.duckdb.side import DuckSide, execution_of
+from tailrace.engines.protocol import AnySide, EpochState, Side, SteppedRows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import above, at_most, every
 from tailrace.lake.schema.lake_errors import LakeError
@@ -46,7 +43,7 @@ from tailrace.sql.terms import Relation
 class DuckEngine:
     """DuckDB in this process; bundles are Arrow tables. All folds of a stream share one database.
 
-    `by_spark` takes a bundle's records through a definition's steps that are written for Spark.
+    `by_spark` takes a bundle's records through the steps of a definition that are written for Spark.
     """
 
     def __init__(self, lake: Lake, by_spark: Callable[[Ranged, pa.Table], pa.Table] | None = None) -> None:
@@ -58,7 +55,7 @@ class DuckEngine:
         return connect(self.lake.settings)
 
     def close(self) -> None:
-        """Close the database, and with it every connection to it."""
+        """Close the database and all its connections."""
         if (opened := self.__dict__.pop("database", None)) is not None:
             opened.close()
 
@@ -67,11 +64,14 @@ class DuckEngine:
         return duck_side(definition, self, choice)
 
     def session(self, choice: EngineChoice, threads: int | None = None) -> DuckSession:
-        """Open the session of a run, on a database of its own with so many threads, or one for each core."""
+        """Open the session of a run on another database, with so many threads, or one for each core."""
         return DuckSession(self.lake, choice, threads=threads)
 
     def steps(self, definition: Ranged) -> Steps | None:
-        """Return what takes records through a definition's steps in place of DuckDB; None where DuckDB does."""
+        """Return the function that takes records through a definition's steps in place of DuckDB.
+
+        None where DuckDB does.
+        """
         if self._by_spark is None or not needs_spark(definition):
             return None
         return partial(self._by_spark, definition)
@@ -84,13 +84,13 @@ class DuckEngine:
             return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
 
     def united(self, union: Union, bundles: Mapping[str, pa.Table]) -> pa.Table:
-        """Put the bundles of a union's logs together, by the logs' names in the union."""
+        """Combine the bundles of a union's logs, which are given by the logs' names in the union."""
         with self.database.cursor() as own, ExitStack() as there:
             names = {side: there.enter_context(registered(own, bundle)) for side, bundle in bundles.items()}
             return own.execute(in_duckdb_once(union_records(union, names))).to_arrow_table()
 
     def arrived(self, log: Arrivals, bundle: pa.Table, times: Mapping[int, int]) -> pa.Table:
-        """Add their arrival to the records of a log's bundle; `times` are the processing times of its epochs."""
+        """Add the time of arrival to the records of a log's bundle; `times` are the processing times of its epochs."""
         epochs = bundle["_epoch"].combine_chunks().dictionary_encode()
         if unknown := set(epochs.dictionary.to_pylist()) - times.keys():
             raise LakeError(f"{UNKNOWN}: log {log.of.name}, epoch {min(unknown)}")
@@ -102,13 +102,13 @@ class DuckEngine:
         return bundle if bundle.num_rows <= most else None
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
-        """Return the follower that keeps the answers up with the ledger of a fold."""
+        """Return the follower that updates the answers from the ledger of a fold."""
         return ProcessFollower(self.database.cursor(), self.lake, pipeline, owner)
 
 
-_WindowSide: TypeAlias = Side[Windows, Taken, Moved]
-_KeySide: TypeAlias = KeySide[KeysHere, pa.Table, ComputedHere]
-_RowSide: TypeAlias = Side[RowState, pa.Table, SteppedRows[pa.Table]]
+_WindowSide: TypeAlias = Side[pa.Table, EpochState, DuckBundle, DuckResult]
+_KeySide: TypeAlias = KeySide[pa.Table, DuckKeyState, pa.Table, SteppedRows[pa.Table, DuckKeyState]]
+_RowSide: TypeAlias = Side[pa.Table, EpochState, pa.Table, SteppedRows[pa.Table, EpochState]]
 """The sides of pipelines, of computations, and of maps and joins, by the types of their states and epochs."""
 
 
@@ -120,7 +120,7 @@ def duck_side(definition: Definition, engine: DuckEngine, choice: EngineChoice) 
 
 @duck_side.register
 def _of_pipeline(definition: Pipeline, engine: DuckEngine, choice: EngineChoice) -> _WindowSide:
-    execution = executed(engine.database.cursor(), definition, engine.steps(definition))
+    execution = execution_of(engine.database.cursor(), definition, engine.steps(definition))
     return DuckSide(engine.lake, execution, choice)
 
 

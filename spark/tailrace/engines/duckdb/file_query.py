@@ -1,6 +1,6 @@
-"""Answer a query over some data files of a table by DuckDB, in whatever process asks: an executor's Python, say.
+"""Answer a query over some data files of a table by DuckDB, in any process: in an executor's Python, for example.
 
-It needs no lake and no catalog: what it is told of the table is enough.
+A query needs no lake and no catalog: it carries what it needs to know about the table.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tailrace.settings import Settings
 
 @dataclass(frozen=True)
 class FileQuery:
-    """A query of DuckDB's dialect over a relation, which the rows of some files of a table are.
+    """A query in DuckDB's dialect over a relation that has the rows of some files of a table.
 
-    All files have the table's columns as they are now. `columns` are those that the query reads, `io` the properties of
-    the files' store, `memory` is what DuckDB may take (`TAILRACE_MEMORY`). The answer has `schema`.
+    All files have the table's present columns, of which the query reads `columns`. `io` are the properties of the
+    files' store, and `memory` is DuckDB's memory limit (`TAILRACE_MEMORY`). The answer has `schema`.
     """
 
     text: str
@@ -58,9 +58,9 @@ class FileQuery:
 
 @cache
 def _database(memory: str) -> duckdb.DuckDBPyConnection:
-    """Open the database of this process's queries, once: each query takes a connection, with what it names, to it."""
+    """Open the database of this process's queries, once; each query has a connection with its relations."""
     return connect(Settings(memory=memory), threads=1)
 
 
 _ROWS = 100_000
-"""The rows of a batch of the answer."""
+"""The number of rows in a batch of the answer."""

@@ -1,7 +1,7 @@
-"""Bring the answers up with the ledger in this process: only the files of windows that changed are rewritten.
+"""Update the answers from the ledger in this process: only the files of changed windows are rewritten.
 
-Their files hold ranges of window time that do not overlap, as far as this follower has written them, so a change
-of few windows rewrites few files. One commit takes the old files out and puts the new ones in: a reader sees either.
+The files that this follower writes hold ranges of window time that do not overlap, so a change of few windows rewrites
+few files. One commit replaces the old files by the new ones: a reader sees either.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from tailrace.sql.terms import Query, Relation, bracketed, quoted
 _LEDGER = Relation(f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')")
 
 ROWS_A_FILE = 100_000
-"""The approximate number of answers in a file: fewer make many files, more make a change rewrite more."""
+"""The approximate number of answers in a file: with fewer there are many files, with more a change rewrites more."""
 
 MOST_ALIKE = 1_000_000
-"""The maximum number of rows of windows with the same end that are put into one file."""
+"""The maximum number of answers with the same end of window in one file."""
 
 PANES_A_SHARE = 1_000_000
-"""The approximate number of panes that are merged at once: finding each window's last one takes 200 bytes of each."""
+"""The approximate number of panes that are merged at once: to find each window's last pane takes 200 bytes a pane."""
 
 
 class ProcessFollower(AnswersFollowing):
-    """The follower of one pipeline: it keeps the answers up with the ledger."""
+    """The follower of one pipeline: it updates the answers from the ledger."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pipeline: Pipeline, owner: str) -> None:
         super().__init__(lake, pipeline, owner)
@@ -66,7 +66,7 @@ class ProcessFollower(AnswersFollowing):
         ]
 
     def small(self, since: int | None, until: int, *, fresh: bool, empty: bool) -> bool:
-        """Tell whether what a merge may read fits this process's memory: the panes, and the files of answers."""
+        """Tell whether a merge fits this process's memory, by the size of the panes and of the files of answers."""
         size = bytes_read(self._gaining(since, until))
         if not (fresh or empty):
             size += table_bytes(self.lake.table(self.name))
@@ -93,7 +93,7 @@ class ProcessFollower(AnswersFollowing):
                 self._hold(shares, touched, stamp)
 
     def _hold(self, texts: Iterable[str], touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
-        """Write the rows of texts, a few files' worth at a time, to be committed in place of the touched files."""
+        """Write the rows of queries, a few files at a time; a commit will put them in place of the touched files."""
         readers = (self.connection.execute(text).to_arrow_reader(ROWS_A_FILE) for text in texts)
         each = (part for reader in readers for part in parts(reader))
         files = some_at_once(partial(self.lake.write_files, self.name), each)
@@ -101,30 +101,30 @@ class ProcessFollower(AnswersFollowing):
 
     @contextmanager
     def _panes(self, since: int | None, until: int) -> Iterator[Relation]:
-        """Name a relation that has the panes that the ledger gained from one snapshot to another."""
+        """Name a relation of the panes that the ledger gained from one snapshot to another."""
         scan = self._gaining(since, until)
         with files_read(self.connection, self.lake.table(self.ledger), scan, list(scan.plan_files())) as rows:
             yield rows
 
     def _gaining(self, since: int | None, until: int) -> Scan:
-        """Scan for the panes that the ledger gained from one snapshot to another."""
+        """Return the scan of the panes that the ledger gained from one snapshot to another."""
         loaded, panes = self.lake.table(self.ledger), equal("kind", PANE)
         if since is None:
             return loaded.scan(row_filter=panes, snapshot_id=until)
-        # Rows that a compaction has merged since were appended in files of their own, which are read here.
+        # The scan reads the files in which rows were appended, even if a compaction has merged the files since.
         return loaded.incremental_append_scan(
             from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=until, row_filter=panes
         )
 
     @property
     def _fresh(self) -> Query:
-        """The query of the answers of panes that meet no row, are one to a window, and retract nothing."""
+        """The query of the answers of panes where there are no answers yet, one pane to a window, and no retraction."""
         answers = pane_answers(self.pipeline, _LEDGER)
         return Query(f"SELECT {listed(self._columns)} FROM ({answers}) ORDER BY window_end, window_start")
 
     @contextmanager
     def _ends(self, rows: Relation) -> Iterator[Relation]:
-        """Name a table of the ends of the windows that rows of the ledger have panes of, and of how many panes."""
+        """Name a table of the ends of windows in the ledger's rows, with the number of panes for each end."""
         name = Relation(f"tailrace_ends_{uuid.uuid4().hex[:12]}")
         panes = f"FROM {rows} WHERE kind = '{PANE}'"
         self.connection.execute(
@@ -136,7 +136,7 @@ class ProcessFollower(AnswersFollowing):
             self.connection.execute(f"DROP TABLE {name}")
 
     def _shares(self, ends: Relation) -> list[str]:
-        """Write the conditions on a window's end that cut panes, in its order, into shares of some `PANES_A_SHARE`."""
+        """Write the conditions on a window's end that cut the panes into shares of about `PANES_A_SHARE`."""
         before = "SUM(panes) OVER (ORDER BY window_end) - panes"
         cuts = self.connection.execute(
             f"SELECT epoch_us(MIN(window_end)) FROM (SELECT window_end, ({before}) // {PANES_A_SHARE} AS share "
@@ -148,7 +148,7 @@ class ProcessFollower(AnswersFollowing):
         return [f"{first} AND {last}" for first, last in zip(firsts, lasts, strict=True)]
 
     def _touched(self, table: Table, changed: Relation) -> list[FileScanTask]:
-        """Find the files of answers whose range of window time holds the end of a window that changed."""
+        """Find the files of answers whose range of window time holds the end of a changed window."""
         tasks = list(table.scan().plan_files())
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
         columns = {"place": pa.int64(), "low": pa.int64(), "high": pa.int64()}
@@ -162,17 +162,17 @@ class ProcessFollower(AnswersFollowing):
 
     @property
     def _merged(self) -> Query:
-        """The query of the touched files' rows after the merge: each window's highest version, or none if retracted."""
+        """The query of the touched files' rows after the merge: each window's highest version, if not retracted."""
         own = listed(self._columns)
         new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM ({latest(self.pipeline, _LEDGER)})"
         both = Query(f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held")
-        # Only a higher version takes a row's place: of equal ones the row that is there stays (rule V1).
+        # Only a higher version replaces a row: of equal versions, the row in the table stays (rule V1).
         newest = first_of(bracketed(both), [*names(self.pipeline), *SPAN], [*NEWEST, "_new"])
         return Query(f"SELECT {own} FROM ({newest}) WHERE NOT _gone ORDER BY window_end, window_start")
 
 
 def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Cut rows, in the order of their windows' ends, into files; rows of one end stay together up to `MOST_ALIKE`."""
+    """Cut rows in the order of window ends into files; rows with the same end stay together up to `MOST_ALIKE`."""
     left: pa.Table | None = None
     for batch in batches:
         rows = pa.Table.from_batches([batch])
@@ -185,7 +185,10 @@ def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _cut(rows: pa.Table) -> int | None:
-    """Find where to cut rows: past `ROWS_A_FILE`, where the end next changes. None if more are to come first."""
+    """Find the place to cut rows: after `ROWS_A_FILE`, where the end next changes.
+
+    None if more rows are needed first.
+    """
     ends = rows["window_end"]
     differs = pc.index(pc.not_equal(ends.slice(ROWS_A_FILE), ends[ROWS_A_FILE - 1]), pa.scalar(True)).as_py()
     if differs >= 0:
@@ -194,7 +197,10 @@ def _cut(rows: pa.Table) -> int | None:
 
 
 def _span(table: Table, file: DataFile) -> tuple[int | None, int | None]:
-    """Read the first and last end of a window in a file, in microseconds; None where its statistics do not say."""
+    """Read the first and the last end of a window in a file from its statistics, in microseconds.
+
+    None where they lack it.
+    """
     number = table.schema().find_field("window_end").field_id
     low, high = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
     if low is None or high is None:

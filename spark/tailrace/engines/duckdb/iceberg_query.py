@@ -1,4 +1,4 @@
-"""Answer a person's query in DuckDB's own SQL: DuckDB's extension reads the Iceberg tables, as it does for anybody."""
+"""Answer a person's query in DuckDB's own SQL; DuckDB's extension reads the Iceberg tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tailrace.lake.schema.lake_errors import LakeError
 
 
 def by_duckdb(lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
-    """Run a query by DuckDB, on each table as it stands now or as of an epoch, and return the rows.
+    """Run a query on DuckDB, over each table as it is now or as of an epoch, and return the rows.
 
-    Nothing but those tables' files can be read while it runs. Raises `QueryError` for SQL that DuckDB refuses or that
-    does more than read, and `LakeError` where an extension of DuckDB's is missing.
+    The query can read no other files. Raises `QueryError` for SQL that DuckDB refuses or that does more than read, and
+    `LakeError` where an extension of DuckDB is missing.
     """
     there = tables(lake)
     views, snapshots = plan_reading(lake, query, epoch)
@@ -51,7 +51,7 @@ def by_duckdb(lake: Lake, query: str, epoch: int | None = None) -> pa.Table:
 
 
 def _elsewhere(table: Table, snapshot: int | None) -> Iterator[str]:
-    """Yield the files of a table that are not in its folder."""
+    """Yield the files of a table that are outside of its folder."""
     own = table.location().rstrip("/") + "/"
     for task in table.scan(snapshot_id=snapshot).plan_files():
         for file in (task.file, *task.delete_files):
@@ -60,7 +60,7 @@ def _elsewhere(table: Table, snapshot: int | None) -> Iterator[str]:
 
 
 def _access() -> str:
-    """Write the SQL of DuckDB's secret for S3: the credentials and the server that AWS's own tools would find.
+    """Write the SQL of DuckDB's secret for S3, with the credentials and the server that AWS's tools find.
 
     Raises `LakeError` where there are no credentials.
     """

@@ -1,14 +1,13 @@
-"""A computation on DuckDB: its keys' state is a table of the database, and the step runs in this process.
+"""Run a computation on DuckDB: the state of its keys is a table of the database, and the step runs in this process.
 
-An epoch costs what it touches: the keys that have a record, or something due, go through the step, and the others are
-only scanned to find these. The table is a cache of what the ledger's partials add up to: after a failure between two
-steps it is restored from the ledger.
+Only keys with a record or a due timer go through the step of an epoch; the others are only scanned. The table is a
+cache of the ledger's partials: after a failure between two steps it is restored from the ledger.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,16 +21,14 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.connection import in_one_transaction
-from tailrace.engines.duckdb.database.dialect import column_type, in_duckdb_once, literal_row, name_of
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once, literal_row, name_of, table_columns
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.known_claims import KnownClaims
 from tailrace.engines.duckdb.productions import DuckProducer
 from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
-from tailrace.engines.protocol import EpochCounts
+from tailrace.engines.protocol import EpochState, SteppedRows
 from tailrace.engines.python.keys import KeyStep
 from tailrace.lake.catalog.lake import Lake
-from tailrace.lake.catalog.table_protocol import FileChange
-from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.computation_tables import computation_contract
 from tailrace.lake.schema.contracts import CLAIMED, FEEDBACK, PARTIAL, PRODUCTION
 from tailrace.lake.schema.filters import among
@@ -44,38 +41,21 @@ from tailrace.sql.epoch.key_state import HOLDS, IS_DUE, WALL, key_row_types, loo
 from tailrace.sql.terms import Query, Relation, quoted
 
 
-@dataclass(frozen=True)
-class KeysHere:
-    """The keys after an epoch: its clock, their number, and the records in flight to them, as rows of the ledger.
+@dataclass(frozen=True, kw_only=True)
+class DuckKeyState(EpochState):
+    """The state of the keys after an epoch. `loop` has the ledger's rows of the records that the epoch fed back."""
 
-    The keys themselves are in the side's table, which only has those of the last epoch.
-    """
-
-    clock: Clock | None
     loop: pa.Table
-    count: int = 0
 
     @property
     def in_flight(self) -> int:
         """The number of records in flight on the loop."""
         return int(self.loop.num_rows)
 
-    def forget(self) -> None:
-        """Do nothing: no memory is held for this state alone."""
-
-
-@dataclass(frozen=True)
-class ComputedHere:
-    """The result of an epoch: the rows to write to the ledger, and the state after it."""
-
-    rows: pa.Table
-    state: KeysHere
-
 
 class DuckKeys(DuckProducer):
     """A computation on DuckDB, for small work. Bundles are Arrow tables."""
 
-    direct = True
     holds = True
 
     def __init__(
@@ -83,28 +63,28 @@ class DuckKeys(DuckProducer):
     ) -> None:
         self.connection, self.lake, self.computation, self.choice = connection, lake, computation, choice
         self.definition, self.ledger = computation, ledger_name(computation.name)
+        self.weak = computation.productions == "weak"
         self._known: KnownClaims | None = None
         self.schema: pa.Schema = iceberg_schema(computation_contract(computation)).as_arrow()
         types = key_row_types(computation)
         self._state_schema, self._loop = (arrow_schema(some) for some in (types, loop_types(computation)))
         self._table = Relation(f"tailrace_{computation.name}_{uuid.uuid4().hex[:8]}")
-        listed = ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in types.items())
         self._awake, self._bundle, self._back, self._clock = (
             Relation(f"{self._table}_{name}") for name in ("awake", "bundle", "back", "clock")
         )
-        self._made = f"CREATE OR REPLACE TABLE {self._table} ({listed})"
+        self._made = f"CREATE OR REPLACE TABLE {self._table} ({table_columns(types)})"
 
-    def nothing(self, generation: int = 1) -> KeysHere:
+    def nothing(self, generation: int = 1) -> DuckKeyState:
         self.connection.execute(self._made)
-        return KeysHere(None, self._loop.empty_table())
+        return DuckKeyState(None, loop=self._loop.empty_table())
 
-    def restored(self, snapshot: int | None, clock: Clock, generation: int = 1) -> KeysHere:
+    def restored(self, snapshot: int | None, clock: Clock, generation: int = 1) -> DuckKeyState:
         kinds = [PARTIAL, FEEDBACK] if self.computation.loops else [PARTIAL]
         with scanned(self.connection, self.lake, self.ledger, among("kind", kinds), snapshot) as rows:
             return self.restore(rows, clock)
 
-    def restore(self, ledger: Relation, clock: Clock) -> KeysHere:
-        """Restore the state after the epoch of `clock` from a relation of a ledger's rows."""
+    def restore(self, ledger: Relation, clock: Clock) -> DuckKeyState:
+        """Restore the state after the epoch of `clock` from a relation of ledger rows."""
         self.connection.execute(self._made)
         text = in_duckdb_once(restored_keys(self.computation, ledger, clock.epoch))
         self.connection.execute(f"INSERT INTO {self._table} BY NAME {text}")
@@ -112,13 +92,12 @@ class DuckKeys(DuckProducer):
         if self.computation.loops:
             text = in_duckdb_once(restored_loop(self.computation, ledger, clock.epoch))
             loop = self.connection.execute(text).to_arrow_table().cast(self._loop)
-        return KeysHere(clock, loop, self._count())
+        return DuckKeyState(clock, count=self._count(), loop=loop)
 
-    def consume(self, bundle: pa.Table, state: KeysHere) -> pa.Table:
+    def consume(self, bundle: pa.Table, state: DuckKeyState) -> pa.Table:
         return bundle
 
-    def step(self, state: KeysHere, consumed: pa.Table, clock: Clock) -> ComputedHere:
-        """Take the keys through an epoch. Raises `ClockError` if the clock goes back."""
+    def step(self, state: DuckKeyState, consumed: pa.Table, clock: Clock) -> SteppedRows[pa.Table, DuckKeyState]:
         clock.after(state.clock)
         step = KeyStep(
             self.computation, clock, state.clock, self._state_schema, self.schema, self.lake.settings.poison == "stop"
@@ -138,9 +117,11 @@ class DuckKeys(DuckProducer):
                     self.connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {states}")
         rows = pa.concat_tables([one.ledger for one in made])
         in_flight = rows.filter(pc.equal(rows["kind"], FEEDBACK)).select(self._loop.names).cast(self._loop)
-        return ComputedHere(rows, KeysHere(clock, in_flight, self._count()))
+        return SteppedRows(rows, DuckKeyState(clock, count=self._count(), loop=in_flight))
 
-    def settled(self, stepped: ComputedHere, claiming: Claiming, epoch: int) -> ComputedHere:
+    def settled(
+        self, stepped: SteppedRows[pa.Table, DuckKeyState], claiming: Claiming, epoch: int
+    ) -> SteppedRows[pa.Table, DuckKeyState]:
         with closing(DuckSession(self.lake, self.choice, self.connection)) as session:
             rows = session.lent(stepped.rows)
             others = claiming.left_out(session, rows, epoch, self._claims(claiming).as_of)
@@ -149,21 +130,15 @@ class DuckKeys(DuckProducer):
             places = session.connection.execute(f"SELECT {', '.join(CLAIM_PLACE)} FROM {others}").fetchall()
         return replace(stepped, rows=_left_out(stepped.rows, set(places)))
 
-    def write(self, stepped: ComputedHere, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        rows = stepped.rows
-        if self.computation.productions == "weak":
-            rows = rows.filter(pc.not_equal(rows["kind"], PRODUCTION))
-        branch.hold(FileChange(tuple(self.lake.write_files(self.ledger, rows))), properties)
-        counts = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
-        return EpochCounts.of_kinds(counts)
-
-    def onward(self, state: KeysHere) -> int:
+    def onward(self, state: DuckKeyState) -> int:
         assert state.clock is not None
         flying = pc.min(state.loop[PANE_TIME]).cast(pa.int64()).as_py() if state.in_flight else None
         held = (self._least(HOLDS), flying)
         return min([self.computation.reached(state.clock.watermark), *(one for one in held if one is not None)])
 
-    def due(self, state: KeysHere, periods: Iterable[tuple[int, int]] = (), delays: Iterable[int] = ()) -> int | None:
+    def due(
+        self, state: DuckKeyState, periods: Iterable[tuple[int, int]] = (), delays: Iterable[int] = ()
+    ) -> int | None:
         return self._least(WALL)
 
     def close(self) -> None:
@@ -173,14 +148,14 @@ class DuckKeys(DuckProducer):
         self.connection.execute(f"DROP TABLE IF EXISTS {self._table}")
 
     def _claims(self, claiming: Claiming) -> KnownClaims:
-        """Return the cached claims of the registry; open the cache at the first call."""
+        """Return the cache of the registry's claims; the first call opens it."""
         if self._known is None:
             self._known = KnownClaims(self.connection, claiming.registry.lake, claiming.registry.table)
         return self._known
 
     @cached_property
     def _touched(self) -> str:
-        """The query of the keys that have something due, or a record in the bundle or in flight."""
+        """The query of the keys with a due timer, or with a record in the bundle or in flight."""
         keys = [quoted(name) for name in self.computation.key]
         same = " AND ".join(f"b.{name} <=> s.{name}" for name in keys) or "true"
         brought = [self._bundle, *([self._back] if self.computation.loops else [])]
@@ -190,7 +165,7 @@ class DuckKeys(DuckProducer):
 
     @contextmanager
     def _there(self, records: pa.Table, in_flight: pa.Table, clock: Clock) -> Iterator[None]:
-        """Register an epoch's records, those in flight and its clock as relations, for as long as the block lasts."""
+        """Register an epoch's records, the records in flight and the clock as relations, during the block."""
         now = literal_row({"_watermark": clock.watermark, "_now": clock.processing_time})
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {self._clock} AS {now}")
         self.connection.register(self._bundle, records)
@@ -204,7 +179,7 @@ class DuckKeys(DuckProducer):
     def _parts(
         self, touched: int, records: pa.Table, in_flight: pa.Table
     ) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
-        """Yield the state, the records and the records in flight of as many keys at once as may be objects."""
+        """Yield the state, the records and the records in flight of as many keys at a time as may be objects."""
         count = touched + records.num_rows + in_flight.num_rows
         parts = 1 + count // ROWS_A_CALL if self.computation.key else 1
         if parts == 1:
@@ -232,7 +207,7 @@ class DuckKeys(DuckProducer):
 
 
 def _left_out(rows: pa.Table, places: Collection[tuple[str, int]]) -> pa.Table:
-    """Mark the productions at some places as `claimed` in an epoch's rows: they are few, and all others stay."""
+    """Mark the productions at some places, which are few, as `claimed` in an epoch's rows."""
     produced = pc.indices_nonzero(pc.equal(rows["kind"], PRODUCTION))
     made = zip(*(rows[name].take(produced).to_pylist() for name in CLAIM_PLACE), strict=True)
     gone = [at for at, place in zip(produced.to_pylist(), made, strict=True) if place in places]

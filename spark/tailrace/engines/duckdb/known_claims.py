@@ -1,7 +1,7 @@
-"""Cache the claims of a registry in this process: each commit of the registry is read once, not with every epoch.
+"""Cache the claims of a registry in this process, so each commit of the registry is read once.
 
-A registry has as many files as there were epochs, of all who claim in it. The cache is a table of the database, so it
-spills. It is as of one snapshot: where the registry no longer has that snapshot, the claims are read anew.
+A registry has a file for each epoch of each claimant. The cache is a table of the database, so it may spill. It is as
+of one snapshot: where the registry no longer has that snapshot, the claims are read again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tailrace.model.logs.log import PANE_TIME
 from tailrace.sql.terms import Relation
 
 EARLIER = duration(hours(2))
-"""Microseconds before the first event time asked for where the read begins, in view of the next request."""
+"""The microseconds before a requested event time at which reading begins, so later requests find their claims."""
 
 MOST = 1_000_000
-"""Maximum number of claims that are kept; past it those that are asked for are read anew, and the others forgotten."""
+"""The maximum number of cached claims; beyond it the cache is emptied, and the requested claims are read again."""
 
 
 class KnownClaims:
@@ -35,7 +35,7 @@ class KnownClaims:
         self._first = END_OF_TIME
 
     def as_of(self, snapshot: int | None, first: int) -> Relation:
-        """Name a relation of the claims as of a snapshot, from at least an event time in microseconds on."""
+        """Name a relation of all claims as of a snapshot from an event time, in microseconds, on."""
         if self._at is None or first < self._first or self._count() > MOST or not self._gained(snapshot):
             self._read(snapshot, max(BEGINNING, first - EARLIER))
         self._at = snapshot
@@ -47,11 +47,14 @@ class KnownClaims:
         self._at = None
 
     def _gained(self, snapshot: int | None) -> bool:
-        """Read the claims committed since the cached snapshot; tell whether all of those commits are still there."""
+        """Read the claims committed since the cached snapshot.
+
+        Tell whether the registry still has all those commits.
+        """
         if snapshot == self._at:
             return True
         loaded = self.lake.table(self.registry)
-        # Rows that a compaction has merged since were appended in files of their own, which are read here.
+        # The scan reads the files in which rows were appended, even if a compaction has merged the files since.
         scan = loaded.incremental_append_scan(
             from_snapshot_id_exclusive=self._at, to_snapshot_id_inclusive=snapshot, row_filter=self._filter
         )

@@ -1,39 +1,61 @@
-"""Write the rows of maps and joins on DuckDB, and hand on what they and computations produce: Arrow tables."""
+"""Definitions on DuckDB that produce records for others: the base of all of them, maps, and joins."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.bundles import registered
-from tailrace.engines.duckdb.database.dialect import in_duckdb_once
+from tailrace.engines.duckdb.database.connection import in_one_transaction
+from tailrace.engines.duckdb.database.dialect import in_duckdb_once, table_columns
 from tailrace.engines.duckdb.database.scans import scanned
-from tailrace.engines.duckdb.executions.preparation import Connection
-from tailrace.engines.protocol import EpochCounts
-from tailrace.engines.row_side import RowSide, SteppedRows
+from tailrace.engines.duckdb.executions.preparation import Connection, Stepping, Steps
+from tailrace.engines.duckdb.session import DuckSession
+from tailrace.engines.protocol import EpochCounts, EpochState, SteppedRows
+from tailrace.engines.row_side import JoinSide, MapSide, RowSide
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.contracts import PRODUCTION
 from tailrace.lake.schema.filters import above, at_most, equal, every
+from tailrace.lake.schema.iceberg_types import iceberg_schema
+from tailrace.lake.schema.join_tables import join_contract
+from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.definition import Windowless
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_input import SIDES
+from tailrace.model.definition.map import Map
+from tailrace.sql.epoch import join_rows, map_rows
+from tailrace.sql.records.selections import accepted, may_fail, rejected, stepped
 from tailrace.sql.records.stage_records import productions
-from tailrace.sql.terms import Relation
+from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class DuckProducer:
-    """A definition on DuckDB that produces what others read. A stepped epoch has its ledger rows as `rows`."""
+    """A definition on DuckDB that produces records for others. Weak productions are not kept in the ledger."""
 
     connection: Connection
     lake: Lake
     definition: Windowless | Computation
     ledger: str
+    direct = True
+    weak = False
 
-    def passed(self, stepped: Any) -> pa.Table:
+    def write(self, stepped: SteppedRows[pa.Table, Any], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
+        rows = stepped.rows
+        kept = rows.filter(pc.not_equal(rows["kind"], PRODUCTION)) if self.weak else rows
+        branch.hold(FileChange(tuple(self.lake.write_files(self.ledger, kept))), properties)
+        kinds = pc.value_counts(rows["kind"]).to_pylist()
+        return EpochCounts.of_kinds({one["values"]: one["counts"] for one in kinds})
+
+    def passed(self, stepped: SteppedRows[pa.Table, Any]) -> pa.Table:
         with registered(self.connection, stepped.rows) as rows:
             return self._produced(rows)
 
@@ -51,9 +73,118 @@ class DuckRows(DuckProducer, RowSide[pa.Table]):
     """A map or a join of a stream on DuckDB, for small work."""
 
     definition: Windowless
-    direct = True
 
-    def write(self, stepped: SteppedRows[pa.Table], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        branch.hold(FileChange(tuple(self.lake.write_files(self.ledger, stepped.rows))), properties)
-        kinds = {one["values"]: one["counts"] for one in pc.value_counts(stepped.rows["kind"]).to_pylist()}
-        return EpochCounts.of_kinds(kinds)
+    def __init__(self, connection: Connection, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
+        super().__init__(lake, definition, choice)
+        self.connection = connection
+
+
+class MapExecution(Stepping):
+    """The step of a map on a connection: one query makes the ledger's rows from a bundle."""
+
+    def __init__(self, connection: Connection, definition: Map, steps: Steps | None = None) -> None:
+        super().__init__(connection, definition, steps)
+        self.map = definition
+        columns = [*definition.log.columns, *map_rows.PLACE.values()]
+        self._stepped = None if steps is not None else stepped(definition, self._names["bundle"], columns)
+
+    def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
+        """Make the rows that an epoch writes to the ledger, with the rows of rejected records."""
+        if (own := self._stepped) is not None:
+            # Rejected records are found by the columns that decide, so no other column is copied for them.
+            good, bad = (accepted(own), bracketed(rejected(own))) if may_fail(self.map) else (own, None)
+            return self._made(bundle, good, None if bad is None else bundle, bad, clock, generation)
+        taken, name = self._prepared(bundle), self._names["bundle"]
+        return self._made(taken.records, name, taken.rejected, name, clock, generation)
+
+    def _made(
+        self, records: pa.Table, good: Relation, others: pa.Table | None, bad: Relation | None, clock: Clock,
+        generation: int,
+    ) -> pa.Table:  # fmt: skip
+        """Make the rows of relation `good` over a table of records, and of rejected ones in `bad` over another."""
+        made = self._queried(records, in_duckdb_once(map_rows.of_epoch(self.map, good, clock, generation)))
+        if others is None or bad is None:
+            return self._typed(made)
+        gone = self._queried(others, in_duckdb_once(map_rows.of_rejected(self.map, bad, clock)))
+        return pa.concat_tables([self._typed(made), self._typed(gone)])
+
+
+class DuckMap(MapSide[pa.Table], DuckRows):
+    """A map on DuckDB."""
+
+    definition: Map
+
+    def __init__(
+        self, connection: Connection, lake: Lake, definition: Map, choice: EngineChoice, steps: Steps | None = None
+    ) -> None:
+        super().__init__(connection, lake, definition, choice)
+        self.execution = MapExecution(connection, definition, steps)
+
+    def made(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
+        return self.execution.rows(bundle, clock, generation)
+
+
+class DuckJoin(JoinSide[pa.Table], DuckRows):
+    """A join on DuckDB: the kept records of each side are a table of the database, which each epoch changes.
+
+    The tables are a cache of the logs: after a failure between two steps they are restored from the logs.
+    """
+
+    definition: Join
+
+    def __init__(self, connection: Connection, lake: Lake, join: Join, choice: EngineChoice) -> None:
+        super().__init__(connection, lake, join, choice)
+        whole: pa.Schema = iceberg_schema(join_contract(join)).as_arrow()
+        self.schema = pa.schema([whole.field(one) for one in join_rows.row_types(join)])
+        self._name = f"tailrace_{join.name}_{uuid.uuid4().hex[:8]}"
+        self._held = {side: Relation(f"{self._name}_{side}") for side in SIDES}
+
+    def nothing(self, generation: int) -> EpochState:
+        for side, table in self._held.items():
+            columns = table_columns(join_rows.entry_types(self.definition, side))
+            self.connection.execute(f"CREATE OR REPLACE TABLE {table} ({columns})")
+        return EpochState(None, generation)
+
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> EpochState:
+        self.nothing(generation)
+        with closing(DuckSession(self.lake, self.choice, self.connection)) as session:
+            for side, text in self.held(session, clock, snapshot).items():
+                session.connection.execute(f"INSERT INTO {self._held[side]} BY NAME {in_duckdb_once(text)}")
+        return EpochState(clock, generation, self._count())
+
+    def step(self, state: EpochState, consumed: pa.Table, clock: Clock) -> SteppedRows[pa.Table, EpochState]:
+        clock.after(state.clock)
+        made, execute = list[Relation](), self.connection.execute
+
+        def name(side: str, kind: str, text: Query) -> Relation:
+            if kind == "stay" and not execute(f"SELECT 1 FROM {self._name}_{side}_gone LIMIT 1").fetchone():
+                return self._held[side]
+            made.append(Relation(f"{self._name}_{side}_{kind}"))
+            execute(f"CREATE OR REPLACE TEMP TABLE {made[-1]} AS {in_duckdb_once(text)}")
+            return made[-1]
+
+        with in_one_transaction(self.connection), registered(self.connection, consumed) as bundle:
+            text, entries = join_rows.epoch_rows(
+                self.definition, bundle, self._held, name, clock, state.watermark, state.generation
+            )
+            rows = execute(in_duckdb_once(text)).to_arrow_table()
+            for side, table in self._held.items():
+                if entries.stay[side] != table:
+                    execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM {entries.stay[side]}")
+                execute(f"INSERT INTO {table} BY NAME SELECT * FROM {entries.new[side]}")
+                closed = join_rows.closed(self.definition, side, clock.watermark)
+                which = in_duckdb_once(Query(f"SELECT rowid FROM {table} WHERE {closed}"))
+                execute(f"DELETE FROM {table} WHERE rowid IN ({which})")
+            for table in made:
+                execute(f"DROP TABLE {table}")
+        return SteppedRows(rows.cast(self.schema), EpochState(clock, state.generation, self._count()))
+
+    def close(self) -> None:
+        """Drop the tables of kept records."""
+        for table in self._held.values():
+            self.connection.execute(f"DROP TABLE IF EXISTS {table}")
+
+    def _count(self) -> int:
+        counts = (f"(SELECT COUNT(*) FROM {table})" for table in self._held.values())
+        found = self.connection.execute(f"SELECT {' + '.join(counts)}").fetchone()
+        return int(found[0]) if found else 0

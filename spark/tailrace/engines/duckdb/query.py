@@ -1,8 +1,8 @@
-"""Answer a person's Spark SQL in this process, where DuckDB means the same by all that is in it.
+"""Answer a person's Spark SQL in this process, where DuckDB gives all parts of the query the same meaning.
 
-A query may use anything of Spark's SQL, and the two engines differ in ways that nobody sees coming: how a number is
-rounded, what a division by zero gives, how an instant is written as text. So only what is known to mean the same is
-taken here, names of columns included; a query with anything else goes to Spark.
+A query may use all of Spark's SQL, and the two engines differ in surprising ways: in rounding, in divisions by zero, in
+the text of instants. So DuckDB takes a query only if every part of it, even the names of its columns, is known to have
+the same meaning; any other query goes to Spark.
 """
 
 from __future__ import annotations
@@ -37,22 +37,21 @@ ALIKE: frozenset[type[exp.Expr]] = frozenset(
         exp.Avg,
     }
 )  # fmt: skip
-"""The syntax that a query may have: each means the same on both engines. Where DuckDB fails at one, Spark is asked."""
+"""The syntax that has the same meaning on both engines. A query on which DuckDB fails goes to Spark."""
 
 _TIMES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.DATE)
 
 _WRITTEN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?Z?)?")
 
 _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
-"""The functions whose unnamed column Spark names by the text of the call, such as `sum(rides)`."""
+"""The functions for which Spark names a column by the text of the call, such as `sum(rides)`."""
 
 
 def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, EngineChoice] | str:
-    """Answer a query on DuckDB, with the choice of DuckDB; or say, as a clause for people, why it is for Spark.
+    """Answer a query on DuckDB, with the choice of DuckDB; or return the reason for Spark, as a clause for people.
 
     With `epoch` each table is read as it was after that epoch. Raises `LakeError` where there is no lake, `EpochError`
-    where a table has no snapshot of the epoch, and `QueryError` where the query names a table that is none of the
-    lake's.
+    where a table has no snapshot of the epoch, and `QueryError` where the lake lacks a table that the query names.
     """
     policy = EnginePolicy.of(lake.settings)
     if policy.engine is Engine.SPARK:
@@ -92,13 +91,13 @@ def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, E
             lock(connection, map(path_of, filter(here, files)))
             found = connection.execute(in_duckdb_once(Query(tree.sql(dialect="spark")))).to_arrow_table()
         except duckdb.Error:
-            # Spark reports the error in its own words, about its own SQL.
+            # Spark then reports the error, about Spark's SQL.
             return "DuckDB does not take it"
     return _typed(found), choice
 
 
 def _parsed(query: str) -> exp.Expr | None:
-    """Parse a query, with Spark's names for its columns; None where something in it may mean another thing."""
+    """Parse a query and name its columns as Spark does; None where a part of it may have another meaning on DuckDB."""
     try:
         trees = sqlglot.parse(query, read="spark")
     except (SqlglotError, RecursionError):
@@ -107,7 +106,7 @@ def _parsed(query: str) -> exp.Expr | None:
     if not isinstance(tree, exp.Query) or any(not _alike(node) for node in tree.walk()):
         return None
     if tree.find(exp.Join) and any(item.is_star for one in tree.find_all(exp.Select) for item in one.selects):
-        # A star has its columns in another order where tables are joined by columns' names.
+        # The columns of a star are in another order where tables are joined by the names of columns.
         return None
     for place, item in enumerate(tree.selects):
         if isinstance(item, exp.Column | exp.Alias | exp.Star):
@@ -131,13 +130,15 @@ def _alike(node: exp.Expr) -> bool:
 
 
 def _instant(cast: exp.Cast) -> bool:
-    """Tell whether a cast is of an instant or a day that is written out, in the one way that both engines read."""
+    """Tell whether a cast is of a literal instant or day, in a form that both engines read alike."""
     written = isinstance(cast.this, exp.Literal) and cast.this.is_string and _WRITTEN.fullmatch(cast.this.name)
     return bool(written) and cast.to.this in _TIMES
 
 
 def _name(item: exp.Expr) -> str | None:
-    """Name an unnamed column as Spark does: counts, sums and the like of one column. None for anything else.
+    """Name an unnamed column as Spark does if it is a count, a sum or the like of one column.
+
+    None for any other column.
 
     >>> _name(sqlglot.parse_one("COUNT(*)")), _name(sqlglot.parse_one("sum(a)")), _name(sqlglot.parse_one("a + 1"))
     ('count(1)', 'sum(a)', None)
@@ -151,7 +152,7 @@ def _name(item: exp.Expr) -> str | None:
 
 
 def _typed(rows: pa.Table) -> pa.Table:
-    """Cast sums of whole numbers to 64 bits, as Spark has them."""
+    """Cast sums of whole numbers to 64 bits, the type that Spark gives them."""
 
     def fields() -> Iterator[pa.Field]:
         for field in rows.schema:

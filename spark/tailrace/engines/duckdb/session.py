@@ -1,6 +1,6 @@
-"""A run in this process: pyiceberg plans which files are read, DuckDB computes, pyiceberg commits. No JVM is started.
+"""Do a run in this process: pyiceberg selects the files to read and commits, and DuckDB computes. No JVM is started.
 
-Relations are views and tables of a database of the session's own, so whatever does not fit the memory limit spills.
+Relations are views and tables of the session's database, so rows that do not fit the memory limit spill.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.preview import readable_rows
 from tailrace.engines.duckdb.database.scans import as_declared, scanned
 from tailrace.engines.duckdb.database.written_rows import written
-from tailrace.engines.duckdb.executions.compiler import executed
-from tailrace.engines.duckdb.executions.execution import Moved, Windows
+from tailrace.engines.duckdb.executions.execution import DuckResult
 from tailrace.engines.duckdb.follower import ProcessFollower
-from tailrace.engines.duckdb.side import DuckSide
-from tailrace.engines.python.each_calls import caller
-from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
+from tailrace.engines.duckdb.side import DuckSide, execution_of
+from tailrace.engines.protocol import EpochState
+from tailrace.engines.python.record_calls import OverBatches, step_calls
+from tailrace.engines.session_protocol import Counted, OverTables, Together
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
@@ -38,20 +38,20 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise
 from tailrace.model.logs.log import Log
 from tailrace.sql.records.selections import FAILED, step_query
-from tailrace.sql.terms import Condition, Query, Relation, all_of, new_relation, relations_in
+from tailrace.sql.terms import Condition, Query, Relation, all_of, new_relation
 
 ROWS_A_CALL = 200_000
-"""The approximate number of rows handed to a Python function at once: they are objects then."""
+"""The approximate number of rows for one call of a Python function, which turns them into objects."""
 
 
 class Gathered:
-    """A table of the database that collects the ledger rows of epochs, inserted many epochs at once."""
+    """A table of the database that collects the ledger rows of epochs; many epochs are inserted at once."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> None:
         self.connection, self.relation = connection, relation
         self._waiting: list[pa.Table] = []
 
-    def take(self, stepped: Moved, before: Windows) -> None:
+    def take(self, stepped: DuckResult, before: EpochState) -> None:
         self._waiting.append(stepped.rows)
         if sum(rows.num_rows for rows in self._waiting) >= ROWS_A_CALL:
             self.settle()
@@ -76,7 +76,7 @@ class DuckSession:
         *,
         threads: int | None = None,
     ) -> None:
-        """Open the session on `database`, or on a new one with so many threads, or one for each core."""
+        """Open the session on `database`, or on a new database with so many threads, or one for each core."""
         self.lake, self.choice, self._database, self._threads = lake, choice, database, threads
         self._relations: dict[Relation, ExitStack] = {}
 
@@ -86,12 +86,12 @@ class DuckSession:
         return connect(self.lake.settings, self._threads) if self._database is None else self._database.cursor()
 
     def has(self, relation: Relation) -> bool:
-        """Tell whether a relation is one of this session's."""
+        """Tell whether a relation is of this session."""
         return relation in self._relations
 
     def read_by(self, text: Query | Relation) -> frozenset[Relation]:
         """Return the relations of this session that a text reads."""
-        return relations_in(text) & self._relations.keys()
+        return text.reads & self._relations.keys()
 
     def table(
         self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
@@ -109,7 +109,7 @@ class DuckSession:
         return self._taken_over(rows)
 
     def lent(self, rows: pa.Table) -> Relation:
-        """Name a relation of rows that stay in Arrow's memory, and take none of what DuckDB may use."""
+        """Name a relation of rows that stay in Arrow's memory, outside of DuckDB's memory limit."""
         held = ExitStack()
         name = held.enter_context(registered(self.connection, rows))
         self._relations[name] = held
@@ -119,7 +119,7 @@ class DuckSession:
         return self._named("VIEW", in_duckdb_once(text))
 
     def called(self, relation: Relation, text: Query) -> None:
-        """Name a text as a view by a name that is given."""
+        """Make a query a view with this name."""
         self._named("VIEW", in_duckdb_once(text), relation)
 
     def materialized(self, text: Query) -> Relation:
@@ -180,10 +180,10 @@ class DuckSession:
         return made
 
     def side(self, pipeline: Pipeline) -> DuckSide:
-        return DuckSide(self.lake, executed(self.connection, pipeline), self.choice)
+        return DuckSide(self.lake, execution_of(self.connection, pipeline), self.choice)
 
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[pa.Table]:
-        # Copied once, as each look at the files opens them all.
+        # Copied once, as each query of the view would open all files.
         rows = self.materialized(text)
         for epoch in epochs:
             yield self.connection.execute(f"SELECT * FROM {rows} WHERE _epoch = {epoch}").to_arrow_table()
@@ -219,25 +219,25 @@ class DuckSession:
         reader = self._read(all_of(relation))
         fields = [field for field in reader.schema if field.name != FAILED]
         schema = pa.schema([*fields, *_schema(step.gives), pa.field(FAILED, pa.string())])
-        return self._taken_over(pa.RecordBatchReader.from_batches(schema, caller(step, types, schema)(reader)))
+        return self._taken_over(pa.RecordBatchReader.from_batches(schema, step_calls(step, types, schema)(reader)))
 
     def _taken(self, relation: Relation, step: ElementWise, types: Mapping[str, str]) -> Relation:
-        """Take records through a step that is SQL."""
+        """Take records through a step in SQL."""
         columns = [name for name, *_ in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
         text = step_query(step, relation, types, columns, failing=FAILED in columns)
         assert text is not None, f"{step!r} is a step for Spark"
         return self.view(text)
 
     def fetched(self, text: Query) -> pa.Table:
-        """Fetch the rows of a text all at once: those of an epoch, or a few."""
+        """Fetch all rows of a query that has few, such as the rows of an epoch."""
         return self.connection.execute(in_duckdb_once(text)).to_arrow_table()
 
     def _read(self, text: Query) -> pa.RecordBatchReader:
-        """Read the rows of a text, a batch at a time, by another connection, as this one writes what comes of them."""
+        """Read the rows of a query in batches, on another connection, as this one writes results meanwhile."""
         return self.connection.cursor().execute(in_duckdb_once(text)).to_arrow_reader(ROWS_A_CALL)
 
     def _named(self, kind: str, text: str, name: Relation | None = None) -> Relation:
-        """Make a view or a table of a text in DuckDB's own dialect."""
+        """Make a view or a table of a query in DuckDB's dialect."""
         name = name or new_relation()
         self.connection.execute(f"CREATE {kind} {name} AS {text}")
         held = ExitStack()

@@ -1,4 +1,4 @@
-"""A stage of a stream on DuckDB: its state is restored from the ledger, and this process writes its rows."""
+"""Run a stage of a stream on DuckDB: its state is restored from the ledger, and this process writes its rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.database.scans import scanned
 from tailrace.engines.duckdb.database.written_rows import written
-from tailrace.engines.duckdb.executions.execution import DuckExecution, Moved, Windows
-from tailrace.engines.duckdb.executions.preparation import Taken
-from tailrace.engines.protocol import APART, EpochCounts, counted
+from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResult
+from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
+from tailrace.engines.duckdb.executions.python_execution import PythonExecution
+from tailrace.engines.duckdb.executions.sql_execution import AssignedExecution, SqlExecution
+from tailrace.engines.protocol import GROUPED_BY, EpochCounts, EpochState, count_rows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
@@ -21,8 +23,9 @@ from tailrace.lake.schema.contracts import PANE, PARTIAL
 from tailrace.lake.schema.filters import above, at_most, equal, every
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.clock import Clock
-from tailrace.model.definition.pipeline import UNANSWERED
+from tailrace.model.definition.pipeline import UNANSWERED, Pipeline
 from tailrace.sql.records.stage_records import corrected_before, sent_with
+from tailrace.sql.records.ways import Way, way
 from tailrace.sql.terms import Condition, Query, Relation
 
 
@@ -38,25 +41,25 @@ class DuckSide:
         self.holds = self.execution.holds
         self._restored_at: int | None = None
 
-    def nothing(self, generation: int) -> Windows:
+    def nothing(self, generation: int) -> EpochState:
         return self.execution.nothing(generation)
 
-    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> Windows:
-        # A backfill may have corrected the state that is restored, and later stages read that with the next epoch.
+    def restored(self, snapshot: int | None, clock: Clock, generation: int) -> EpochState:
+        # A backfill may have corrected the restored state; later stages read its corrections with the next epoch.
         self._restored_at = clock.epoch
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
         with scanned(self.connection, self.lake, self.ledger, where, snapshot) as rows:
             until = Relation(f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})")
             return self.execution.restore(until, clock, generation)
 
-    def consume(self, bundle: pa.Table, state: Windows) -> Taken:
+    def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
         return self.execution.consume(bundle, state)
 
-    def step(self, state: Windows, consumed: Taken, clock: Clock) -> Moved:
+    def step(self, state: EpochState, consumed: DuckBundle, clock: Clock) -> DuckResult:
         return self.execution.step(state, consumed, clock)
 
-    def write(self, stepped: Moved, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        files, groups = list(self.lake.write_files(self.ledger, stepped.computed)), counted(stepped.computed)
+    def write(self, stepped: DuckResult, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
+        files, groups = list(self.lake.write_files(self.ledger, stepped.computed)), count_rows(stepped.computed)
         for query in stepped.queries:
             files += written(self.connection, query, self.lake, self.ledger)
             groups += self._counted(query)
@@ -64,19 +67,19 @@ class DuckSide:
         return EpochCounts.of_groups(groups, stepped.state.count)
 
     def _counted(self, query: Query) -> list[dict[str, Any]]:
-        """Count the ledger rows of a query as `counted` does."""
-        by, own = ", ".join(APART), f", COUNT({UNANSWERED}) AS {UNANSWERED}" if self.execution.pipeline.leaves else ""
+        """Count the ledger rows of a query as `count_rows` does."""
+        by, own = ", ".join(GROUPED_BY), f", COUNT({UNANSWERED}) AS {UNANSWERED}" if self.pipeline.leaves else ""
         text = in_duckdb_once(Query(f"SELECT {by}, COUNT(*) AS rows{own} FROM ({query}) GROUP BY {by}"))
         found: list[dict[str, Any]] = self.connection.execute(text).to_arrow_table().to_pylist()
         return found
 
-    def onward(self, state: Windows) -> int:
+    def onward(self, state: EpochState) -> int:
         return self.execution.onward(state)
 
-    def due(self, state: Windows, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
+    def due(self, state: EpochState, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
         return self.execution.due(state, periods, delays)
 
-    def passed(self, stepped: Moved) -> pa.Table:
+    def passed(self, stepped: DuckResult) -> pa.Table:
         passed, clock = self.execution.changed(stepped.rows), stepped.state.clock
         if clock is None or clock.epoch - 1 != self._restored_at:
             return passed
@@ -87,7 +90,7 @@ class DuckSide:
         return self._read(sent_with(epoch, after), epoch - 1 if after is None else after, epoch)
 
     def _read(self, which: Condition, first: int, last: int) -> pa.Table:
-        """Return the records that a later stage reads of ledger rows of some epochs."""
+        """Return the records that a later stage reads, from the ledger rows of some epochs."""
         where = every(equal("kind", PANE), above("epoch", first - 1), at_most("epoch", last))
         with scanned(self.connection, self.lake, self.ledger, where) as rows:
             found = self.connection.execute(in_duckdb(Query(f"SELECT * FROM {rows} WHERE {which}")))
@@ -95,3 +98,15 @@ class DuckSide:
 
     def close(self) -> None:
         self.execution.close()
+
+
+def execution_of(connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> DuckExecution:
+    """Return the execution that a definition takes on DuckDB."""
+    return _EXECUTIONS[way(pipeline)](connection, pipeline, steps)
+
+
+_EXECUTIONS: dict[Way, type[DuckExecution]] = {
+    Way.SQL: SqlExecution,
+    Way.ASSIGNED: AssignedExecution,
+    Way.PYTHON: PythonExecution,
+}

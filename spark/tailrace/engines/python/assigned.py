@@ -1,4 +1,4 @@
-"""Call a definition's own windowing for each record of Arrow tables: the windows become a column of the records."""
+"""Call a definition's own windowing for each record of Arrow tables, and make a column of the windows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SPAN = pa.struct({"window_start": pa.int64(), "window_end": pa.int64()})
 
 
 class AssignedWindows(NamedTuple):
-    """The windows of each record, as lists of their bounds in microseconds, and why it is rejected, null if it is not.
+    """The windows of each record, as lists of bounds in microseconds, and the reasons for which records are rejected.
 
-    A record that is rejected is in no window.
+    A rejected record is in no window; the reason of another record is null.
     """
 
     windows: pa.Array
@@ -41,7 +41,7 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
                 assigned.append([])
                 reasons[place] = str(error)
         windows = [window for some in assigned for window in some]
-        sides = [columns.array([window[side] for window in windows], pa.int64()) for side in (0, 1)]
+        sides = [pa.array([window[side] for window in windows], pa.int64()) for side in (0, 1)]
         lists = columns.lists(map(len, assigned), columns.structs(sides, _SPAN), pa.list_(_SPAN))
         why = (
             pa.array(map(reasons.get, range(len(assigned))), pa.string()) if reasons else pa.nulls(len(lists), "string")
@@ -50,9 +50,9 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
 
 
 def placer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that makes rows of `schema` from records: last the windows of each, and why it is rejected.
+    """Return a function that makes rows of `schema` from records, with their windows and the reasons for rejection.
 
-    These two columns are `WINDOWS` and `FAILED`.
+    The last two columns of the schema are `WINDOWS` and `FAILED`.
     """
 
     def place(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

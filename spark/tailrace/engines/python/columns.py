@@ -1,4 +1,4 @@
-"""Convert Arrow columns to the model's values and back, a column at a time, as Arrow itself is slow with instants."""
+"""Convert Arrow columns to the model's values and back, a column at a time: Arrow itself is slow with instants."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def mappings(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def batch_of(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of a schema from mappings; a column that no mapping has is null.
+    """Make a batch of a schema from mappings; a column that is in no mapping is null.
 
     >>> schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("us", "UTC"), "told": pa.string()})
     >>> mappings(pa.Table.from_batches([batch_of([{"n": 1, "at": None}], schema)]))
@@ -53,7 +53,7 @@ def batch_of(records: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     """
     there = set().union(*records)
     made = {
-        field.name: array([one.get(field.name) for one in records], field.type)
+        field.name: pa.array([one.get(field.name) for one in records], field.type)
         for field in schema
         if field.name in there
     }
@@ -66,19 +66,12 @@ def fields(column: Column) -> Iterator[Column]:
 
 
 def grouped(column: Column, elements: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Group the converted elements of a list column by row, as tuples; `elements` are those of all rows, in order."""
+    """Group the converted elements of a list column by row, as tuples.
+
+    `elements` has the elements of all rows, in order.
+    """
     left = iter(elements)
     return (tuple(islice(left, length or 0)) for length in pc.list_value_length(column).to_pylist())
-
-
-def elements(column: Column) -> Column:
-    """Flatten a list column to the elements of all its rows."""
-    return pc.list_flatten(column)
-
-
-def array(items: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """Make a column of values."""
-    return pa.array(items, type)
 
 
 def instants(microseconds: Sequence[int | None], type: pa.DataType) -> pa.Array:
@@ -105,6 +98,6 @@ def lists(lengths: Iterable[int], of: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def batch(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of `count` rows of a schema; columns that are not given are null."""
+    """Make a batch of `count` rows of a schema; missing columns are null."""
     made = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(made, schema=schema)

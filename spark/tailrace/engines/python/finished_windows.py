@@ -1,12 +1,13 @@
-"""Compute the answers of finished input, and the states of windows that start anew, for combiners written in Python."""
+"""Compute the answers of finished input, and correct the states of windows, for combiners written in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from tailrace.engines.python.record_calls import OverBatches, over_records
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.errors import RecordError
 from tailrace.model.base.time import instant
@@ -22,58 +23,43 @@ from tailrace.sql.records.selections import FAILED
 from tailrace.sql.results.backfill_rows import BackfillVersion
 
 
-def assigner(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    log, windows_of = pipeline.log, pipeline.windows_of
+def window_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
+    """Return a function that makes a row of each record and window, with the record in a struct."""
+    at, windows_of = pipeline.log.event_time, pipeline.windows_of
 
     def placed(record: dict[str, Any]) -> Iterator[Row]:
         try:
-            windows = windows_of(instant(record[log.event_time]), record)
+            windows = windows_of(instant(record[at]), record)
             pipeline.lifts(record)
         except RecordError:
             return
+        own = {name: record[name] for name in (*pipeline.key, *PLACE)}
         for window in windows:
-            yield {
-                **{name: record[name] for name in (*pipeline.key, *PLACE)},
-                "window_start": window.start,
-                "window_end": window.end,
-                "record": record,
-            }
+            yield own | {"window_start": window.start, "window_end": window.end, "record": record}
 
-    def assign(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = [row for record in batch.to_pylist() for row in placed(record)]
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
-
-    return assign
+    return over_records(placed, schema)
 
 
-def refuser(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that makes rows of `schema` of the records that code of one's own cannot take, with the reason.
+def rejecting_calls(pipeline: Pipeline, schema: pa.Schema) -> OverBatches:
+    """Return a function that makes a row of each record that the definition's own code rejects, with the reason.
 
-    They are records after the steps.
+    The records have been through the steps.
     """
     at, windows_of = pipeline.log.event_time, pipeline.windows_of
 
-    def why(record: dict[str, Any]) -> str | None:
+    def rejected(record: dict[str, Any]) -> list[Row]:
         try:
             windows_of(instant(record[at]), record)
             pipeline.lifts(record)
         except RecordError as error:
-            return str(error)
-        return None
+            return [{**record, FAILED: str(error)}]
+        return []
 
-    def refuse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            refused = [
-                {**record, FAILED: reason} for record in batch.to_pylist() if (reason := why(record)) is not None
-            ]
-            rows = [{name: record[name] for name in schema.names} for record in refused]
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
-
-    return refuse
+    return over_records(rejected, schema)
 
 
-def answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.Table]:
+def answer_calls(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.Table]:
+    """Return a function that computes the answers of some keys from the rows of `window_calls`."""
     rules, lifted = Transition(pipeline, Scalars()), lifter(pipeline)
 
     def merged(a: Row, b: Row) -> Row:
@@ -104,9 +90,8 @@ def answerer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[pa.Table], pa.T
     return answer
 
 
-def starter(
-    rules: Transition, written: BackfillVersion, schema: pa.Schema
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def correction_calls(rules: Transition, written: BackfillVersion, schema: pa.Schema) -> OverBatches:
+    """Return a function that starts windows over for a backfill, from their computed accumulators and held states."""
     correction = Correction(rules)
     now = {"watermark": written.watermark, "now": written.processing_time, "new_generation": written.generation}
 
@@ -119,8 +104,4 @@ def starter(
             made = made | step(made | now)
         return made | {"alike": held is not None and all(held[name] == row[name] for name in held)}
 
-    def start(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield pa.RecordBatch.from_pylist([started(row) for row in batch.to_pylist()], schema=schema)
-
-    return start
+    return over_records(lambda row: [started(row)], schema)

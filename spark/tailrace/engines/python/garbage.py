@@ -1,4 +1,4 @@
-"""Switch Python's collector of cyclic garbage off during a step, whose objects are in no cycle."""
+"""Switch Python's collector of cyclic garbage off during a step: no object of a step is in a cycle."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_search_for_cycles() -> Iterator[None]:
-    """Switch the collector of cyclic garbage off for a block: it would go through all of a step's many objects in vain.
+    """Switch the collector of cyclic garbage off for a block, so it does not search a step's many objects in vain.
 
-    Objects in no cycle are freed as ever. Of two steps at once, the one that began first switches the collector on
-    again.
+    Objects that are in no cycle are freed as usual. Of two steps at the same time, the first to begin switches the
+    collector on again.
     """
     searched = gc.isenabled()
     gc.disable()

@@ -1,15 +1,17 @@
 """Take the keys of a computation through an epoch by the reference step, between Arrow tables.
 
-The caller hands over only the keys that the epoch touches; the others stay where they are.
+The caller gives only the keys that the epoch touches; the other keys stay where they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.engines.python import columns
 from tailrace.engines.python.garbage import no_search_for_cycles
@@ -39,7 +41,7 @@ _DOMAINS = {domain.value: domain for domain in Domain}
 
 
 class KeyRows(NamedTuple):
-    """The result of an epoch for some keys: the rows of keys that have state after it, and rows for the ledger."""
+    """The result of an epoch for some keys: the states that remain after the epoch, and rows for the ledger."""
 
     states: pa.Table
     ledger: pa.Table
@@ -47,9 +49,9 @@ class KeyRows(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyStep:
-    """The step of one epoch; `states` and `ledger` are the schemas of a key's row and of the ledger.
+    """The step of one epoch; `states` and `ledger` are the schemas of a key's state and of the ledger.
 
-    The epoch fails where a timer does and `stops` says so; else the firing is rejected.
+    Where a timer fails, the epoch fails if `stops` is set; otherwise the firing is rejected.
     """
 
     computation: Computation
@@ -60,9 +62,9 @@ class KeyStep:
     stops: bool = False
 
     def __call__(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
-        """Step the keys `held`, with the records of `bundle` and those in flight in `loop`, as rows of the ledger."""
+        """Step the keys `held` with the records of `bundle`, and with the records in flight, ledger rows in `loop`."""
         with no_search_for_cycles():
-            # The step's objects are freed before the garbage collector runs again, which would go through all of them.
+            # The step's objects are freed before the garbage collector runs again and searches them.
             return self._stepped(held, bundle, loop)
 
     def _stepped(self, held: pa.Table, bundle: pa.Table, loop: pa.Table | None) -> KeyRows:
@@ -72,7 +74,7 @@ class KeyStep:
         return self._rows_of(outcome)
 
     def _arrivals(self, bundle: pa.Table) -> Iterable[tuple[Key, int, tuple[Any, ...]]]:
-        """Convert the records to the step's form; the keys and the event times are read a column at a time."""
+        """Convert the records to the form of the step, a column at a time."""
         found = {name: columns.values(bundle[name]) for name in (*self.computation.log.columns, *PLACE)}
         parts = [found[name] for name in self.computation.key]
         keys = zip(*parts, strict=True) if parts else [()] * bundle.num_rows
@@ -109,7 +111,7 @@ class KeyStep:
 
     def _key_columns(self, keys: Sequence[Key]) -> dict[str, pa.Array]:
         names, types = self.computation.key, self.ledger
-        return {name: columns.array([key[n] for key in keys], types.field(name).type) for n, name in enumerate(names)}
+        return {name: pa.array([key[n] for key in keys], types.field(name).type) for n, name in enumerate(names)}
 
     def _state_columns(self, states: Sequence[KeyState]) -> dict[str, pa.Array]:
         arrays = {"timers": self._timers([one.timers for one in states])}
@@ -117,12 +119,12 @@ class KeyStep:
             defaults = {name: one.default for name, one in self.computation.fields.items()}
             full = [one.fields or defaults for one in states]
             type = self.ledger.field("state").type
-            made = [columns.array([one[field.name] for one in full], field.type) for field in type]
+            made = [pa.array([one[field.name] for one in full], field.type) for field in type]
             arrays["state"] = columns.structs(made, type)
         if self.computation.ordered:
             type = self.ledger.field("waiting").type
             flat = [record for one in states for record in one.waiting]
-            made = [columns.array([record.get(one.name) for record in flat], one.type) for one in type.value_type]
+            made = [pa.array([record.get(one.name) for record in flat], one.type) for one in type.value_type]
             of = columns.structs(made, type.value_type)
             arrays["waiting"] = columns.lists((len(one.waiting) for one in states), of, type)
         return arrays
@@ -131,8 +133,8 @@ class KeyStep:
         type, flat = self.ledger.field("timers").type, [timer for some in timers for timer in some]
         fields = {field.name: field.type for field in type.value_type}
         made = [
-            columns.array([timer.name for timer in flat], fields["name"]),
-            columns.array(["event" if timer.domain is EVENT else "processing" for timer in flat], fields["domain"]),
+            pa.array([timer.name for timer in flat], fields["name"]),
+            pa.array(["event" if timer.domain is EVENT else "processing" for timer in flat], fields["domain"]),
             columns.instants([timer.time for timer in flat], fields["at"]),
             columns.instants([timer.holds for timer in flat], fields["holds"]),
         ]
@@ -140,18 +142,18 @@ class KeyStep:
 
     def _looked_at(self, states: Sequence[KeyState]) -> dict[str, pa.Array]:
         found = zip(*map(self._next, states), strict=True) if states else [()] * 3
-        return {name: columns.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
+        return {name: pa.array(made, pa.int64()) for name, made in zip((DUE, WALL, HOLDS), found, strict=True)}
 
     def _next(self, state: KeyState) -> tuple[int | None, int | None, int | None]:
-        """Find when a key is next due in event time and in processing time, and the oldest time that it holds.
+        """Find a key's next due times in event time and in processing time, and the oldest time that it holds.
 
-        All three are in microseconds, None where there is none.
+        The three times are in microseconds, or None.
         """
         due: int | None = None
         wall: int | None = None
         holds: int | None = None
         for timer in state.timers:
-            # Timers are sorted by when they are due, so the first of a domain is the next.
+            # Timers are sorted by time, so the first timer of a domain is the next one.
             if timer.domain is EVENT:
                 due = timer.time if due is None else due
             else:
@@ -167,22 +169,17 @@ class KeyStep:
         self, keys: Sequence[Key], arrays: Mapping[str, pa.Array], work: Mapping[Key, Work], left: int
     ) -> pa.RecordBatch:
         if len(work) < len(keys):
-            # A key whose records all came too late has nothing new.
+            # A key whose records all came too late has no new state.
             places = [place for place, key in enumerate(keys) if key in work]
             arrays = {name: column.take(pa.array(places, pa.int64())) for name, column in arrays.items()}
             gone, keys = [place >= left for place in places], [keys[place] for place in places]
         else:
             gone = [place >= left for place in range(len(keys))]
         done = [work[key] for key in keys]
-        counts: dict[str, Sequence[Any]] = {
-            "gone": gone,
-            "taken": [one.taken for one in done],
-            "timers_set": [one.set for one in done],
-        }
-        counts |= {"timers_fired": [one.fired for one in done], "timers_dropped": [one.dropped for one in done]}
-        if self.computation.loops:
-            counts["returned"] = [one.returned for one in done]
-        return self._rows(PARTIAL, len(keys), {**self._arrays(counts), **arrays})
+        counts = {"taken": "taken", "timers_set": "set", "timers_fired": "fired", "timers_dropped": "dropped"}
+        counts |= {"returned": "returned"} if self.computation.loops else {}
+        values = {column: [getattr(one, name) for one in done] for column, name in counts.items()} | {"gone": gone}
+        return self._rows(PARTIAL, len(keys), {**self._arrays(values), **arrays})
 
     def _productions(self, made: Sequence[Production]) -> pa.RecordBatch:
         sources = {key: source_of(key) for key in {one.key for one in made}}
@@ -191,22 +188,20 @@ class KeyStep:
         return self._event_rows(PRODUCTION, [one.key for one in made], [one.at for one in made], values)
 
     def _fed_back(self, made: Sequence[Feedback]) -> pa.RecordBatch:
-        places = self._places((one.epoch, one.out_of, one.place) for one in made)
-        own = self._event_rows(FEEDBACK, [one.key for one in made], [one.at for one in made], places)
-        if not type(self.computation).feedback:
-            return own
-        type_ = self.ledger.field("feedback").type
-        values = [columns.array([one.values[field.name] for one in made], field.type) for field in type_]
-        return own.set_column(self.ledger.get_field_index("feedback"), "feedback", columns.structs(values, type_))
+        places, arrays = self._places((one.epoch, one.out_of, one.place) for one in made), dict[str, pa.Array]()
+        if type(self.computation).feedback:
+            type_ = self.ledger.field("feedback").type
+            values = [pa.array([one.values[field.name] for one in made], field.type) for field in type_]
+            arrays["feedback"] = columns.structs(values, type_)
+        return self._event_rows(FEEDBACK, [one.key for one in made], [one.at for one in made], places, arrays)
 
     def _late(self, late: Sequence[LateInput]) -> pa.RecordBatch:
         at, before = self.computation.log.event_time, self.before.watermark if self.before else BEGINNING
         values = self._places(tuple(one.record[name] for name in PLACE) for one in late)
         values |= {"behind": [one.behind for one in late]}
         times = [instant(one.record[at]) for one in late]
-        own = self._event_rows(LATE, [one.key for one in late], times, values)
         watermark = columns.instants([before] * len(late), self.ledger.field("watermark").type)
-        return own.set_column(self.ledger.get_field_index("watermark"), "watermark", watermark)
+        return self._event_rows(LATE, [one.key for one in late], times, values, {"watermark": watermark})
 
     def _rejected(self, rejected: Sequence[Rejected]) -> pa.RecordBatch:
         at = self.computation.log.event_time
@@ -219,20 +214,23 @@ class KeyStep:
         return self._event_rows(REJECTED, keys, times, values)
 
     def _event_rows(
-        self, kind: str, keys: Sequence[Key], times: Sequence[int], values: Mapping[str, Sequence[Any]]
-    ) -> pa.RecordBatch:
+        self, kind: str, keys: Sequence[Key], times: Sequence[int], values: Mapping[str, Sequence[Any]],
+        arrays: Mapping[str, pa.Array] = MappingProxyType({}),
+    ) -> pa.RecordBatch:  # fmt: skip
+        """Make rows of the ledger with keys and event times, from values and from columns that are made already."""
         at = columns.instants(times, self.ledger.field(PANE_TIME).type)
-        return self._rows(kind, len(keys), {**self._key_columns(keys), **self._arrays(values), PANE_TIME: at})
+        own = self._key_columns(keys) | self._arrays(values) | dict(arrays)
+        return self._rows(kind, len(keys), own | {PANE_TIME: at})
 
     def _places(self, places: Iterable[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
         found = list(places)
         return {name: [one[n] for one in found] for n, name in enumerate(SOURCE)}
 
     def _arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, pa.Array]:
-        return {name: columns.array(made, self.ledger.field(name).type) for name, made in values.items()}
+        return {name: pa.array(made, self.ledger.field(name).type) for name, made in values.items()}
 
     def _rows(self, kind: str, count: int, arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Make rows of the ledger, of one kind and of this epoch."""
+        """Make rows of the ledger of one kind, for this epoch."""
         now = columns.instants([self.clock.processing_time], self.ledger.field("processing_time").type)[0]
         own = {
             "kind": columns.alike(kind, count, self.ledger.field("kind").type),
@@ -247,12 +245,12 @@ def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
     count, names = held.num_rows, list(computation.fields)
     keys = columns.rows((held[name] for name in computation.key), count)
     values = columns.rows(columns.fields(held["state"]) if names else (), count)
-    name, domain, at, holds = columns.fields(columns.elements(held["timers"]))
+    name, domain, at, holds = columns.fields(pc.list_flatten(held["timers"]))
     parts = zip(name.to_pylist(), columns.micros(at), domain.to_pylist(), columns.micros(holds), strict=True)
     timers = columns.grouped(held["timers"], (Timer(n, t, _DOMAINS[d], h) for n, t, d, h in parts))
     waiting: Iterable[tuple[Any, ...]] = [()] * count
     if computation.ordered:
-        flat = columns.elements(held["waiting"])
+        flat = pc.list_flatten(held["waiting"])
         fields = [field.name for field in flat.type]
         records = (dict(zip(fields, row, strict=True)) for row in columns.rows(columns.fields(flat), len(flat)))
         waiting = columns.grouped(held["waiting"], records)

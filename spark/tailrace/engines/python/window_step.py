@@ -24,7 +24,7 @@ from tailrace.model.windows.windows import Window
 
 
 class WindowRows(NamedTuple):
-    """The result of an epoch for some keys: the windows that stay open, and the rows for the ledger."""
+    """The result of an epoch for some keys: the windows that stay open, and rows for the ledger."""
 
     open: pa.Table
     ledger: pa.Table
@@ -46,14 +46,15 @@ class PythonStep:
 
     def __call__(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
         with no_search_for_cycles():
-            # The step's objects are freed before the garbage collector runs again, which would go through all of them.
+            # The step's objects are freed before the garbage collector runs again and searches them.
             return self._stepped(held, bundle)
 
     def _stepped(self, held: pa.Table, bundle: pa.Table) -> WindowRows:
         state = WindowsState(self._windows(held), self.before, self.generation)
         outcome = step(self.pipeline, state, columns.mappings(bundle), self.clock, prepared=True)
         remaining = columns.batch_of(list(self._remaining(outcome.state)), self.open)
-        # A batch for each kind: its rows share their columns, so the other columns are null without a look at the rows.
+        # A batch for each kind of row: the rows share their columns, so the other columns are null without a look at
+        # each row.
         kinds = [
             self._partials(state, outcome.state),
             map(self._pane, outcome.panes),
@@ -132,7 +133,7 @@ class PythonStep:
         return row | ({"pending": self._packed(pane.parts)} if pending else {})
 
     def _packed(self, parts: Mapping[str, Any]) -> Row:
-        """Return an accumulator in the columns that tables keep it in (`sql.epoch.part_columns`)."""
+        """Return an accumulator in the columns of a table (`sql.epoch.part_columns`)."""
         row = self._rules.levelled(parts)
         for name in self._kept:
             whole, o = row[name], Scalars()
@@ -140,7 +141,7 @@ class PythonStep:
         return row
 
     def _unpacked(self, kept: Mapping[str, Any]) -> Row:
-        """Return an accumulator that is in the columns that tables keep it in."""
+        """Return an accumulator from the columns of a table."""
         row = {name: kept[name] for name in self.pipeline.parts}
         return row | {name: kept[f"{name}_over"] for name in self._kept if row[name] is None}
 
@@ -157,7 +158,7 @@ class PythonStep:
         return self._of_epoch(REJECTED) | {"reason": rejected.reason} | self._source(rejected.record)
 
     def _source(self, record: Mapping[str, Any]) -> Row:
-        """Return the columns that say which record a row is about."""
+        """Return the columns that identify the record of a row."""
         names = ("source_epoch", "source_partition", "source_offset")
         place = {name: record[own] for name, own in zip(names, PLACE, strict=True)}
         return place | {"event_time": instant(record[self.pipeline.log.event_time])}

@@ -1,1 +1,1 @@
-"""Run the common SQL and a definition's own Python on Spark's executors. Importing it starts no JVM."""
+"""Run the common SQL and a definition's own Python on Spark's executors. Importing this package starts no JVM."""

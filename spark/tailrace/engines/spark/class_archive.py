@@ -1,8 +1,8 @@
-"""The archive of Spark's classes with which a process starts in less time (Java's class data sharing).
+"""Name the archive of Spark's classes with which a process starts in less time (Java's class data sharing).
 
-Most of a cold start is Java reading and checking classes. Java can instead map the classes that an earlier run has
-archived (`operate.class_archive`). An archive works only for the same Java and the same jars; Java checks that itself,
-and starts without the archive where they have changed.
+In most of a cold start, Java reads and checks classes. Java can instead map the classes that an earlier run archived
+(`operate.class_archive`). An archive works only for the same Java and the same jars; if these have changed, Java starts
+without the archive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyspark
 from tailrace.toolchain import Java
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""Options that keep Java silent about an archive of another Java or of other jars."""
+"""The options that keep Java silent about an archive of another Java or of other jars."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Archive:
 
 
 def archive_of(folder: Path, java: Java, jars: Sequence[Path]) -> Archive:
-    """Name the archive in a folder with which a process of this Java and these jars would start."""
+    """Return the archive, in a folder, with which a process of this Java and these jars starts."""
     facts = java.home / "release"
     release = facts.read_text() if facts.is_file() else str(java.release)
     known = [str(java.home), release, pyspark.__version__, *(f"{jar} {jar.stat().st_size}" for jar in jars)]

@@ -1,8 +1,8 @@
-"""A run on Spark, for input that does not fit one machine, and for steps that are written for Spark.
+"""Do a run on Spark, for input that does not fit one machine, and for steps that are written for Spark.
 
-A text whose relations are all in this process is answered here, any other by Spark. This process takes over results
-that turn out to be small, and writes them: for a few rows, a Spark job for the ledger and another for the answers would
-take longer.
+This process answers a query whose relations are all in this process; Spark answers any other. Small results come into
+this process, which writes them: for a few rows, one Spark job for the ledger and another for the answers would take
+longer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tailrace.engines.choose import EngineChoice, EnginePolicy
 from tailrace.engines.duckdb.database.scans import table_bytes
 from tailrace.engines.duckdb.database.written_rows import ROWS_A_FILE
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.engines.session_protocol import Counted, OverBatches, OverTables, Together
+from tailrace.engines.python.record_calls import OverBatches
+from tailrace.engines.session_protocol import Counted, OverTables, Together
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import unconstrained
 from tailrace.engines.spark.executions.preparation import schema_of
@@ -44,13 +45,13 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Condition, Query, Relation, all_of
 
 SMALL = 1_000_000
-"""The maximum number of rows of a result of Spark's that this process takes over, to write them itself."""
+"""The maximum number of rows of a result of Spark that come into this process to be written."""
 
 _ALL = "_all"
 
 
 class _Table(NamedTuple):
-    """A table that a run reads, as of a snapshot: the files that a filter asks for."""
+    """A table that a run reads, as of a snapshot: the files that a filter selects."""
 
     name: str
     where: Filter
@@ -64,12 +65,15 @@ class _Table(NamedTuple):
 
 
 class ClusterSession:
-    """A run's session on Spark, for large work. It ignores filters of files, as Spark finds its own in the texts."""
+    """A run's session on Spark, for large work.
+
+    It ignores filters of files, as Spark derives filters from the queries.
+    """
 
     direct = False
 
     def __init__(self, spark: SparkSession, lake: Lake, choice: EngineChoice, *, small: bool) -> None:
-        """Open the session; `small` says that the input would fit this process, and so do the results."""
+        """Open the session; `small` says that the input, and so the results, would fit this process."""
         self.spark, self.lake, self.choice, self.small = spark, lake, choice, small
         self._here, self._there = DuckSession(lake, choice), SparkRelations(spark, lake)
         self._logs: dict[Relation, tuple[Log, Filter, int | None]] = {}
@@ -94,7 +98,7 @@ class ClusterSession:
         return self._there.relation_of(rows)
 
     def frame(self, text: Query) -> DataFrame:
-        """Have Spark take a text, with all that it reads."""
+        """Return the frame of a query, whose relations are made known to Spark."""
         self._lend(self._here.read_by(text))
         return self._there.frame(text)
 
@@ -110,7 +114,7 @@ class ClusterSession:
     def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
         if self._at(text) is self._here:
             with suppress(duckdb.OutOfMemoryException):
-                # Rows that are compared with a table's are computed once; others are not kept a second time.
+                # Rows that are compared with the rows of a table are computed once; other rows are not copied.
                 kept = self._here.materialized if self._there.read_by(text) else self._here.view
                 return self._here.tallied(kept(text), counts)
             self._lend(self._here.read_by(text))
@@ -135,7 +139,7 @@ class ClusterSession:
             text = together(parts)
             if self._here.has(parts):
                 with suppress(duckdb.OutOfMemoryException):
-                    # Once, for who counts and for who writes; and the parts, which take more memory, go.
+                    # Computed once, for counting and for writing; the parts, which take more memory, are freed.
                     made = self._here.materialized(text)
                     self._here.free(parts)
                     return made
@@ -146,7 +150,10 @@ class ClusterSession:
         return self._at(text).view(text)
 
     def _by_workers(self, text: Query, types: Mapping[str, str]) -> Relation | None:
-        """Have the executors' Python answer a text that reads one log; None where Spark has to, or some fail."""
+        """Have the executors' Python answer a query that reads one log.
+
+        None where Spark has to answer it, or a task fails.
+        """
         if (found := self._log_files(text)) is None:
             return None
         log, files = found
@@ -161,7 +168,10 @@ class ClusterSession:
         return tried(answered)
 
     def _log_files(self, text: Query) -> tuple[Relation, LogFiles] | None:
-        """Find the one log that a text reads, and its files; None where it reads more, or Spark is to read them."""
+        """Find the one log that a query reads, and its files.
+
+        None where it reads more relations, or Spark should read the log.
+        """
         read = self._here.read_by(text) | self._there.read_by(text)
         if len(read) != 1 or not read <= self._logs.keys():
             return None
@@ -170,20 +180,20 @@ class ClusterSession:
         return None if files is None or not files.worth else (log, files)
 
     def _bring(self, frame: DataFrame) -> Relation | None:
-        """Compute a frame, and take its rows over into this process; None where they are too many for it."""
+        """Compute a frame and bring its rows into this process; None where they are too many."""
         return self._take(arrow_of(frame))
 
     def _take(self, rows: pa.Table | None) -> Relation | None:
-        """Name rows that came over; where they were too many, this process takes none over any more."""
+        """Name rows that came into this process; where they were too many, None, and no more rows come."""
         if rows is None:
             self.small = False
             return None
         return self._here.lent(rows)
 
     def _at(self, text: Query | Relation) -> DuckSession | SparkRelations:
-        """Return what answers a text: this process, where it has all that the text reads; else Spark, lent the rest.
+        """Return the engine for a query: this process, where it has all relations of the query.
 
-        Of what it lacks this process reads small tables itself.
+        Otherwise Spark, which gets them. This process reads small tables that it lacks.
         """
         here = self._here.read_by(text)
         if here and self._read_here(self._there.read_by(text) - here):
@@ -192,7 +202,7 @@ class ClusterSession:
         return self._there
 
     def _read_here(self, relations: frozenset[Relation]) -> bool:
-        """Have this process read some relations of Spark's; False where it cannot, or they are more than fits."""
+        """Have this process read some relations of Spark; return False where it cannot, or they do not fit."""
         tables = list(self._tables(relations))
         known = [table for table in tables if table is not None]
         fits = not relations or (self.small and sum(table.size for table in known) <= self._bound)
@@ -205,16 +215,16 @@ class ClusterSession:
         return False
 
     def _tables(self, relations: Iterable[Relation]) -> Iterator[_Table | None]:
-        """Yield the tables that relations read, None for one that this process cannot read."""
+        """Yield the tables that relations read; None for a relation that this process cannot read."""
         for relation in relations:
             found = self._readable.get(relation)
-            if isinstance(found, str):
+            if isinstance(found, Query):
                 yield from self._tables(self._there.read_by(found))
             else:
                 yield found
 
     def _name_here(self, relation: Relation) -> None:
-        """Name a relation in this process as it is named on Spark."""
+        """Give a relation the same name in this process as on Spark."""
         found = self._readable[relation]
         if self._here.has(relation):
             return
@@ -226,7 +236,7 @@ class ClusterSession:
         self._here.called(relation, found)
 
     def _lend(self, relations: Iterable[Relation]) -> None:
-        """Have Spark read relations of this process, under their names."""
+        """Make relations of this process known to Spark under their names."""
         for name in relations:
             if not self._there.has(name):
                 self._there.lent(name, self._here.fetched(all_of(name)))

@@ -1,7 +1,7 @@
-"""A stage of a stream on Spark whose open windows are in this process: the executors add up the records of an epoch.
+"""Run a stage of a stream on Spark with its windows in this process: executors only add up the records of an epoch.
 
-Where a row for each key and window fits this process, it takes them through the rules in a tenth of Spark's time, and
-Spark's heap holds none of it. What an executor had it may lose: here nothing is lost with it.
+Where a row for each key and window fits this process, the rules take a tenth of Spark's time, and no window is in
+Spark's heap. No window is lost with an executor either.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 from tailrace.engines.choose import EngineChoice, EnginePolicy
 from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.engines.duckdb.database.shares import checked
-from tailrace.engines.duckdb.executions.execution import Windows
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
-from tailrace.engines.duckdb.executions.preparation import Taken
+from tailrace.engines.duckdb.executions.preparation import DuckBundle
 from tailrace.engines.duckdb.side import DuckSide
-from tailrace.engines.spark.bundles import Bundled, FiledRecords, as_frame
+from tailrace.engines.protocol import BundleRecords, EpochState
+from tailrace.engines.spark.bundles import FiledRecords, as_frame
 from tailrace.engines.spark.executions.preparation import queried
 from tailrace.engines.spark.workers.arrow_frames import arrow_of
 from tailrace.engines.spark.workers.python_tasks import tried
@@ -32,10 +32,10 @@ from tailrace.model.base.clock import Clock
 from tailrace.sql.terms import Query
 
 ROWS_AT_ONCE = 500_000
-"""The number of partials by Spark that are put in place at once."""
+"""The number of Spark's partials that are put together at once."""
 
 LATE_HERE = 1_000_000
-"""The maximum number of records of an epoch that came too late whose rows this process writes."""
+"""The maximum number of late records in an epoch whose rows this process writes."""
 
 
 class DriverSide(DuckSide):
@@ -48,57 +48,60 @@ class DriverSide(DuckSide):
         super().__init__(lake, execution, choice)
         policy = EnginePolicy.of(lake.settings)
         self.spark, self._memory, self._most = spark, policy.memory, policy.driver_windows
-        self._added: Bundled | None = None
+        self._added: BundleRecords | None = None
 
-    def takes(self, bundle: Bundled, state: Windows) -> bool:
-        """Tell whether an epoch after a state fits this process; its records are added up for that, for `consume`."""
+    def takes(self, bundle: BundleRecords, state: EpochState) -> bool:
+        """Tell whether an epoch after a state fits this process. This adds up its records, for `consume`."""
         if isinstance(bundle, pa.Table):
             return state.count <= self._most
         if not self.execution.adds_up or (parts := self._parts(bundle, state)) is None:
             return False
         with suppress(duckdb.OutOfMemoryException):
             there = state.count + self.execution.put_together(parts)
-            # Arrow keeps what it frees for a next use, and nothing of this size comes soon.
+            # Arrow keeps freed memory for its next use, and the next use of so much memory is far away.
             pa.default_memory_pool().release_unused()
             if there <= self._most and self._late(bundle, state) <= LATE_HERE:
                 self._added = bundle
                 return True
         return False
 
-    def consume(self, bundle: Bundled, state: Windows) -> Taken:
+    def consume(self, bundle: BundleRecords, state: EpochState) -> DuckBundle:
         if isinstance(bundle, pa.Table):
             return super().consume(bundle, state)
         assert self._added is bundle, "takes was not asked for the bundle"
         self._added = None
-        return self.execution.taken(lambda clock: self._late_rows(bundle, state, clock))
+        return self.execution.summed(lambda clock: self._late_rows(bundle, state, clock))
 
-    def _parts(self, bundle: Bundled, state: Windows) -> Iterator[pa.Table] | None:
-        """Add up parts of a bundle where it is, and bring them here in shares; None where they are too much."""
+    def _parts(self, bundle: BundleRecords, state: EpochState) -> Iterator[pa.Table] | None:
+        """Add up the parts of a bundle where it is, and bring the partials here in shares.
+
+        None where they are too large.
+        """
         text = self.execution.adding(state)
         if isinstance(bundle, FiledRecords):
             return self._by_workers(bundle.files, text, self.execution.adding_gives(bundle.files.schema))
         if (rows := self._by_spark(bundle, text)) is None:
             return None
-        # Spark has a row for each window already, so any cut will do.
+        # Spark gives one row for each window, so any cut is right.
         return (rows.slice(first, ROWS_AT_ONCE) for first in range(0, max(1, rows.num_rows), ROWS_AT_ONCE))
 
     def _by_workers(self, files: LogFiles, text: Query, schema: pa.Schema) -> Iterator[pa.Table] | None:
-        """Have the executors' Python add up parts of files; None where one cannot, or they are too much."""
+        """Have the executors' Python add up parts of files; None where a task fails, or the partials are too large."""
         one, by = self.execution, self.execution.windowed_by
         found = tried(lambda: files.fetched_shares(self.spark, text, one.records, schema, by, self._memory))
         return None if found is None else chain([schema.empty_table()], checked(one.connection, by, found.shares()))
 
-    def _late(self, bundle: Bundled, state: Windows) -> int:
-        """Count the records of a bundle that came too late, each once for a window."""
-        found = self.execution.late(state)
+    def _late(self, bundle: BundleRecords, state: EpochState) -> int:
+        """Count the late records of a bundle, once for each window."""
+        found = self.execution.count_late(state)
         if found is not None or state.clock is None:
             return found or 0
         text = Query(f"SELECT COUNT(*) AS n FROM ({self.execution.late_rows(state, state.clock)})")
         counts = self._found(bundle, text, pa.schema({"n": pa.int64()}))
         return LATE_HERE + 1 if counts is None else int(pc.sum(counts["n"]).as_py() or 0)
 
-    def _late_rows(self, bundle: Bundled, state: Windows, clock: Clock) -> pa.Table:
-        """Return the ledger's rows of the records of a bundle that came too late for an epoch."""
+    def _late_rows(self, bundle: BundleRecords, state: EpochState, clock: Clock) -> pa.Table:
+        """Return the ledger rows of the records of a bundle that came too late for an epoch."""
         found = self._found(bundle, self.execution.late_rows(state, clock), self.execution.schema)
         if found is None:
             raise EngineError(
@@ -107,15 +110,15 @@ class DriverSide(DuckSide):
             )
         return found
 
-    def _found(self, bundle: Bundled, text: Query, schema: pa.Schema) -> pa.Table | None:
-        """Bring over a text's answers over parts of a bundle; None where they are too much for this process."""
+    def _found(self, bundle: BundleRecords, text: Query, schema: pa.Schema) -> pa.Table | None:
+        """Bring the answers of a query over parts of a bundle to this process; None where they are too large."""
         found = None
         if isinstance(bundle, FiledRecords):
             files, records, most = bundle.files, self.execution.records, self._memory
             found = tried(lambda: files.fetched(self.spark, text, records, schema, most))
         return self._by_spark(bundle, text) if found is None else found
 
-    def _by_spark(self, bundle: Bundled, text: Query) -> pa.Table | None:
-        """Have Spark answer a text; None where that is more than the driver takes."""
+    def _by_spark(self, bundle: BundleRecords, text: Query) -> pa.Table | None:
+        """Have Spark answer a query; None where the answer is more than the driver takes."""
         frame, records = as_frame(self.spark, bundle), self.execution.records
         return arrow_of(queried(self.spark, frame, lambda view: Query(text.replace(records, view))))

@@ -1,4 +1,4 @@
-"""Spark, as the engine of a stream's folds or of a run: it is started when it is first needed."""
+"""Run a stream's folds, or a run, on Spark, which is started when it is first needed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.claims import KeySide
 from tailrace.engines.duckdb.engine import DuckEngine
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
-from tailrace.engines.protocol import AnySide, Side
-from tailrace.engines.row_side import RowState, SteppedRows
-from tailrace.engines.spark.bundles import Bundled, as_frame
+from tailrace.engines.protocol import AnySide, BundleRecords, EpochState, Side, SteppedRows
+from tailrace.engines.spark.bundles import as_frame
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.driver_side import DriverSide
-from tailrace.engines.spark.executions.execution import Consumed, Stepped
+from tailrace.engines.spark.executions.execution import BundlePartials, SparkResult
 from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.engines.spark.executions.preparation import prepare, viewed
 from tailrace.engines.spark.follower import Follower
-from tailrace.engines.spark.join_step import SparkJoin
-from tailrace.engines.spark.keys import ComputedThere, KeysThere, SparkKeys
-from tailrace.engines.spark.map_step import SparkMap
+from tailrace.engines.spark.keys import SparkKeys, SparkKeyState
+from tailrace.engines.spark.productions import SparkJoin, SparkMap
 from tailrace.engines.spark.rows.declared_rows import as_declared
 from tailrace.engines.spark.session import Starting, when_needed
 from tailrace.engines.spark.side import SparkSide
@@ -46,7 +44,7 @@ from tailrace.sql.terms import quoted
 
 
 class SparkEngine:
-    """Spark; bundles are frames, or Arrow tables that become frames. Small work is done by `duck`, in this process."""
+    """Spark. Bundles are frames, or Arrow tables that become frames. `duck` does small work in this process."""
 
     def __init__(self, starting: Starting, lake: Lake, duck: DuckEngine) -> None:
         self._started, self.lake, self.duck = when_needed(starting), lake, duck
@@ -57,23 +55,23 @@ class SparkEngine:
         return self._started()
 
     def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the side of a definition whose state executors have."""
+        """Open the side of a definition with its state on executors."""
         return spark_side(definition, self, choice)
 
     def first_side(self, definition: Definition, choice: EngineChoice) -> AnySide:
-        """Open the side that a fold begins on: one with its windows in this process, the driver, where that may be."""
+        """Open the first side of a fold: with its windows in this process, the driver, where that is allowed."""
         return driver_side(definition, self, choice) or self.side(definition, choice)
 
-    def side_taking(self, definition: Definition, choice: EngineChoice, bundle: Bundled, state: Any) -> AnySide:
-        """Open the side that a fold of this process goes over to, to take a bundle after a state."""
+    def side_taking(self, definition: Definition, choice: EngineChoice, bundle: BundleRecords, state: Any) -> AnySide:
+        """Open the side to which a fold of this process moves, for a bundle after a state."""
         if (driver := driver_side(definition, self, choice)) is not None:
             if driver.takes(bundle, state):
                 return driver
             driver.close()
         return self.side(definition, choice)
 
-    def next_side(self, side: AnySide, definition: Definition, bundle: Bundled, state: Any) -> AnySide:
-        """Return the side that takes a fold's next bundle: windows in the driver stay there while they fit."""
+    def next_side(self, side: AnySide, definition: Definition, bundle: BundleRecords, state: Any) -> AnySide:
+        """Return the side for a fold's next bundle: windows in the driver stay there while they fit."""
         if not isinstance(side, DriverSide) or side.takes(bundle, state):
             return side
         why = "an epoch is not the driver's: by TAILRACE_WINDOWS_IN_DRIVER, TAILRACE_MEMORY or the definition"
@@ -92,39 +90,39 @@ class SparkEngine:
         table = self.spark.table(self.lake.identifier(log.name))
         return as_declared(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
 
-    def united(self, union: Union, bundles: Mapping[str, Bundled]) -> DataFrame:
-        """Put the bundles of a union's logs together, by the logs' names in the union."""
+    def united(self, union: Union, bundles: Mapping[str, BundleRecords]) -> DataFrame:
+        """Combine the bundles of a union's logs, which are given by the logs' names in the union."""
         with ExitStack() as views:
             frames = {side: as_frame(self.spark, bundle) for side, bundle in bundles.items()}
             names = {side: views.enter_context(viewed(self.spark, frame)) for side, frame in frames.items()}
             return self.spark.sql(union_records(union, names))
 
-    def arrived(self, log: Arrivals, bundle: Bundled, times: Mapping[int, int]) -> DataFrame:
-        """Add their arrival to the records of a log's bundle; `times` are the processing times of its epochs."""
+    def arrived(self, log: Arrivals, bundle: BundleRecords, times: Mapping[int, int]) -> DataFrame:
+        """Add the time of arrival to the records of a log's bundle; `times` are the processing times of its epochs."""
         known = frame_of(self.spark, epoch_times(times)).hint("broadcast").alias("t")
         frame = as_frame(self.spark, bundle)
         items = [*(f"r.{quoted(name)}" for name in frame.columns), arrival(log)]
         return frame.alias("r").join(known, F.expr("r._epoch = t._epoch"), "left").selectExpr(*items)
 
-    def held(self, bundle: Bundled, most: int) -> pa.Table | None:
+    def held(self, bundle: BundleRecords, most: int) -> pa.Table | None:
         """Return a bundle as a table in this process; None where it has more than `most` records."""
         frame = as_frame(self.spark, bundle)
         return frame.toArrow() if frame.limit(most + 1).count() <= most else None
 
     def follower(self, pipeline: Pipeline, owner: str) -> Follower:
-        """Return the follower that keeps the answers up with the ledger of a fold."""
+        """Return the follower that updates the answers from the ledger of a fold."""
         return Follower(self.lake, pipeline, owner, self.duck.database.cursor())
 
 
-_WindowSide: TypeAlias = Side[OpenWindows, Consumed, Stepped]
-_KeySide: TypeAlias = KeySide[KeysThere, DataFrame, ComputedThere]
-_RowSide: TypeAlias = Side[RowState, Bundled, SteppedRows[DataFrame]]
+_WindowSide: TypeAlias = Side[BundleRecords, OpenWindows, BundlePartials, SparkResult]
+_KeySide: TypeAlias = KeySide[BundleRecords, SparkKeyState, DataFrame, SteppedRows[DataFrame, SparkKeyState]]
+_RowSide: TypeAlias = Side[BundleRecords, EpochState, BundleRecords, SteppedRows[DataFrame, EpochState]]
 """The sides of pipelines, of computations, and of maps and joins, by the types of their states and epochs."""
 
 
 @singledispatch
 def spark_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> AnySide:
-    """Open the side of a definition whose state executors have: an entry for each kind."""
+    """Open the side of a definition with its state on executors: an entry for each kind."""
     raise KindError("side on Spark", definition)
 
 
@@ -150,7 +148,7 @@ def _of_map(definition: Map, engine: SparkEngine, choice: EngineChoice) -> _RowS
 
 @singledispatch
 def driver_side(definition: Definition, engine: SparkEngine, choice: EngineChoice) -> DriverSide | None:
-    """Open the side of a definition with its state in this process; None where executors have it in any case."""
+    """Open the side of a definition with its state in this process; None where the state has to be on executors."""
     return None
 
 

@@ -1,36 +1,54 @@
-"""Write the rows of maps and joins on Spark, and hand on what they and computations produce: frames."""
+"""Definitions on Spark that produce records for others: the base of all of them, maps, and joins."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.protocol import EpochCounts
-from tailrace.engines.row_side import RowSide, SteppedRows
+from tailrace.engines.choose import EngineChoice
+from tailrace.engines.protocol import KINDS, BundleRecords, EpochCounts, EpochState, SteppedRows
+from tailrace.engines.row_side import JoinSide, MapSide, RowSide
+from tailrace.engines.spark.bundles import as_frame
+from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.preparation import held_once, prepare, queried, viewed
 from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
-from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED
+from tailrace.lake.schema.contracts import PRODUCTION
+from tailrace.model.base.clock import Clock
 from tailrace.model.definition.computation import Computation
 from tailrace.model.definition.definition import Windowless
+from tailrace.model.definition.join import Join
+from tailrace.model.definition.join_input import SIDES
+from tailrace.model.definition.map import Map
+from tailrace.sql.epoch import join_rows, map_rows
+from tailrace.sql.records.selections import FAILED, may_fail
 from tailrace.sql.records.stage_records import productions
-from tailrace.sql.terms import Relation
+from tailrace.sql.terms import Query, Relation, bracketed
 
 
 class SparkProducer:
-    """A definition on Spark that produces what others read. A stepped epoch has its ledger rows as `rows`."""
+    """A definition on Spark that produces records for others. Weak productions are not kept in the ledger."""
 
     spark: SparkSession
     lake: Lake
     definition: Windowless | Computation
     ledger: str
+    direct = False
+    weak = False
 
-    def passed(self, stepped: Any) -> DataFrame:
+    def write(self, stepped: SteppedRows[DataFrame, Any], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
+        kind = F.col("kind")
+        counts = ObservedCounts(stepped.rows, *(F.count_if(kind == one).alias(one) for one in KINDS))
+        append(counts.rows.where(kind != PRODUCTION) if self.weak else counts.rows, branch, properties)
+        return EpochCounts.of_kinds(counts.read())
+
+    def passed(self, stepped: SteppedRows[DataFrame, Any]) -> DataFrame:
         return queried(self.spark, stepped.rows, lambda view: productions(self.definition, view))
 
     def passed_again(self, epoch: int, after: int | None = None) -> DataFrame:
@@ -39,16 +57,55 @@ class SparkProducer:
         return self.spark.sql(productions(self.definition, rows))
 
 
-_KINDS = (PRODUCTION, LATE, REJECTED)
-
-
 class SparkRows(SparkProducer, RowSide[DataFrame]):
     """A map or a join of a stream on Spark, for large work."""
 
     definition: Windowless
-    direct = False
 
-    def write(self, stepped: SteppedRows[DataFrame], branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
-        counts = ObservedCounts(stepped.rows, *(F.count_if(F.col("kind") == kind).alias(kind) for kind in _KINDS))
-        append(counts.rows, branch, properties)
-        return EpochCounts.of_kinds(counts.read())
+    def __init__(self, spark: SparkSession, lake: Lake, definition: Windowless, choice: EngineChoice) -> None:
+        super().__init__(lake, definition, choice)
+        self.spark = spark
+
+
+class SparkMap(MapSide[DataFrame], SparkRows):
+    """A map on Spark: the executors make its rows, and write them to a branch."""
+
+    definition: Map
+
+    def made(self, bundle: BundleRecords, clock: Clock, generation: int) -> DataFrame:
+        frame = prepare(as_frame(self.spark, bundle), self.definition)
+        if not may_fail(self.definition):
+            return queried(self.spark, frame, lambda view: map_rows.of_epoch(self.definition, view, clock, generation))
+        held, _ = held_once(frame, self.definition)
+        good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
+        rows = queried(self.spark, good, lambda view: map_rows.of_epoch(self.definition, view, clock, generation))
+        return rows.unionAll(queried(self.spark, bad, lambda view: map_rows.of_rejected(self.definition, view, clock)))
+
+
+class SparkJoin(JoinSide[DataFrame], SparkRows):
+    """A join on Spark: no records are kept; an epoch reads the records that may meet its own from the logs."""
+
+    definition: Join
+
+    def step(self, state: EpochState, consumed: BundleRecords, clock: Clock) -> SteppedRows[DataFrame, EpochState]:
+        clock.after(state.clock)
+        with ExitStack() as views:
+            session = views.enter_context(closing(ClusterSession(self.spark, self.lake, self.choice, small=False)))
+            bundle = views.enter_context(viewed(self.spark, as_frame(self.spark, consumed)))
+            # A join that takes back reads each relation several times.
+            named = session.materialized if self.definition.takes_back else bracketed
+
+            def name(side: str, kind: str, text: Query) -> Relation:
+                return named(text)
+
+            if state.clock is None:
+                kept = {side: join_rows.no_entries(self.definition, bundle, side) for side in SIDES}
+            else:
+                kept = self.held(session, state.clock)
+            held = {side: named(text) for side, text in kept.items()}
+            text, _ = join_rows.epoch_rows(
+                self.definition, bundle, held, name, clock, state.watermark, state.generation
+            )
+            # Checkpointed, as the relations that the text reads are gone when the rows are written.
+            rows = session.frame(text).localCheckpoint()
+        return SteppedRows(rows, EpochState(clock, state.generation))

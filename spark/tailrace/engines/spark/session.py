@@ -1,8 +1,8 @@
 """Open a Spark session on the lake's catalog.
 
-A process has one JVM. The first session starts it, in about 5 s; later ones share it and differ in what a session can
-differ in: the catalog and its warehouse, the default namespace, SQL settings, temporary views. So a test, or a thread
-with snapshot properties of its own, opens another session and pays almost nothing.
+A process has one JVM. The first session starts it, in about 5 s. Later sessions share it, and may have another catalog,
+warehouse and default namespace, other SQL settings and temporary views. So a test, or a thread with other snapshot
+properties, opens another session at almost no cost.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tailrace.toolchain import Java, ToolchainError, class_path, pinned_jars, qu
 from tailrace.toolchain.process_folder import process_folder
 
 _starting = threading.Lock()
-"""Held by the thread that starts Spark, or asks whether it was started."""
+"""The lock of a thread that starts Spark, or asks whether Spark was started."""
 
 REDACTED = "(?i)secret|password|token|credential|access[.]?key"
-"""The names of settings whose values Spark leaves out of its log of events and its pages: its own, and `credential`."""
+"""The names of settings whose values Spark hides in its log of events and its pages: its default, and `credential`."""
 
 _SECRET = re.compile(rf"spark\.sql\.catalog\..*(?:{REDACTED.removeprefix('(?i)')}).*")
-"""The settings of catalogs that are told a session once it is there."""
+"""The secret settings of catalogs, which a session gets only after Spark has started."""
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -48,12 +48,12 @@ Starting: TypeAlias = SparkSession | Callable[[], SparkSession]
 
 
 def when_needed(starting: Starting) -> Callable[[], SparkSession]:
-    """Return a function that returns the session, and starts it at the first call."""
+    """Return a function that returns the session; the first call starts it."""
     return (lambda: starting) if isinstance(starting, SparkSession) else cache(starting)
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration, under its name, of the catalog that the settings name: the tables that `Lake` has."""
+    """Return the configuration of the settings' catalog, under its name: Spark then has the same tables as `Lake`."""
     prefix = f"spark.sql.catalog.{settings.catalog}"
     properties = catalog_kind(settings).spark | storage_properties(settings)[1]
     return {
@@ -67,25 +67,25 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 
 def session_conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration of one session; Spark accepts it at any time."""
+    """Return the configuration of one session, which Spark accepts at any time."""
     return {
         **catalog_conf(settings),
         "spark.sql.session.timeZone": "UTC",
-        # The records of an epoch that is read here are no constants: the optimizer would compute with them, row by row.
+        # The records of an epoch must not become constants: the optimizer would compute with them row by row.
         "spark.sql.execution.arrow.localRelationThreshold": "64k",
-        # Lists are gathered in a hash map for so many groups, in place of 128 after which all rows are sorted.
+        # Lists are gathered in a hash map of so many groups; beyond the default of 128, Spark would sort all rows.
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
         "spark.sql.ansi.enabled": "true",
-        # An epoch is small and nearly all fixed cost; planning it anew between its stages only adds to that.
+        # An epoch is small and costs mostly planning; planning it again between its stages would only add to that.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        # A group beyond these 2^20 of a task is looked for twice: with Spark's 2^16 grouping takes a third more time.
+        # A task looks twice for each group beyond the first 2^20: with Spark's 2^16, grouping takes a third more time.
         "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
     }
 
 
 def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Java | None = None) -> dict[str, str]:
-    """Return the configuration that is fixed when a process starts its JVM, with `java` or the one that is found.
+    """Return the configuration that is fixed when a process starts its JVM, with `java` or the Java that is found.
 
     Raises ToolchainError when a pinned jar is missing.
     """
@@ -97,13 +97,14 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
         "spark.sql.extensions": EXTENSIONS,
         "spark.redaction.regex": REDACTED,
         "spark.sql.catalogImplementation": "in-memory",
-        # An epoch of several stages has more generated classes than the usual cache of 100: each would be made again.
+        # An epoch of several stages has more generated classes than the default cache of 100, and would make them
+        # again.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        # The warehouse of Spark's own catalog, in which nothing makes a table.
+        # The warehouse of Spark's own catalog, which has no tables.
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": str(process_folder()) if _is_local(settings) else tempfile.gettempdir(),
         "spark.ui.enabled": "false",
-        # Without pages there is nobody to look at them, and a driver keeps some 50 kB of each task that it remembers.
+        # Nobody looks at these without pages, and a driver keeps about 50 kB for each task that it remembers.
         "spark.ui.retainedTasks": "1000",
         "spark.ui.retainedStages": "100",
         "spark.ui.retainedJobs": "100",
@@ -112,7 +113,7 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": settings.driver_memory,
-        # A job whose results fill the driver's heap hangs for ever; one that is refused is done another way.
+        # A job whose results fill the driver's heap hangs for ever; a refused job is done in another way.
         "spark.driver.maxResultSize": str(_bytes(settings.driver_memory) // _MOST_OF_HEAP),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
@@ -120,18 +121,18 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     if "aws" in lake_jars(settings):
         conf |= _files_in_s3()
     if not _is_local(settings):
-        # In local mode the driver's class path is the executors' as well: copying 60 MB would be for nothing.
+        # In local mode executors have the driver's class path, so 60 MB need not be copied.
         conf["spark.jars"] = ",".join(path.as_uri() for path in jars)
     return conf
 
 
 def socket_conf(settings: Settings) -> dict[str, str]:
-    """Return the configuration by which this machine's JVM and Python talk through sockets that are files.
+    """Return the configuration by which the JVM and Python of this machine use sockets that are files.
 
-    By the loopback interface each task of Python waits 40 ms, until the JVM's small writes are acknowledged. The files
-    are in a folder of this process, which is removed as it ends. A cluster's machines may not have such a folder, nor
-    another Python this package, and where the path is too long for a socket none is made: there is no configuration
-    then.
+    Through the loopback interface each Python task waits 40 ms until the JVM's small writes are acknowledged. The files
+    are in a folder that is removed when this process ends. The configuration is empty on a cluster, whose machines may
+    lack the folder, with another Python, which may lack this package, and where the folder's path is too long for a
+    socket.
     """
     same = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
     if not same or not _is_local(settings) or len(tempfile.gettempdir()) > _LONGEST:
@@ -148,14 +149,16 @@ def _is_local(settings: Settings) -> bool:
 
 
 _LONGEST = 40
-"""The longest path of a folder in which sockets have room for their names: systems take 104 characters or more."""
+"""The maximum length of a folder's path that leaves room for the names of sockets: systems take at least 104
+characters."""
 
 _MOST_OF_HEAP = 8
-"""The part of the driver's heap that the results of one job may fill: they are there twice, and there may be others."""
+"""The part of the driver's heap that the results of one job may fill: they are there twice, with the results of
+others."""
 
 
 def _bytes(size: str) -> int:
-    """Convert a size as a JVM takes it to bytes.
+    """Convert a size in a JVM's notation to bytes.
 
     >>> _bytes("4g"), _bytes("512m")
     (4294967296, 536870912)
@@ -164,12 +167,12 @@ def _bytes(size: str) -> int:
 
 
 def _needed(settings: Settings, groups: Sequence[str]) -> tuple[str, ...]:
-    """List the groups of jars that are asked for, and those that the lake needs."""
+    """List the requested groups of jars, and the groups that the lake needs."""
     return tuple(dict.fromkeys((*groups, *lake_jars(settings))))
 
 
 def _files_in_s3() -> dict[str, str]:
-    """Return Hadoop's configuration to read and write `s3://`: sources, and checkpoints. EMR has its own."""
+    """Return Hadoop's configuration for sources and checkpoints in `s3://`; EMR has its own."""
     at = endpoint("s3")
     conf = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
     return conf | ({"spark.hadoop.fs.s3a.endpoint": at, "spark.hadoop.fs.s3a.path.style.access": "true"} if at else {})
@@ -182,22 +185,22 @@ def open_session(
     extra: Mapping[str, str] | None = None,
     groups: Sequence[str] = ("lake",),
 ) -> SparkSession:
-    """Open a Spark session whose default catalog is the one that the settings name.
+    """Open a Spark session whose default catalog is the settings' catalog.
 
-    The process's first call starts Spark; `app`, `groups` (which pinned jars, `("lake", "kafka")` for a Kafka source),
-    the master and the memory count only then. Every call returns a session with its own SQL settings and views, and
-    `stop()` on any of them stops Spark for all. `extra` settings come on top of the defaults; on a later call they can
-    only be ones that Spark lets a session change. In a process that `spark-submit` started, master, memory, Java and
-    jars are the submit's.
+    The first call of a process starts Spark; `app`, `groups` (of pinned jars: `("lake", "kafka")` for a Kafka source),
+    the master and the memory count only then. Every call returns a session with separate SQL settings and views;
+    `stop()` on any session stops Spark for all. `extra` settings are added to the defaults; a later call can only
+    change settings that Spark lets a session change. In a process that `spark-submit` started, `spark-submit` sets the
+    master, memory, Java and jars.
 
-    Raises ToolchainError when there is no Java, a pinned jar is missing, or the process's JVM runs without one of them.
+    Raises ToolchainError when Java or a pinned jar is missing, or the process's JVM runs without a needed jar.
     """
     with _starting:
         return _opened(settings, app, extra or {}, groups)
 
 
 def cancellable(spark: SparkSession, what: str) -> Callable[[], None]:
-    """Put Spark's work for this thread from now on into one group; return a function that makes all of it fail."""
+    """Put all further work of this thread on Spark into one group; return a function that cancels the group."""
     group = f"tailrace-{uuid.uuid4()}"
     spark.sparkContext.setJobGroup(group, what)
     context: Any = spark.sparkContext._jsc
@@ -223,7 +226,7 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
     java = require_java(settings.java_home)
     fixed = {"spark.master": settings.spark_master, **process_conf(settings, groups, java), **socket_conf(settings)}
     with _environment(JAVA_HOME=str(quiet_home(java, settings.jars)), SPARK_LOCAL_IP="127.0.0.1", SPARK_HOME=None):
-        # The workers run this very interpreter: `python3` on the PATH may be another, without pyspark.
+        # The workers run this interpreter: `python3` on the PATH may be another one, without pyspark.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return _build(app, {**fixed, **conf})
 
@@ -242,7 +245,7 @@ def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
 
 
 def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
-    # What Spark is started with is in the JVM's command line, which everybody on the machine may read.
+    # The settings with which Spark starts are in the JVM's command line, which everybody on the machine may read.
     secret = {key: value for key, value in conf.items() if _SECRET.fullmatch(key)}
     builder = SparkSession.builder.appName(app)
     for key, value in conf.items() - secret.items():
@@ -262,7 +265,7 @@ def _with(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _environment(**values: str | None) -> Iterator[None]:
-    """Set these environment variables while Spark starts, None to remove one, and restore them after that."""
+    """Set environment variables while Spark starts, or remove those that are None, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     try:
         _assign(values)

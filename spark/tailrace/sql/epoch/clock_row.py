@@ -1,4 +1,4 @@
-"""The clock of an epoch in SQL: a row that is joined to every window, and its columns as the rules read them."""
+"""Write the clock of an epoch in SQL, as a row that is joined to every window."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_g
 
 
 def clock_columns(pipeline: Pipeline) -> list[str]:
-    """Name the row's columns: `TIMES`, and for each signal that the trigger waits for, whether it came."""
+    """Name the row's columns: `TIMES`, and one for each signal of the trigger, which says whether it came."""
     return [*TIMES, *(f"signal_{name}" for name in sorted(pipeline.when.signals()))]
 
 
 def clock_terms(pipeline: Pipeline) -> Times:
-    """Return the row's columns as the terms that the rules read."""
+    """Return the row's columns as terms for the rules."""
     signals = {name: f"signal_{name}" for name in pipeline.when.signals()}
     return Times("watermark_before", "watermark_after", "before", "now", signals)
 
@@ -45,6 +45,6 @@ def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation
 
 
 def row_of(values: Mapping[str, int | bool]) -> Query:
-    """Write the query of a table of one row; literals in the step's own text would be compiled again in every epoch."""
+    """Write the query of a table of one row; Spark would compile literals in the step's query again in every epoch."""
     terms = [str(value).lower() if isinstance(value, bool) else f"{value}L" for value in values.values()]
     return Query(f"SELECT * FROM VALUES ({', '.join(terms)}) AS clock({', '.join(values)})")

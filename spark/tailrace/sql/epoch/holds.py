@@ -1,4 +1,4 @@
-"""The waiting of open windows, in SQL: the watermark that they hold back, and when one may fire without a record."""
+"""Write when open windows may fire without a record, and the watermark that they hold back, in SQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tailrace.sql.terms import quoted
 
 
 def oldest_held(pipeline: Pipeline) -> str:
-    """Write the oldest timestamp that open windows hold for a later stage (rule T3), as an aggregate of the state.
+    """Write the oldest timestamp that open windows hold for a later stage (rule T3), as an aggregate over the state.
 
     It is in microseconds; `tailrace.model.step.stages.watermark` is the reference.
     """
@@ -25,7 +25,7 @@ def oldest_held(pipeline: Pipeline) -> str:
 
 
 def due_terms(now: int, delays: Iterable[int]) -> list[str]:
-    """Write for each delay an aggregate of the state: when, after `now`, the next window has waited that long.
+    """Write an aggregate for each delay: the next time after `now` at which a window has waited that long.
 
     Times and delays are in microseconds.
     """
@@ -33,9 +33,9 @@ def due_terms(now: int, delays: Iterable[int]) -> list[str]:
 
 
 def due_items(pipeline: Pipeline, now: int, delays: Iterable[int]) -> list[str]:
-    """Write the aggregates of the state by which `next_due` finds when it is to be asked again, after `now`.
+    """Write the aggregates over the state from which `next_due` computes the next due time after `now`.
 
-    Where processing time closes the windows, over `Arrivals`, that is also when the next one is over, or closes.
+    Over `Arrivals`, where processing time closes windows, the next end or closing of a window is such a time, too.
     """
     items = ["COUNT_IF(fresh > 0)", *due_terms(now, delays)]
     if pipeline.by_arrival:
@@ -45,10 +45,10 @@ def due_items(pipeline: Pipeline, now: int, delays: Iterable[int]) -> list[str]:
 
 
 def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: int | None) -> int | None:
-    """Find the first processing time after `now` at which windows may fire without a record; None if none may.
+    """Find the first processing time after `now` at which a window may fire without a record; None if there is none.
 
-    `count` is how many windows have fresh records, without which no period fires; `waits` are the other instants of
-    `due_items`, for each delay when the first window has waited that long.
+    `count` is the number of windows with fresh records, without which no period fires. `waits` are the other results of
+    `due_items`.
 
     >>> next_due(70, [(60, 0)], 1, 90), next_due(70, [(60, 0)], 0), next_due(70, [], 1, None)
     (90, None, None)

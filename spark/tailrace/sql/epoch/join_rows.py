@@ -1,39 +1,40 @@
-"""A join's step in SQL: the pairs of an epoch's records, records without a partner, late records, and kept entries.
+"""Write a join's step in SQL: pairs of records, records without a partner, late records, and kept entries.
 
-`model.step.join_step` says what each means. Entries are a side's records: the columns that go out by their names, `_at`
-in microseconds, the record's place, and the bounds of its window where the join has windows. An answer that may be
-taken back has no place: it is known by what it says, so entries may be equal.
+`model.step.join_step` defines the meaning. Entries are a side's records: the columns of the join's output by name,
+`_at` in microseconds, the record's place, and the bounds of its window where the join has windows. An answer that may
+be taken back has no place: only its values identify it, so entries may be equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from tailrace.lake.schema.column_groups import JOIN_PLACE
-from tailrace.lake.schema.contracts import LATE, PRODUCTION, REJECTED
+from tailrace.lake.schema.contracts import LATE, REJECTED
 from tailrace.lake.schema.join_tables import join_contract
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import JOIN_WINDOW, LEFT, RIGHT, SIDE, SIDES
 from tailrace.model.logs.log import PANE_TIME, PLACE, SIGN
-from tailrace.sql.epoch.rejected_rows import rejected_rows
-from tailrace.sql.query_shapes import select_list
+from tailrace.sql.epoch.rejected_rows import epoch_columns, production_columns, rejected_rows
+from tailrace.sql.query_shapes import instants, select_list
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import FAILED, set_aside
-from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, quoted
+from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
 Entries = Mapping[str, Relation]
 """A relation of entries for each side."""
 
 
 @dataclass(frozen=True)
-class Moved:
-    """The entries of an epoch: kept, retracted and new ones.
+class EpochEntries:
+    """The entries of an epoch: the held, the retracted and the new ones.
 
-    `stay` are those that were held and are not taken back. `gone` is there for the sides that take back.
+    `stay` are the held entries that the epoch does not retract. `gone` are the retracted ones, of the sides that take
+    records back.
     """
 
     held: Entries
@@ -52,21 +53,21 @@ _PLACE = dict(zip(PLACE, ("bigint", "string", "bigint"), strict=True))
 
 
 def entry_types(join: Join, side: str) -> dict[str, str]:
-    """List the columns of a side's entries and their types."""
+    """Return the columns of a side's entries with their types."""
     own = {name: join.side(side).columns[column] for name, column in join.taken(side).items()}
     windows = dict.fromkeys(JOIN_WINDOW, "bigint") if join.where is not None else {}
     return own | {"_at": "bigint"} | _PLACE | windows
 
 
 def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = MappingProxyType({})) -> Query:
-    """Write the SQL of a side's entries, from a relation of the records of both sides (`Join.log`).
+    """Write the query of a side's entries, from a relation of the records of both sides (`Join.log`).
 
-    `also` maps the names of further columns to terms of a record. Where the side takes records back, its entries have
-    `SIGN`, too: `added` makes them entries like the others.
+    `also` maps the names of further columns to terms of a record. Where the side takes records back, its entries also
+    have `SIGN`, which `added` resolves.
     """
     signed = join.side(side).takes_back
     also = {**also, SIGN: SIGN} if signed else also
-    # An answer is known by its values, for its retraction comes in another epoch.
+    # An answer is identified by its values, as its retraction comes in another epoch.
     place = [f"CAST(NULL AS {type}) AS {name}" for name, type in _PLACE.items()] if signed else list(PLACE)
     more = (f"{term} AS {name}" for name, term in also.items())
     own, at = join.taken(side), f"UNIX_MICROS({PANE_TIME})"
@@ -75,7 +76,7 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
         of_side += f" AND {set_aside(join.set_aside)} IS NULL"
     if join.where is None:
         return Query(f"SELECT {', '.join([*map(quoted, own), f'{at} AS _at', *place, *more])} {of_side}")
-    # A record's own column may have the name that windowings give its event time.
+    # A record's column may have the name that windowings give to the event time.
     apart = {name: f"_own_{number}" for number, name in enumerate(own)}
     items = [*(f"{quoted(name)} AS {other}" for name, other in apart.items()), f"{at} AS at", *place, *more]
     carried = ", ".join([*apart.values(), "at", *PLACE, *also])
@@ -86,12 +87,12 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
 
 
 def added(join: Join, side: str, rows: Relation) -> Query:
-    """Write the SQL of the entries of `entries` that are added and not taken back, each as often as that is so."""
+    """Write the query of the entries that are added and not taken back, each as often as it is added."""
     return all_of(rows) if not join.side(side).takes_back else _less(join, side, rows, f"{SIGN} > 0", f"{SIGN} < 0")
 
 
 def taken_back(join: Join, side: str, rows: Relation) -> Query:
-    """Write the SQL of the entries of `entries` that are taken back, of a side that does so."""
+    """Write the query of the entries that are taken back, of a side that takes records back."""
     return _less(join, side, rows, f"{SIGN} < 0", f"{SIGN} > 0")
 
 
@@ -101,7 +102,7 @@ def _less(join: Join, side: str, rows: Relation, which: str, less: str) -> Query
 
 
 def stays(join: Join, side: str, held: Relation, gone: Relation) -> Query:
-    """Write the SQL of held entries without the entries that an epoch takes back."""
+    """Write the query of held entries without the entries that an epoch takes back."""
     items = ", ".join(map(quoted, entry_types(join, side)))
     return Query(f"SELECT {items} FROM {held} EXCEPT ALL SELECT {items} FROM {gone}")
 
@@ -130,26 +131,29 @@ def settled(join: Join, side: str, watermark: int | str) -> Condition:
 
 
 def closed(join: Join, side: str, watermark: int | str) -> Condition:
-    """Write the condition that an entry is not asked for any more (`Join.closed`)."""
+    """Write the condition that an entry is not needed any more (`Join.closed`)."""
     if join.where is not None:
         return Condition(f"LEAST(window_end + {join.lateness}L, {END_OF_TIME}L) <= {_written(watermark)}")
     return _behind(watermark, join.kept(side))
 
 
 def oldest(join: Join, watermark: int) -> int | None:
-    """Return an event time before which no record has to be kept at a watermark, in microseconds; None for no bound."""
+    """Return the event time, in microseconds, before which no record has to be kept at a watermark.
+
+    None for no bound.
+    """
     if join.where is not None:
         length = join.where.longest
         return None if length is None else max(BEGINNING, watermark - length - join.lateness)
     return max(BEGINNING, watermark - max(map(join.kept, SIDES)))
 
 
-def given(join: Join, moved: Moved, before: int, after: int) -> Query:
-    """Write the SQL of the rows that an epoch gives and takes back, as its watermark goes from `before` to `after`.
+def given(join: Join, entries: EpochEntries, before: int, after: int) -> Query:
+    """Write the query of the rows that an epoch gives and retracts, as its watermark goes from `before` to `after`.
 
-    Column `retraction` tells them apart. Late records are not among the `moved` entries.
+    Column `retraction` marks the retracted rows. Late records are not among the entries.
     """
-    held, gone, stay, new, now = moved.held, moved.gone, moved.stay, moved.new, moved.now
+    held, gone, stay, new, now = entries.held, entries.gone, entries.stay, entries.new, entries.now
     texts = {False: [pairs(join, new[LEFT], now[RIGHT]), pairs(join, stay[LEFT], new[RIGHT])], True: list[Query]()}
     if join.left.takes_back:
         texts[True].append(pairs(join, gone[LEFT], held[RIGHT]))
@@ -181,7 +185,7 @@ def _met(join: Join, side: str, rows: Relation, partners: Relation, told: str) -
 
 
 def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
-    """Write the SQL of all that a join gives of its entries by a watermark, none of which is late: the batch answer."""
+    """Write the query of all rows that a join gives for its entries by a watermark, none of which is late."""
     texts = [pairs(join, sides[LEFT], sides[RIGHT])]
     for side in filter(join.keeps, SIDES):
         rows = Relation(f"(SELECT * FROM {sides[side]} WHERE {complete(join, side, watermark)})")
@@ -190,16 +194,19 @@ def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
 
 
 def pairs(join: Join, left: Relation, right: Relation, also: str = "") -> Query:
-    """Write the SQL of the pairs of entries of the two sides: the results, `_at`, the places of both.
+    """Write the query of the pairs of entries: the results, `_at`, and the places of both records.
 
-    `also` are further items of the list, in which the entries are `l` and `r`.
+    `also` are further select-list items, in which the entries are `l` and `r`.
     """
     items = _items(join, {LEFT: "l", RIGHT: "r"}, "GREATEST(l._at, r._at)")
     return Query(f"SELECT {items}{also} FROM {left} l JOIN {right} r ON {meet(join)}")
 
 
 def alone(join: Join, side: str, rows: Relation, partners: Relation | None, also: str = "") -> Query:
-    """Write the SQL of a side's entries without a partner among these, as `pairs` has them; all of them where None."""
+    """Write the query of a side's entries without a partner among `partners`, in the columns of `pairs`.
+
+    Of all, if None.
+    """
     ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
     text = f"SELECT {_items(join, {side: ours}, f'{ours}._at')}{also} FROM {rows} {ours}"
     if partners is None:
@@ -208,7 +215,7 @@ def alone(join: Join, side: str, rows: Relation, partners: Relation | None, also
 
 
 def output(join: Join, rows: Query, *also: str) -> Query:
-    """Write the SQL of what a join gives (`finished`), as the ledger has it: columns, event time, places.
+    """Write the query of the rows of `finished` in the columns of the ledger: results, event time, places.
 
     `also` are further columns of the rows.
     """
@@ -217,27 +224,48 @@ def output(join: Join, rows: Query, *also: str) -> Query:
     return Query(f"SELECT {', '.join(items)} FROM ({rows})")
 
 
+def no_entries(join: Join, records: Relation, side: str) -> Query:
+    """Write the query of a side's entries without a row."""
+    return Query(f"SELECT * FROM ({added(join, side, bracketed(entries(join, records, side)))}) WHERE false")
+
+
+def epoch_rows(
+    join: Join, bundle: Relation, held: Entries, name: Callable[[str, str, Query], Relation], clock: Clock, before: int,
+    generation: int,
+) -> tuple[Query, EpochEntries]:  # fmt: skip
+    """Write the query of the ledger rows of an epoch, from the records of both sides and the held entries.
+
+    `name` computes a query of entries under a name: it is called with the side and the kind of the entries, `came`,
+    `new`, `gone` or `stay`. The records are judged by the watermark `before` the epoch.
+    """
+    late, texts = too_late(join, before), list[Query]()
+    gone, stay, new = dict[str, Relation](), dict(held), dict[str, Relation]()
+    for side in SIDES:
+        came = name(side, "came", entries(join, bundle, side))
+        good, bad = (Relation(f"(SELECT * FROM {came} WHERE {which})") for which in (f"NOT ({late})", late))
+        texts.append(of_late(join, side, bad, clock, before))
+        if join.set_aside:
+            texts.append(of_set_aside(join, side, bundle, clock))
+        new[side] = name(side, "new", added(join, side, good))
+        if join.side(side).takes_back:
+            gone[side] = name(side, "gone", taken_back(join, side, good))
+            stay[side] = name(side, "stay", stays(join, side, held[side], gone[side]))
+    found = EpochEntries(held, gone, stay, new)
+    texts.append(of_epoch(join, given(join, found, before, clock.watermark), clock, generation))
+    return Query(" UNION ALL ".join(texts)), found
+
+
 def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
-    """Write the SQL of the ledger rows of an epoch's rows, given and taken back (`given`)."""
-    own = {
-        "kind": f"'{PRODUCTION}'",
-        "generation": f"{generation}L",
-        "epoch": f"{clock.epoch}L",
-        "retraction": "retraction",
-        "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
-        "writer": "'stream'",
-    }
+    """Write the query of the ledger rows of an epoch, from the rows that it gives and retracts (`given`)."""
+    own = production_columns(clock, generation, "retraction")
     return Query(f"SELECT {_row(join, own | _carried(join))} FROM ({rows})")
 
 
 def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int) -> Query:
-    """Write the SQL of the ledger rows of a side's entries that came too late, judged by a watermark."""
+    """Write the query of the ledger rows of a side's late entries, which a watermark judged."""
     place = dict(zip(JOIN_PLACE[side], PLACE, strict=True))
-    windows = {name: f"TIMESTAMP_MICROS({name})" for name in JOIN_WINDOW} if join.where is not None else {}
-    own = {
-        "kind": f"'{LATE}'",
-        "epoch": f"{clock.epoch}L",
-        "processing_time": f"TIMESTAMP_MICROS({clock.processing_time}L)",
+    windows = instants(*JOIN_WINDOW) if join.where is not None else {}
+    own = epoch_columns(LATE, clock) | {
         PANE_TIME: "TIMESTAMP_MICROS(_at)",
         "side": f"'{side}'",
         "watermark": f"TIMESTAMP_MICROS({watermark}L)",
@@ -248,20 +276,20 @@ def of_late(join: Join, side: str, late: Relation, clock: Clock, watermark: int)
 
 
 def set_aside_of(join: Join, records: Relation) -> Query:
-    """Write the SQL of the records of both sides that were set aside, with the reason (rule X7)."""
+    """Write the query of the records of both sides that were set aside, with the reason (rule X7)."""
     marked = f"SELECT *, {set_aside(join.set_aside)} AS {FAILED} FROM {records}"
     return Query(f"SELECT * FROM ({marked}) WHERE {FAILED} IS NOT NULL")
 
 
 def of_set_aside(join: Join, side: str, records: Relation, clock: Clock) -> Query:
-    """Write the SQL of the ledger rows of a side's records that were set aside, from those of both sides."""
+    """Write the query of the ledger rows of a side's records that were set aside, from the records of both sides."""
     of_side = Relation(f"({set_aside_of(join, records)}) WHERE {SIDE} = '{side}'")
     own = {name: quoted(name) for name in join.taken(side)} | dict(zip(JOIN_PLACE[side], PLACE, strict=True))
     return rejected_rows(row_types(join), of_side, clock, own | {PANE_TIME: PANE_TIME, "side": f"'{side}'"})
 
 
 def rejected(ledger: Relation) -> Query:
-    """Write the SQL of the records that a ledger has as rejected: the side, the place, the reason."""
+    """Write the query of a ledger's rejected records: the side, the place, the reason."""
     places = (f"IF(side = '{LEFT}', {left}, {right}) AS {name}"
               for name, left, right in zip(PLACE, *(JOIN_PLACE[side] for side in SIDES), strict=True))  # fmt: skip
     items = ", ".join([f"side AS {SIDE}", *places, f"reason AS {FAILED}"])
@@ -269,7 +297,7 @@ def rejected(ledger: Relation) -> Query:
 
 
 def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
-    """Write the SQL of entries without the entries that are late in a ledger."""
+    """Write the query of entries without the ones that are late in a ledger."""
     place = zip(JOIN_PLACE[side], PLACE, strict=True)
     same = [f"l.{ours} <=> e.{theirs}" for ours, theirs in place]
     same += [f"l.{name} = TIMESTAMP_MICROS(e.{name})" for name in JOIN_WINDOW] if join.where is not None else []
@@ -278,9 +306,9 @@ def not_late(join: Join, side: str, rows: Relation, ledger: Relation) -> Query:
 
 
 def row_types(join: Join) -> dict[str, str]:
-    """List the columns of a join's ledger and their types; `reason` only where the join has set records aside.
+    """Return the columns of a join's ledger with their types; `reason` only where the join has set records aside.
 
-    A ledger of an earlier version lacks `reason`, and takes the rows of a join that has set nothing aside.
+    A ledger from an earlier version lacks `reason`, and still takes the rows of a join that set nothing aside.
     """
     types = join_contract(join).types
     return types if join.set_aside else {name: type for name, type in types.items() if name != "reason"}
@@ -291,14 +319,14 @@ def _written(watermark: int | str) -> str:
 
 
 def _behind(watermark: int | str, length: int) -> Condition:
-    """Write the condition that an entry is further behind a watermark than a length; all are as the input has ended."""
+    """Write the condition that an entry is more than a length behind a watermark; all are at the end of the input."""
     if isinstance(watermark, str):
         return Condition(f"({watermark} >= {END_OF_TIME}L OR _at < {watermark} - {length}L)")
     return ALWAYS if watermark >= END_OF_TIME else Condition(f"_at < {watermark - length}L")
 
 
 def meet(join: Join) -> str:
-    """Write the condition that entries `l` and `r` belong together."""
+    """Write the condition that entries `l` and `r` make a pair."""
     terms = [f"l.{quoted(name)} = r.{quoted(name)}" for name in join.keys]
     if join.where is not None:
         return " AND ".join([*terms, *(f"l.{name} = r.{name}" for name in JOIN_WINDOW)])
@@ -307,7 +335,7 @@ def meet(join: Join) -> str:
 
 
 def _items(join: Join, there: Mapping[str, str], at: str) -> str:
-    """Write the select list of a pair, whose sides that are `there` have these names."""
+    """Write the select list of a pair; `there` has the names of the sides that have a record."""
     one, types = next(iter(there.values())), join.results
     items = [f"TIMESTAMP_MICROS({one}.{name}) AS {name}" for name in JOIN_WINDOW] if join.where is not None else []
     items += [f"{one}.{quoted(name)} AS {quoted(name)}" for name in join.keys]

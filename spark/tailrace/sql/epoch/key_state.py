@@ -1,7 +1,7 @@
-"""The state of a computation's keys between two epochs as a table: its columns, and the SQL that restores it.
+"""Write the state of a computation's keys as a table in SQL: its columns, and the query that restores it.
 
-A key's row has the ledger's columns, and beside them those that are read over all keys (`LOOKED_AT`): when the key next
-has something to do, and what its timers hold. Of a key at rest nothing else is read.
+A key's row has columns of the ledger, and columns that each epoch reads for all keys (`LOOKED_AT`): the next due times,
+and the time that the timers hold. For a resting key nothing else is read.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tailrace.sql.query_shapes import first_of
 from tailrace.sql.terms import Condition, Query, Relation, quoted
 
 DUE, WALL, HOLDS = "_due", "_wall", "_holds"
-"""When a key next has something to do in event time and in processing time, and the oldest event time that one of its
-timers holds; in microseconds, null where there is none."""
+"""The columns of the next due times of a key in event time and in processing time, and of the oldest event time that a
+timer holds; in microseconds, or null."""
 
 LOOKED_AT = (DUE, WALL, HOLDS)
 
 IS_DUE = Condition(f"COALESCE({DUE} <= _watermark, false) OR COALESCE({WALL} <= _now, false)")
-"""The condition that a key has something to do without a record, by the columns of a clock."""
+"""The condition that a key is due without a record, by the columns of a clock."""
 
 OF_TIMER = Condition("source_epoch IS NULL")
-"""The condition that a rejected row of a ledger is of a timer, and of no record of the log."""
+"""The condition that a rejected row of a ledger is of a timer, and not of a record."""
 
 
 def ledger_types(computation: Computation) -> dict[str, str]:
@@ -34,7 +34,7 @@ def ledger_types(computation: Computation) -> dict[str, str]:
 
 
 def key_row_columns(computation: Computation) -> list[str]:
-    """Name the columns of a key's row that the ledger has, too."""
+    """Name the columns of a key's row that the ledger also has."""
     state = ["state"] if computation.fields else []
     return [*computation.key, *state, "timers", *(["waiting"] if computation.ordered else [])]
 
@@ -46,21 +46,21 @@ def key_row_types(computation: Computation) -> dict[str, str]:
 
 
 def loop_types(computation: Computation) -> dict[str, str]:
-    """Return the types of the ledger's columns for records in flight, which were fed back, by name."""
+    """Return the types of the ledger's columns for records in flight, by name."""
     types = ledger_types(computation)
     fed_back = ["feedback"] if "feedback" in types else []
     return {name: types[name] for name in (*computation.key, PANE_TIME, *fed_back, *SOURCE)}
 
 
 def latest_partials(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Write the SQL of each key's latest partial up to an epoch in a view of a ledger, unless the key is gone."""
+    """Write the query of each key's latest partial up to an epoch in a ledger, unless the key is gone."""
     partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)")
     keys = [quoted(name) for name in computation.key]
     return Query(f"SELECT * FROM ({first_of(partials, keys, ['epoch DESC'])}) WHERE NOT gone")
 
 
 def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Write the SQL of the keys' rows after an epoch: each key's latest partial in a view of a ledger, unless gone."""
+    """Write the query of the keys' rows after an epoch, from the latest partials in a ledger."""
     due = [_least("timers", f"_t.domain = '{EVENT.value}'", "_t.`at`")]
     if computation.ordered:
         due.append(f"{_least('waiting', None, f'_t.{quoted(computation.log.event_time)}')} + 1L")
@@ -72,12 +72,12 @@ def restored_keys(computation: Computation, ledger: Relation, epoch: int) -> Que
 
 
 def restored_loop(computation: Computation, ledger: Relation, epoch: int) -> Query:
-    """Write the SQL of the records in flight after an epoch, from a view of a ledger."""
+    """Write the query of the records in flight after an epoch, from a ledger."""
     items = ", ".join(map(quoted, loop_types(computation)))
     return Query(f"SELECT {items} FROM {ledger} WHERE kind = '{FEEDBACK}' AND epoch = {epoch}L")
 
 
 def _least(items: str, where: str | None, at: str) -> str:
-    """Write the least instant of a list's elements `_t`, in microseconds; `where` is a condition on them."""
+    """Write the earliest instant of a list's elements `_t`, in microseconds; `where` is a condition on the elements."""
     some = items if where is None else f"FILTER({items}, _t -> {where})"
     return f"ARRAY_MIN(TRANSFORM({some}, _t -> UNIX_MICROS({at})))"

@@ -1,8 +1,7 @@
-"""The ledger rows that an epoch writes, in Spark SQL: the partials, panes and retractions of its transitions.
+"""Write the ledger rows of an epoch in SQL: the partials, panes and retractions of its transitions.
 
-For Spark one pass over the transitions gives all rows: each transition has an array of the rows that it writes, which
-is exploded, since a plan of many branches takes long to make. DuckDB, which plans in no time, reads the transitions
-once for each kind of row.
+For Spark, one pass over the transitions gives all rows: each transition has an array of its rows, which is exploded, as
+Spark takes long to plan many branches. DuckDB plans fast, and reads the transitions once for each kind of row.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch import part_columns
 from tailrace.sql.epoch.rejected_rows import rejected_rows
 from tailrace.sql.epoch.transition_rows import any_emits, phases
-from tailrace.sql.query_shapes import first_of, select_list
+from tailrace.sql.query_shapes import first_of, instants, named_struct, select_list
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import Condition, Query, Relation, Sql, null, quoted
 
 
 def state_types(pipeline: Pipeline) -> dict[str, str]:
-    """Return the columns of an open window with their types."""
+    """Return the state columns of an open window with their types."""
     types = {**key_columns(pipeline), "window_start": "bigint", "window_end": "bigint"}
     types |= Transition(pipeline, Sql()).columns()
     return types | ({"predecessors": predecessors_type(pipeline)} if pipeline.where.merges else {})
@@ -41,7 +40,7 @@ class Rows:
         self.keys = list(pipeline.key)
 
     def of_transitions(self, transitions: Relation) -> Query:
-        """Write the SQL of the partials, panes and retractions of view `transitions`, in the ledger's columns."""
+        """Write the query of the partials, panes and retractions of transitions, in the ledger's columns."""
         entries = self._entries()
         numbers = ", ".join(f"IF({holds}, {number}, NULL)" for number, (holds, _) in enumerate(entries))
         items = [f"{self._chosen(name, type, entries)} AS {quoted(name)}" for name, type in self.types.items()]
@@ -49,12 +48,12 @@ class Rows:
         rows = Query(f"SELECT {', '.join(items)} FROM ({unrolled}) WHERE entry IS NOT NULL")
         if not self.pipeline.where.merges:
             return rows
-        # The rows of windows that merged away come in arrays of their own, one element for each window.
+        # The rows of windows that merged away are in separate arrays, one element for each window.
         merged = f"CONCAT({self._taken_back()}, {self._absorbed()})"
         return Query(f"{rows} UNION ALL {self._inlined(transitions, merged)}")
 
     def apart(self, transitions: Relation) -> list[Query]:
-        """Write the rows of `of_transitions` as two queries: one of the partials, one of the panes and retractions."""
+        """Write the rows of `of_transitions` as two queries: the partials, and the panes and retractions."""
         (holds, partial), *panes = self._entries()
         partials, fired = [self._entry(transitions, holds, partial)], [self._entry(transitions, *one) for one in panes]
         if self.pipeline.where.merges:
@@ -63,23 +62,24 @@ class Rows:
         return [Query(" UNION ALL ".join(rows)) for rows in (partials, fired)]
 
     def _inlined(self, transitions: Relation, merged: str) -> Query:
-        """Write the query of the rows in array `merged` of each transition: of windows that merged into its window."""
+        """Write the query of the rows in the array `merged` of each transition: the rows of windows that merged."""
         inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
         return Query(f"SELECT {self._ordered()} FROM ({inlined})")
 
-    def _entry(self, transitions: Relation, holds: str, values: dict[str, str]) -> Query:
+    def _entry(self, rows: Relation, holds: str, values: dict[str, str]) -> Query:
+        """Write the query of ledger rows with these values, one for each row of a relation that meets a condition."""
         values = values | {name: quoted(name) for name in self.keys}
-        return Query(f"SELECT {select_list(self.types, values)} FROM {transitions} WHERE {holds}")
+        return Query(f"SELECT {select_list(self.types, values)} FROM {rows} WHERE {holds}")
 
     def _entries(self) -> list[tuple[str, dict[str, str]]]:
-        """List the rows that a window may write: the condition of each, and its columns that are not null.
+        """List the rows that a window may write: the condition of each row, and its columns that are not null.
 
-        A window that leaves the state has no partial: the watermark alone keeps readers from taking it up again.
+        A window that leaves the state has no partial: by the watermark alone, a restart does not restore it.
         """
         return [("touched AND remains", self._partial()), *self._panes()]
 
     def _chosen(self, name: str, type: str, entries: list[tuple[str, dict[str, str]]]) -> str:
-        """Write the value of a ledger column by the entry, the number of the row that is written."""
+        """Write the value of a ledger column, by `entry`, the number of the row in the list."""
         if name in self.keys:
             return quoted(name)
         by_term: dict[str, list[str]] = {}
@@ -94,11 +94,10 @@ class Rows:
         return f"CAST(CASE {branches} END AS {type})"
 
     def of_late(self, late: Query) -> Query:
-        """Write the SQL of the late records of a query in the shape of `partials.late`, in the ledger's columns."""
+        """Write the query of late records in the ledger's columns, from a query like `partials.late`."""
         values = {
             "kind": f"'{LATE}'",
-            "window_start": "TIMESTAMP_MICROS(window_start)",
-            "window_end": "TIMESTAMP_MICROS(window_end)",
+            **instants(*SPAN),
             "epoch": "epoch",
             "watermark": "TIMESTAMP_MICROS(watermark_before)",
             "processing_time": "TIMESTAMP_MICROS(now)",
@@ -113,12 +112,12 @@ class Rows:
         return Query(f"SELECT {select_list(self.types, values)} FROM ({late})")
 
     def of_rejected(self, rejected: Relation, clock: Clock) -> Query:
-        """Write the SQL of the records of a view that a step rejected, in the ledger's columns."""
+        """Write the query of rejected records in the ledger's columns, from a relation of these records."""
         place = dict(zip(SOURCE, PLACE, strict=True))
         return rejected_rows(self.types, rejected, clock, {PANE_TIME: quoted(self.pipeline.log.event_time), **place})
 
     def restored(self, ledger: Relation) -> Query:
-        """Write the SQL of the open windows in a ledger's view `ledger`: the latest partial of each, unless gone."""
+        """Write the query of the open windows in a ledger: the latest partial of each window, unless it is gone."""
         partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}')")
         rows = first_of(partials, [*names(self.pipeline), *SPAN], ["generation DESC", "epoch DESC", "gone"])
         items = names(self.pipeline)
@@ -139,31 +138,26 @@ class Rows:
         return Query(f"SELECT {', '.join(items)} FROM ({rows}) WHERE NOT COALESCE(gone, false)")
 
     def within_reach(self, ledger: Relation, watermark: int) -> Query:
-        """Write the SQL of the open windows that a record may still reach at a watermark, in microseconds."""
+        """Write the query of the open windows that a record can still reach at a watermark, in microseconds."""
         gone = self.rules.out_of_reach("window_end", f"{watermark}L")
         return Query(f"SELECT * FROM ({self.restored(ledger)}) WHERE NOT {gone}")
 
     def of_corrected(self, corrected: Relation, remains: Condition, leaves: Condition) -> Query:
-        """Write a backfill's partials of corrected windows: states of those that remain, ends of those that leave.
+        """Write the query of a backfill's partials: the states of windows that remain, and the ends of others.
 
-        View `corrected` has the state's columns, `epoch`, `now` and `new_generation`; `remains` and `leaves` are
-        conditions on it.
+        `corrected` has the state's columns, `epoch`, `now` and `new_generation`; `remains` and `leaves` are conditions
+        on it.
         """
         own: dict[str, str] = {**self._partial(), "writer": "'backfill'"}
         if self.pipeline.where.merges:
             own["predecessors"] = f"CAST(ARRAY() AS {self.types['predecessors']})"
-        left = {
-            name: own[name] for name in ("kind", "window_start", "window_end", "epoch", "processing_time", "writer")
-        }
+        left = {name: own[name] for name in ("kind", *SPAN, "epoch", "processing_time", "writer")}
         left |= {"generation": "new_generation", "gone": "true"}
-        texts = []
-        for values, holds in ((own, remains), (left, leaves)):
-            values = {**values, **{name: quoted(name) for name in self.keys}}
-            texts.append(f"SELECT {select_list(self.types, values)} FROM {corrected} WHERE {holds}")
+        texts = (self._entry(corrected, holds, values) for values, holds in ((own, remains), (left, leaves)))
         return Query(" UNION ALL ".join(texts))
 
     def state(self, transitions: Relation) -> Query:
-        """Write the SQL of the state after the epoch: the windows of view `transitions` that remain."""
+        """Write the query of the state after the epoch: the windows of the transitions that remain."""
         columns = [quoted(name) for name in self.rules.columns()]
         if self.pipeline.where.merges:
             emitted = any_emits(self.pipeline)
@@ -172,23 +166,14 @@ class Rows:
         return Query(f"SELECT {items} FROM {transitions} WHERE remains")
 
     def _struct(self, values: Mapping[str, str]) -> str:
-        fields = [name for name in self.types if name not in self.keys]
-        unknown = set(values) - set(fields)
-        if unknown:
-            raise KeyError(f"no such ledger columns: {sorted(unknown)}")
-        inside = ", ".join(
-            f"'{name}', CAST({values[name]} AS {self.types[name]})"
-            if name in values
-            else f"'{name}', {null(self.types[name])}"
-            for name in fields
-        )
-        return f"NAMED_STRUCT({inside})"
+        """Write a row of the ledger without its keys, as a struct."""
+        own = {name: type for name, type in self.types.items() if name not in self.keys}
+        return named_struct({name: f"CAST({values.get(name, 'NULL')} AS {type})" for name, type in own.items()})
 
     def _partial(self) -> dict[str, str]:
         values = {
             "kind": f"'{PARTIAL}'",
-            "window_start": "TIMESTAMP_MICROS(window_start)",
-            "window_end": "TIMESTAMP_MICROS(window_end)",
+            **instants(*SPAN),
             "generation": "generation",
             "epoch": "epoch",
             "pane_index": "panes",
@@ -203,7 +188,7 @@ class Rows:
         }
         if "trigger" in self.types:
             slots = [name for name in self.rules.columns() if name.startswith("trigger_")]
-            values["trigger"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(name)}' for name in slots)})"
+            values["trigger"] = named_struct({name: quoted(name) for name in slots})
         if self.pipeline.where.merges:
             values["predecessors"] = f"IF({any_emits(self.pipeline)}, SLICE(predecessors, 1, 0), predecessors)"
         return values
@@ -212,7 +197,7 @@ class Rows:
         return part_columns.struct(self.pipeline, prefix)
 
     def _unpacked(self, of: str, part: str) -> str:
-        """Write a part of an accumulator in the struct `of`, as the ledger keeps it."""
+        """Write a part of an accumulator from the ledger's struct `of`."""
         return part_columns.unpacked(self.pipeline, part, lambda name: f"{of}.{quoted(name)}")
 
     def _results(self, prefix: str) -> dict[str, str]:
@@ -220,17 +205,16 @@ class Rows:
         return results
 
     def _stamped(self, prefix: str) -> dict[str, str]:
-        """Return the column of an answer's event time, where that is not its window's end."""
+        """Return the column of an answer's event time, where the event time is not the window's end."""
         stamp = self.pipeline.stamp
         return {} if stamp is None else {"event_time": f"TIMESTAMP_MICROS({quoted(prefix + stamp)})"}
 
     def _fired(self, letter: str) -> dict[str, str]:
-        """Return the columns that a pane and a retraction have in common, at the phase of this letter."""
+        """Return the columns that a pane and a retraction share, in the phase with this letter."""
         watermark = "watermark_before" if letter == "a" else "watermark_after"
         return {
             "kind": f"'{PANE}'",
-            "window_start": "TIMESTAMP_MICROS(window_start)",
-            "window_end": "TIMESTAMP_MICROS(window_end)",
+            **instants(*SPAN),
             "generation": "generation",
             "epoch": "epoch",
             "pane_index": f"{letter}_index",
@@ -249,9 +233,8 @@ class Rows:
             pane = shared | {"retraction": "false", "is_last": self._is_last(letter)}
             pane |= self._stamped(f"{letter}_total_")
             if self.rules.discards:
-                answer = self._results(f"{letter}_total_")
                 pane |= self._results(f"{letter}_delta_")
-                pane["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"
+                pane["answer"] = named_struct(self._results(f"{letter}_total_"))
                 pane["pending"] = self._packed(f"{letter}_delta_")
             else:
                 pane |= self._results(f"{letter}_total_")
@@ -270,21 +253,20 @@ class Rows:
         emitted = any_emits(self.pipeline)
         early = "a" in phases(self.pipeline)
         watermark = "IF(a_emits, watermark_before, watermark_after)" if early else "watermark_after"
+        results = self.rules.results({name: self._unpacked("_old", name) for name in self.pipeline.parts})
         values = self._fired("b") | {
             "retraction": "true",
             "timing": f"CASE {' '.join(f'WHEN {at}_emits THEN {at}_timing' for at in phases(self.pipeline))} END",
             "watermark": f"TIMESTAMP_MICROS({watermark})",
             "generation": "_old.generation",
             "pane_index": "_old.panes",
-            "window_start": "TIMESTAMP_MICROS(_old.window_start)",
-            "window_end": "TIMESTAMP_MICROS(_old.window_end)",
-            **self.rules.results({name: self._unpacked("_old", name) for name in self.pipeline.parts}),
+            **instants(*SPAN, of="_old."),
+            **results,
         }
         if self.pipeline.stamp is not None:
             values["event_time"] = f"TIMESTAMP_MICROS(_old.{quoted(self.pipeline.stamp)})"
         if self.rules.discards:
-            answer = self.rules.results({name: self._unpacked("_old", name) for name in self.pipeline.parts})
-            values["answer"] = f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in answer.items())})"
+            values["answer"] = named_struct(results)
         old = f"IF({emitted}, predecessors, SLICE(predecessors, 1, 0))"
         return f"TRANSFORM({old}, _old -> {self._struct(values)})"
 
@@ -292,8 +274,7 @@ class Rows:
         """Write the array of the partials by which windows that merged away leave the state."""
         values = {
             "kind": f"'{PARTIAL}'",
-            "window_start": "TIMESTAMP_MICROS(_old.window_start)",
-            "window_end": "TIMESTAMP_MICROS(_old.window_end)",
+            **instants(*SPAN, of="_old."),
             "generation": "_old.generation",
             "epoch": "epoch",
             "processing_time": "TIMESTAMP_MICROS(now)",

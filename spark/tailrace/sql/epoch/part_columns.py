@@ -1,6 +1,6 @@
-"""The columns in which tables keep an accumulator's parts: wide numbers in narrow ones while they fit (`Part.kept`).
+"""Write the columns of an accumulator in tables: a wide number is in a narrow column while it fits (`Part.kept`).
 
-So a table from before has that column, and files stay as small. What does not fit is in a column beside it.
+So older tables have the narrow column, and files stay small. A number that does not fit is in a second column.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from tailrace.model.combiners.basic import Part
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql import wide_numbers
+from tailrace.sql.query_shapes import named_struct
 from tailrace.sql.terms import Sql, quoted
 
 
 def part_columns(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
-    """Write the columns in which tables keep an accumulator, by name; its parts are columns with a prefix."""
+    """Yield the columns of an accumulator in a table, with names and terms; its parts are columns with a prefix."""
     rules = Transition(pipeline, Sql())
     terms = rules.levelled({name: quoted(prefix + name) for name in pipeline.parts})
     for name, part in pipeline.parts.items():
@@ -28,18 +29,18 @@ def part_columns(pipeline: Pipeline, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def struct(pipeline: Pipeline, prefix: str) -> str:
-    """Write the struct in which tables keep an accumulator whose parts are columns with a prefix."""
-    return f"NAMED_STRUCT({', '.join(f'{name!r}, {term}' for name, term in part_columns(pipeline, prefix))})"
+    """Write the struct of an accumulator in a table; its parts are columns with a prefix."""
+    return named_struct(dict(part_columns(pipeline, prefix)))
 
 
 def unpacked(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:
-    """Write a part of an accumulator that a table keeps; `column` writes a column of it."""
+    """Write a part of an accumulator from its columns in a table; `column` writes a column's term."""
     part = pipeline.parts[name]
     if part.kept:
-        # A row that was written before there was a wide column has none there.
+        # A row from before the wide column was added is null there.
         return f"COALESCE(CAST({column(name)} AS {part.type}), {column(f'{name}_over')})"
     if part.unit:
-        # A number that is kept in one column is added up in two.
+        # A number that is in one column of the table is added up in two.
         return wide_numbers.remainder(column(name), part.unit, part.type)
     whole = name.removesuffix("_high")
     below = pipeline.parts.get(whole) if name != whole else None

@@ -1,6 +1,6 @@
-"""The first half of an epoch in Spark SQL: a bundle becomes one row for each key and window it touches.
+"""Write the first half of an epoch in SQL: a bundle becomes one row for each key and window that it touches.
 
-The rows carry the accumulator of their records, and how many there were (`arrived`). Windows are microseconds in here.
+The rows have the accumulator of the records, and their number (`arrived`). Windows are in microseconds here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quote
 
 
 def closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
-    """Write the condition by which the watermark has closed a window that ends at `end` (rule M1)."""
+    """Write the condition that the watermark has closed a window that ends at `end` (rule M1)."""
     return Condition(str(Transition(pipeline, Sql()).closed(end, watermark)))
 
 
 def merged(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
-    """Write the accumulator of a group of rows that have accumulators, as select-list items; `lifted` of records."""
-    # What takes a record back is as wide as the total itself.
+    """Write the merged accumulator of a group of rows, as select-list items.
+
+    `lifted` says that the rows are records.
+    """
+    # A record that is taken back has numbers as wide as the total.
     narrow = lifted and not pipeline.takes_back
     return [
         f"{(whole_total if narrow and part.kept else total)(part, quoted(name))} AS {quoted(name)}"
@@ -41,10 +44,10 @@ def merged(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
 
 
 def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices: bool = False) -> Query:
-    """Write the SQL of a bundle's partials; with `by_slices` windows that overlap are put together as in `finished`.
+    """Write the query of a bundle's partials; with `by_slices` overlapping windows are computed as in `finished`.
 
-    Windows that do not merge are judged by the watermark later, as groups, since their lateness depends on the window
-    alone. Records of windows that merge are judged here, each by its own window before any merging (rule M1).
+    Where windows do not merge, lateness depends on the window alone, so the watermark judges them later, as groups.
+    Where windows merge, the watermark judges each record here, by its window before merging (rule M1).
     """
     if not pipeline.where.merges:
         return finished(pipeline, source) if by_slices else _grouped(pipeline, window_rows(pipeline, source))
@@ -54,17 +57,17 @@ def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices
 
 
 def aggregated(pipeline: Pipeline, rows: Query) -> Query:
-    """Write the SQL of each window's accumulator on finished input, merged where windows merge, for backfills.
+    """Write the query of each window's accumulator on finished input, for backfills.
 
-    `rows` is a query of assigned records.
+    `rows` is a query of records with windows. Windows that merge are merged.
     """
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 
 def put_together(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
-    """Write the SQL of each window's accumulator from the accumulators of parts of its records; windows may merge.
+    """Write the query of each window's accumulator, from the accumulators of parts of its records; windows may merge.
 
-    With `counted` the parts say how many records `arrived`, and so does the answer.
+    With `counted`, the parts and the result have the number of records, `arrived`.
     """
     arrived = ["CAST(SUM(arrived) AS bigint) AS arrived"] if counted else []
     totals = listed(arrived, merged(pipeline))
@@ -75,10 +78,10 @@ def put_together(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -
 
 
 def finished(pipeline: Pipeline, source: Relation) -> Query:
-    """Write the SQL of each window's accumulator, as `aggregated`, of a relation of records after the steps.
+    """Write the query of each window's accumulator like `aggregated`, from a relation of records after the steps.
 
-    For windows that overlap, the records of a slice of time are put together first, and then the slices of each window:
-    so a record is not read once for every window that it is in.
+    For windows that overlap, the records of each slice of time are added up first, and then the slices of each window.
+    So a record is not read once for every window that it is in.
     """
     if not overlapping(pipeline):
         return aggregated(pipeline, window_rows(pipeline, source))
@@ -97,7 +100,7 @@ def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Quer
     if end is None:
         by = listed(keys, list(SPAN))
         return Query(f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}")
-    # The end follows from the start; without it as a key, grouping takes a quarter less time.
+    # The end follows from the start; grouping takes a quarter less time without the end as a key.
     by, carried = listed(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
     grouped = f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
     items = listed(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
@@ -105,21 +108,21 @@ def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Quer
 
 
 def _sessions(pipeline: Pipeline, rows: Query) -> Query:
-    # Sessions have one gap, so a record starts an island just when the one before it is a gap or more away.
+    # Sessions have one gap, so a record starts an island if the record before it is at least a gap away.
     return _spans(pipeline, islands(bracketed(rows), names(pipeline), ["at"], alike=True), _totals(pipeline))
 
 
 def _spans(pipeline: Pipeline, rows: Query, totals: str) -> Query:
-    """Write the SQL of each island of windows as one, from its start to its end."""
+    """Write the query of one window for each island, from the first start to the last end."""
     span = "MIN(window_start) AS window_start, MAX(window_end) AS window_end"
     by = listed(names(pipeline), ["island"])
     return Query(f"SELECT {listed(names(pipeline), [span])}, {totals} FROM ({rows}) GROUP BY {by}")
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
-    """Tell whether a bundle may hold late records, by the end of the first window it touches and the clock before it.
+    """Tell whether a bundle may have late records, by the end of the first window that it touches and the clock before.
 
-    With windows that merge it always may: their partials leave out late records, so `closest` does not show them.
+    Where windows merge it always may: partials leave out late records, so `closest` does not show them.
     """
     if pipeline.where.merges:
         return True
@@ -129,9 +132,9 @@ def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -
 
 
 def late(pipeline: Pipeline, source: Relation, clock: Relation) -> Query:
-    """Write the SQL of a bundle's records that came too late for one of their windows (rule M1).
+    """Write the query of a bundle's records that came too late for a window (rule M1).
 
-    Columns: the keys, `at`, the window, where the record came from, the clock's columns, and the `reason`.
+    Columns: the keys, `at`, the window, the record's place, the clock's columns, and the `reason`.
     """
     expired = closed(pipeline, "r.window_end", "c.watermark_before")
     return _too_late(
@@ -140,20 +143,21 @@ def late(pipeline: Pipeline, source: Relation, clock: Relation) -> Query:
 
 
 def may_have_passed(pipeline: Pipeline, source: Relation, clock: Relation) -> Relation:
-    """Write the relation of a view's records that may be too late, so that only these are put into windows.
+    """Write the relation of the records that may be too late, so only these are put into windows.
 
-    It compares event times, as a window ends after its records; a user's own windows may not, so all records are kept.
+    A window ends after its records, so event times are compared. A user's windows need not, so all their records are
+    kept.
     """
     if type(pipeline.where) not in NATIVE:
         return source
     at = f"UNIX_MICROS(b.{quoted(pipeline.log.event_time)})"
-    # At the end of time every window has ended, whatever the allowed lateness.
+    # At the end of time every window is closed, whatever the allowed lateness.
     passed = f"{at} < c.watermark_before - {pipeline.lateness}L OR c.watermark_before >= {END_OF_TIME}L"
     return Relation(f"(SELECT b.* FROM {source} b CROSS JOIN {clock} c WHERE {passed})")
 
 
 def refused(pipeline: Pipeline, source: Relation, clock: Relation, transitions: Relation) -> Query:
-    """Write the SQL of a bundle's records that came to a window with a done trigger (rule M4); columns as in `late`."""
+    """Write the query of a bundle's records for windows with a finished trigger (rule M4); columns as in `late`."""
     alive = f"NOT {closed(pipeline, 'r.window_end', 'c.watermark_before')}"
     if pipeline.where.merges:
         inside = "r.window_start >= t.window_start AND r.window_end <= t.window_end"

@@ -1,8 +1,8 @@
-"""The meeting of an epoch's partials and the open windows, in Spark SQL: grouped where windows stay apart, or merged.
+"""Bring an epoch's partials and the open windows together, in SQL: by grouping, or by merging where windows merge.
 
-Either way the result has one row for each window that is open or touched, with the state columns of
-`model.step.transition` (started anew where it is new, rules M2, V2, V3), `arrived` and the arrived accumulator,
-`held` (whether the window was there already), and for windows that merge `predecessors` and `absorbed`.
+The result has one row for each window that is open or touched. It has the state columns of `model.step.transition`
+(with first values for a new window, rules M2, V2, V3), `arrived` and the arrived accumulator, `held` (whether the
+window was open before), and for windows that merge `predecessors` and `absorbed`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from tailrace.model.definition.pipeline import Pipeline, is_measure
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_columns
 from tailrace.sql.epoch.part_columns import part_columns
-from tailrace.sql.query_shapes import equal_in, islands
+from tailrace.sql.query_shapes import equal_in, islands, named_struct
 from tailrace.sql.records.assignment import listed, names
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, total
 
 
 def met(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation, *, joined: bool = False) -> Query:
-    """Write the SQL of the open windows of view `state` with the partials of view `partials` and the clock's columns.
+    """Write the query of the open windows in `state` with the partials in `partials` and the clock's columns.
 
-    `joined` has windows that stay apart meet by a join, which in one process is quicker than grouping.
+    With `joined`, windows that do not merge meet their partials by a join, which is faster than grouping in one
+    process.
     """
     if pipeline.where.merges:
         return _merged(pipeline, state, partials, clock)
@@ -33,9 +34,9 @@ def met(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation
 
 
 def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
-    """Write the SQL of each window with its arrivals, without arrivals of windows closed before the epoch (rule M1).
+    """Write the query of each window with its arrivals, without arrivals for windows closed before the epoch (rule M1).
 
-    `both` is a query of each window's state and of its arrivals, null where there is none.
+    `both` is a query of each window's state and arrivals, with nulls for a missing one.
     """
     rules = Transition(pipeline, Sql())
     columns, window = rules.columns(), [*names(pipeline), *SPAN]
@@ -51,7 +52,7 @@ def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
 
 
 def _joined(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
-    """Write the SQL of each window's state beside its arrivals, by a join of both."""
+    """Write the query of each window's state beside its arrivals, by a join."""
     came = [f"p.{name}" for name in ["arrived", *(quoted(name) for name in pipeline.parts)]]
     held = [f"s.{quoted(name)}" for name in Transition(pipeline, Sql()).columns()]
     window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
@@ -60,10 +61,10 @@ def _joined(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
 
 
 def _grouped(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
-    """Write the SQL of each window's state beside its arrivals, by grouping the union of both.
+    """Write the query of each window's state beside its arrivals, by grouping their union.
 
-    State and partials are both partitioned by key and window, so grouping their union moves no rows, and leaves the
-    next state partitioned alike. A group has at most one row of each, so any aggregate that skips nulls picks it.
+    State and partials are both partitioned by key and window, so grouping their union moves no rows, and the next state
+    has the same partitions. A group has at most one row of each, which any aggregate that skips nulls picks.
     """
     columns, parts = Transition(pipeline, Sql()).columns(), pipeline.parts
     window = [*names(pipeline), *SPAN]
@@ -86,7 +87,7 @@ def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
 
 
 def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation) -> Query:
-    """Write the SQL of spans of overlapping windows, by key: held windows go on, other spans start over."""
+    """Write the query of spans of overlapping windows by key: a span of one held window goes on, others start over."""
     rules = Transition(pipeline, Sql())
     keys, columns = names(pipeline), rules.columns()
     predecessors = null(predecessors_type(pipeline))
@@ -105,7 +106,7 @@ def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Rela
 
 
 def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
-    """List the items of a span: its window, whether it is a single held one, its arrivals, its held windows' totals."""
+    """List the items of a span: its window, whether it is one held window, its arrivals, the totals of held windows."""
     same = "(COUNT_IF(held) = 1 AND MIN(IF(held, window_start, NULL)) = MIN(window_start) AND "
     same += "MAX(IF(held, window_end, NULL)) = MAX(window_end))"
     items = [
@@ -123,16 +124,10 @@ def _spans(pipeline: Pipeline, columns: dict[str, str]) -> list[str]:
             column = quoted(f"{which}_{name}")
             items.append(f"{total(part, f'IF(held, {column}, NULL)')} AS {quoted(f'all_{which}_{name}')}")
     items += [f"MAX(IF(held, {quoted(name)}, NULL)) AS {quoted(name)}" for name in columns]
-    own = ", ".join(
-        f"'{name}', {term}"
-        for name, term in {
-            **{name: name for name in ("window_start", "window_end", "generation", "panes")},
-            **dict(part_columns(pipeline, "fired_")),
-        }.items()
-    )
-    items.append(f"COLLECT_LIST(IF(held AND panes > 0L, NAMED_STRUCT({own}), NULL)) AS fired_before")
+    own = {name: name for name in (*SPAN, "generation", "panes")} | dict(part_columns(pipeline, "fired_"))
+    items.append(f"COLLECT_LIST(IF(held AND panes > 0L, {named_struct(own)}, NULL)) AS fired_before")
     items.append("FLATTEN(COLLECT_LIST(IF(held, predecessors, NULL))) AS inherited")
-    span = "NAMED_STRUCT('window_start', window_start, 'window_end', window_end, 'generation', generation)"
+    span = named_struct({name: name for name in (*SPAN, "generation")})
     items.append(f"COLLECT_LIST(IF(held, {span}, NULL)) AS members")
     return items
 
@@ -144,7 +139,7 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: Query) -> Query:
     opened["fresh_on_time"] = "COALESCE(all_on_time, 0L)"
     opened["waiting_since"] = "now"
     for name, part in pipeline.parts.items():
-        # Measures are of fresh records alone; for the results all records are pending, as the new window has not fired.
+        # Measures count fresh records alone; for the results all records are pending, as the new window has not fired.
         held = ("pending",) if is_measure(name) else ("fired", "pending")
         both = reduce(
             partial(part.merged, o),

@@ -1,26 +1,26 @@
-"""The second half of an epoch in Spark SQL: every open window goes through the rules of `model.step.transition`.
+"""Write the second half of an epoch in SQL: open windows go through the rules of `model.step.transition`.
 
-The text is a chain of projections, one for each phase of rule T4. Its rows hold the window's state after the epoch, and
-for each phase in which a pane may fire (`a` after the data, `b` after the watermark, `c` as it closes) what came out.
+The query is a chain of projections, one for each phase of rule T4. Its rows have the window's state after the epoch,
+and the result of each phase in which a pane may fire: `a` after the data, `b` after the watermark, `c` at the closing.
 """
 
 from __future__ import annotations
 
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Row, Transition
-from tailrace.model.triggers.combinators import Phase
+from tailrace.model.triggers.trigger import Phase
 from tailrace.sql.epoch.clock_row import clock_columns, clock_terms
 from tailrace.sql.terms import Condition, Query, Sql, quoted
 
 PHASES = {"a": Phase.DATA, "b": Phase.WATERMARK, "c": None}
-"""The phases by the letter before their columns; `c` is the last pane of a window that closes."""
+"""The phases by the letter before their columns; phase `c` is the closing of a window."""
 
 
 def phases(pipeline: Pipeline) -> list[str]:
-    """List the phases in which a pane of this definition may fire at all; the others are left out of the text.
+    """List the phases in which a pane of this definition may fire; the query leaves out the others.
 
-    After the watermark only a trigger that looks at it can have become ready. Where every fresh record fires at once, a
-    window that closes has nothing left to fire.
+    After the watermark, only a trigger that looks at the watermark can be ready. Where every fresh record fires at
+    once, a window has nothing left to fire when it closes.
     """
     letters = ["a"]
     if pipeline.when.looks_at_watermark:
@@ -39,10 +39,10 @@ _END = "window_end"
 
 
 class Chain:
-    """A growing chain of projections: each names every column it passes on.
+    """A growing chain of projections; each projection names every column that it passes on.
 
-    Each is written around the one before, in brackets. In a chain of named queries (`WITH`) Spark would resolve the
-    relations of each query by itself, again and again, which is two fifths of planning an epoch.
+    Each projection is written around the one before, in brackets. In a chain of named queries (`WITH`), Spark would
+    resolve the relations of each query again, which is two fifths of planning an epoch.
     """
 
     def __init__(self, start: Query, columns: list[str]) -> None:
@@ -50,7 +50,7 @@ class Chain:
         self.columns = columns
 
     def add(self, terms: Row) -> None:
-        """Replace or add these columns, computed from the step before."""
+        """Replace or add columns, computed from the projection before."""
         kept = [quoted(name) for name in self.columns if name not in terms]
         made = [f"{term} AS {quoted(name)}" for name, term in terms.items() if term != quoted(name)]
         same = [quoted(name) for name, term in terms.items() if term == quoted(name)]
@@ -59,7 +59,7 @@ class Chain:
 
 
 def transitions(pipeline: Pipeline, met: Query) -> Query:
-    """Write the query of the transitions of every window in the rows `met` (`tailrace.sql.epoch.state_merge`)."""
+    """Write the query of the transition of each window in the rows `met` (`tailrace.sql.epoch.state_merge`)."""
     rules = Transition(pipeline, Sql())
     state = {name: quoted(name) for name in rules.columns()}
     extra = ["held", "arrived", *pipeline.parts, *clock_columns(pipeline)]

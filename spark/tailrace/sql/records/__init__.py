@@ -1,1 +1,1 @@
-"""Write records on their way to windows as SQL: the steps, the windows, and the records that a stage hands on."""
+"""Write records as SQL on their way to windows: the steps, the windows, and the records that a stage passes on."""

@@ -1,6 +1,6 @@
-"""The assignment of a bundle's records to windows, in Spark SQL: each kind of window is an expression of a record.
+"""Assign a bundle's records to windows in SQL: each kind of window is an expression of a record.
 
-Windows are microseconds in here. `NATIVE` lists the kinds; a definition with another one has no native execution.
+Windows are in microseconds here. `NATIVE` lists the kinds; a definition with another kind has no native execution.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def listed(*groups: list[str]) -> str:
 
 
 def lifted_items(pipeline: Pipeline) -> list[str]:
-    """Write what each record adds to each part of the accumulator, as select-list items."""
+    """Write the values that each record adds to the parts of the accumulator, as select-list items."""
     o, items = Sql(), []
     later = pipeline.takes_back
     for name, combiner in pipeline.combiners.items():
@@ -54,11 +54,10 @@ def lifted_items(pipeline: Pipeline) -> list[str]:
 
 
 def window_rows(pipeline: Pipeline, source: Relation) -> Query:
-    """Write the SQL of a bundle's records with the windows each is in: one row for a record and window.
+    """Write the query of a bundle's records with their windows: a row for each record and window.
 
     Columns: the keys, `at` (event time), `window_start`, `window_end`, the lifted parts, and the record's place in the
-    source. `source` is a view of records that have been through the definition's steps
-    (`engines.spark.executions.preparation`); custom windows are in its column `WINDOWS`.
+    source. `source` is a relation of records after the definition's steps; custom windows are in its column `WINDOWS`.
     """
     where, places = pipeline.where, list(PLACE)
     carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
@@ -71,24 +70,25 @@ def window_rows(pipeline: Pipeline, source: Relation) -> Query:
 
 
 WINDOWS = "_windows"
-"""The column of a record's windows, where custom code has assigned them: a list of their bounds."""
+"""The column of the windows that custom code assigns to a record: a list of their bounds."""
 
 
 def overlapping(pipeline: Pipeline) -> bool:
-    """Tell whether a record is in so many windows that it pays to put the records of a slice of time together first."""
+    """Tell whether a record is in so many windows that it pays to add up the records of a slice of time first."""
     where = pipeline.where
     return type(where) is Sliding and duration(where.size) >= LEAST_WINDOWS * duration(where.every)
 
 
 LEAST_WINDOWS = 3
-"""The windows to a record from which on slices pay: with fewer, putting slices together may cost more than it saves."""
+"""The number of windows of a record from which slices pay off: with fewer, combining slices may cost more than it
+saves."""
 
 
 def slice_rows(pipeline: Pipeline, source: Relation) -> Query:
-    """Write the SQL of a bundle's lifted records, each at the beginning of its slice of time (`at`).
+    """Write the query of a bundle's lifted records, each at the beginning of its slice of time (`at`).
 
-    A window has all of a slice or none of it: a slice is as long as the greatest common divisor of a window's size and
-    period, and begins where a window does.
+    A window has a whole slice or no part of it: the length of a slice is the greatest common divisor of the windows'
+    size and period, and a slice begins where a window begins.
     """
     where = pipeline.where
     assert isinstance(where, Sliding)
@@ -97,12 +97,15 @@ def slice_rows(pipeline: Pipeline, source: Relation) -> Query:
 
 
 def spread(pipeline: Pipeline, carried: list[str], slices: Query) -> Query:
-    """Write the SQL of the rows of query `slices`, once for each window that has them; `carried` are their columns."""
+    """Write the query of slices with their windows: a row for each slice and window.
+
+    `carried` are the columns of slices.
+    """
     return _cut(pipeline, listed(carried), NATIVE[type(pipeline.where)](pipeline.where, listed(carried), slices))
 
 
 def _cut(pipeline: Pipeline, carried: str, windows: Query) -> Query:
-    """Cut windows at the ends of time, where a definition's windows may go beyond (`Pipeline.exceeds_time`)."""
+    """Cut windows at the ends of time, where they may go beyond (`Pipeline.exceeds_time`)."""
     if not pipeline.exceeds_time:
         return windows
     start, end = f"GREATEST(window_start, {BEGINNING}L)", f"LEAST(window_end, {END_OF_TIME}L)"
@@ -119,12 +122,12 @@ def _lifted_records(pipeline: Pipeline, source: Relation, at: str, places: list[
 
 
 def keep_clause(pipeline: Ranged) -> str:
-    """Write the clause that leaves out the records that the definition leaves out; empty where it keeps all."""
+    """Write the WHERE clause of the definition's `keep`; empty where it keeps all records."""
     return "" if pipeline.keep is None else f" WHERE {kept(pipeline)}"
 
 
 def kept(pipeline: Ranged) -> Condition:
-    """Write the condition that a record, after the steps, meets a definition's `keep`."""
+    """Write the condition that the definition's `keep` takes a record, after the steps."""
     holds = ALWAYS if pipeline.keep is None else pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)
     return Condition(str(holds))
 
@@ -134,7 +137,7 @@ def _columns(pipeline: Ranged) -> dict[str, str]:
 
 
 def end_by_start(pipeline: Pipeline) -> str | None:
-    """Write a window's end as a term of its start; None where the end does not follow from the start that simply.
+    """Write a window's end as a simple term of its start; None where there is no such term.
 
     >>> from tailrace.model.samples.examples import figure
     >>> end_by_start(figure(12))
@@ -142,7 +145,7 @@ def end_by_start(pipeline: Pipeline) -> str | None:
     """
     match where := pipeline.where:
         case _ if type(where) not in NATIVE or pipeline.exceeds_time:
-            # The code of a user's windowing decides on its windows, whatever class it is derived from.
+            # A user's windowing decides on its windows in code, whatever class it is derived from.
             return None
         case Global():
             return f"{END_OF_TIME}L"
@@ -163,7 +166,7 @@ def _global(where: Global, carried: str, records: Query) -> Query:
 def _fixed(where: Fixed, carried: str, records: Query) -> Query:
     size, since = duration(where.size), f"{duration(where.offset)}L"
     if where.phase is not None:
-        # This must give the phase of `model.windows.windows.phase_of`.
+        # This must be the phase of `model.windows.windows.phase_of`.
         since += f" - CRC32(CAST(COALESCE(CAST({quoted(where.phase)} AS string), '') AS binary)) * {PHASE_STEP}L"
     start = f"(at - PMOD(at - {since}, {size}L))"
     return Query(f"SELECT {carried}, {start} AS window_start, {start} + {size}L AS window_end FROM ({records})")
@@ -187,8 +190,8 @@ def _sessions(where: Sessions, carried: str, records: Query) -> Query:
 
 def _calendar(where: Calendar, carried: str, records: Query) -> Query:
     zone, unit = Sql().literal(where.zone, "string"), where.unit.upper()
-    # Local times are written as UTC ones in between. As the model does, Spark takes the first of two instants that a
-    # clock shows alike, and for a time that clocks skip the instant of the skip.
+    # Local times are UTC instants in between. Like the model, Spark takes the first of two instants that a clock shows
+    # alike, and the instant of the skip for a time that clocks skip.
     local = f"DATE_TRUNC('{unit}', FROM_UTC_TIMESTAMP(TIMESTAMP_MICROS(at), {zone}))"
     ends = {bound: f"UNIX_MICROS(TO_UTC_TIMESTAMP({local_}, {zone})) AS window_{bound}" for bound, local_ in (
         ("start", "local"), ("end", f"local + {_STEPS[where.unit]}"))}  # fmt: skip
@@ -210,4 +213,5 @@ NATIVE: dict[type, Callable[[Any, str, Query], Query]] = {
     Sessions: _sessions,
     Calendar: _calendar,
 }
-"""The writer of each kind of window in SQL; it takes the windowing, the columns to carry on, and the records' query."""
+"""The function that writes each kind of window as SQL, from the windowing, the columns to pass on, and the records'
+query."""

@@ -1,6 +1,6 @@
-"""A definition's steps in SQL, which each record goes through before it gets its windows (Dataflow Model, 2.1).
+"""Write a definition's steps as SQL; each record goes through them before it gets windows (Dataflow Model, 2.1).
 
-Steps that are custom code have no text here: an engine calls them.
+Steps that are custom code have no query: an engine calls them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.model.definition.record_steps import (
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted
 
 FAILED = "_failed"
-"""The column that says why a step could not take a record; null where all steps could."""
+"""The column with the reason for which a step rejected a record; null where all steps took it."""
 
 
 def may_fail(pipeline: Ranged) -> bool:
@@ -34,7 +34,7 @@ def may_fail(pipeline: Ranged) -> bool:
 
 
 def leaves_out(pipeline: Ranged) -> bool:
-    """Tell whether a step may leave a record out, by making none of it."""
+    """Tell whether a step may leave a record out."""
     return not all(map(keeps_each, pipeline.each))
 
 
@@ -43,9 +43,9 @@ def step_query(
 ) -> Query | None:
     """Write the query of a relation's records after a step; None for custom code.
 
-    `types` are the types of the columns that a definition knows. `failing` says whether the records have a column
-    `FAILED`: a record that failed goes on as one record, whatever the step makes of others. `columns` are all columns,
-    which only a step that may leave a record out has to know.
+    `types` are the types of the columns that the definition knows. `failing` says that the records have a column
+    `FAILED`: a rejected record goes on as one record, even if the step makes several of others. `columns` are all
+    columns; only a step that may leave records out needs them.
     """
     if isinstance(step, Derive):
         terms = {name: quoted(name) for name in types}
@@ -57,7 +57,7 @@ def step_query(
     if isinstance(step, SetAside):
         return Query(f"SELECT *, {set_aside(step.reasons)} AS {FAILED} FROM {source}")
     if isinstance(step, SparkColumns):
-        # An expression that fails is not asked about a record that has failed before.
+        # No expression is computed for a record that was rejected before, as it might fail.
         values = {
             name: f"IF({FAILED} IS NULL, {text}, NULL)" if failing else text for name, (_, text) in step.values.items()
         }
@@ -83,28 +83,28 @@ def _packed(step: Pack, types: Mapping[str, str]) -> str:
 
 
 def _unpacked(step: Unpack, types: Mapping[str, str]) -> str:
-    """Write the list of the elements that are taken of a row's list; an empty one is null once, where that is asked."""
+    """Write the list of the unpacked elements of a row; with `outer`, an empty list becomes one null element."""
     taken = quoted(step.name) if step.first is None else f"SLICE({quoted(step.name)}, 1, {step.first})"
     made = taken
     if step.place is not None:
-        # DuckDB takes a parameter that a column has the name of for the column: no column begins with an underscore.
+        # DuckDB would take a parameter with a column's name for the column, but no column begins with an underscore.
         terms = [f"'{name}', _a.{quoted(name)}" for name in step.fields(types)]
-        # The function's index `_i` counts from 0, the place from 1.
+        # The index `_i` counts from 0, and the place from 1.
         terms.append(f"'{step.place}', CAST(_i + 1 AS bigint)")
         made = f"TRANSFORM({taken}, (_a, _i) -> NAMED_STRUCT({', '.join(terms)}))"
     return f"IF(SIZE({taken}) = 0, {_nothing_unpacked(step, types)}, {made})" if step.outer else made
 
 
 def _nothing_unpacked(step: Unpack, types: Mapping[str, str]) -> str:
-    """Write the list of one element that is null, from which all unpacked columns are null."""
+    """Write the list of one null element, for which all unpacked columns are null."""
     fields = (f"{quoted(name)}:{type}" for name, type in step.columns(types).items() if name not in types)
     return f"ARRAY(CAST(NULL AS struct<{','.join(fields)}>))"
 
 
 def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: bool) -> Query:
-    """Write the query of records after a step with the reason for which it cannot take one, if there is any.
+    """Write the query of records after a step, with the reason for rejection if the step may reject records.
 
-    A value is looked at by its name, so that it is computed once.
+    The reason refers to a computed value by its name, so the value is computed once.
     """
     o, terms = Sql(), {name: quoted(name) for name in types}
     reasons = [
@@ -122,7 +122,7 @@ def _judged(step: Derive, made: Query, types: Mapping[str, str], *, failing: boo
 
 
 def set_aside(reasons: Reasons) -> str:
-    """Write the reason for which a record was set aside, by its place; null for the others."""
+    """Write the reason for which a record was set aside, by its place; null for other records."""
     o = Sql()
     cases = (
         f"WHEN _epoch = {place.epoch}L AND _source <=> {o.literal(place.source, 'string')} "
@@ -133,9 +133,10 @@ def set_aside(reasons: Reasons) -> str:
 
 
 def stepped(definition: Ranged, source: Relation, columns: Collection[str]) -> Relation | None:
-    """Write a relation, with these columns, after a definition's steps: a query in brackets.
+    """Write the query, in brackets, of a relation's records after a definition's steps.
 
-    None where a step is custom code. Where no step may leave a record out, `columns` may be empty.
+    None where a step is custom code. `columns` are the relation's columns; they may be empty where no step leaves
+    records out.
     """
     types, columns, failing = dict(definition.log.columns), list(columns), False
     for step in definition.each:
@@ -152,22 +153,22 @@ def stepped(definition: Ranged, source: Relation, columns: Collection[str]) -> R
 
 
 def accepted(prepared: Relation) -> Relation:
-    """Write the relation of records that all steps could take, from one with the column `FAILED`."""
+    """Write the relation of the records that all steps took, from a relation with the column `FAILED`."""
     return Relation(f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)")
 
 
 def rejected(prepared: Relation) -> Query:
-    """Write the query of records that a step could not take, from a relation with the column `FAILED`."""
+    """Write the query of the records that a step rejected, from a relation with the column `FAILED`."""
     return Query(f"SELECT * FROM {prepared} WHERE {FAILED} IS NOT NULL")
 
 
 def is_common(step: ElementWise) -> bool:
-    """Tell whether a step is written in the common SQL, which any engine reads."""
+    """Tell whether a step has a query in the common SQL, for any engine."""
     return isinstance(step, Derive | Pack | SetAside | Unpack)
 
 
 def keeps_each(step: ElementWise) -> bool:
-    """Tell whether a step always makes one record of one."""
+    """Tell whether a step always makes one record from one record."""
     return isinstance(step, Derive | SparkColumns | Pack | SetAside)
 
 

@@ -1,4 +1,4 @@
-"""The records that a reader gets of another definition, in SQL: of its panes, its answers, or its productions."""
+"""Write the records that a reader gets from another definition, in SQL: from its panes, answers or productions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tailrace.model.logs.log import PANE_TIME, SIGN, Log
 from tailrace.sql.terms import Condition, Query, Relation, Sql, quoted
 
 _OPENED = f"COALESCE(reason = '{OPEN}', false)"
-"""The condition on a pane that a backfill wrote it of a window which the stream could reach."""
+"""The condition that a backfill wrote a pane, for a window that the stream could still reach."""
 
 
 def changes(pipeline: Pipeline, rows: Relation) -> Query:
-    """Write the SQL of a later stage's records, from a view of a stage's ledger rows (`model.step.stages.changes`).
+    """Write the query of a later stage's records, from a stage's ledger rows (`model.step.stages.changes`).
 
-    What a backfill corrected while the stream could reach it, a later stage reads with the next epoch.
+    A later stage reads the corrections of windows that the stream could still reach with the next epoch.
     """
     where = f"kind = '{PANE}' AND (writer = 'stream' OR {_OPENED})"
     read = f"IF({_OPENED}, epoch + 1L, epoch) AS _epoch"
@@ -28,14 +28,14 @@ def changes(pipeline: Pipeline, rows: Relation) -> Query:
 
 
 def sent_with(epoch: int, after: int | None = None) -> Condition:
-    """Write the condition on a stage's ledger rows that a later stage reads with an epoch, and since epoch `after`."""
+    """Write the condition that a later stage reads a ledger row with an epoch, or with an epoch since `after`."""
     after = epoch - 1 if after is None else after
     streamed = f"writer = 'stream' AND epoch > {after}L AND epoch <= {epoch}L"
     return Condition(f"kind = '{PANE}' AND (({streamed}) OR ({_corrected(epoch, after)}))")
 
 
 def corrected_before(epoch: int) -> Condition:
-    """Write the condition on panes that a backfill wrote between this epoch and the one before it."""
+    """Write the condition that a backfill wrote a pane between this epoch and the one before it."""
     return Condition(f"kind = '{PANE}' AND {_corrected(epoch, epoch - 1)}")
 
 
@@ -44,12 +44,12 @@ def _corrected(epoch: int, after: int) -> str:
 
 
 def sent_until(epoch: int) -> Condition:
-    """Write the condition on the panes of a stage that a later stage has read up to an epoch."""
+    """Write the condition that a later stage has read a pane up to an epoch."""
     return Condition(f"kind = '{PANE}' AND epoch <= {epoch}L AND NOT ({_OPENED} AND epoch = {epoch}L)")
 
 
 def records_of_batch(pipeline: Pipeline, answers: Query) -> Query:
-    """Write the SQL of a later stage's records, from answers whose windows are microseconds (`answers.batch`)."""
+    """Write the query of a later stage's records, from answers with windows in microseconds (`answers.batch`)."""
     spans = ["window_start", "window_end"]
     items = [quoted(name) for name in (*pipeline.key, *pipeline.results)]
     items += [f"TIMESTAMP_MICROS({name}) AS {name}" for name in spans]
@@ -59,7 +59,7 @@ def records_of_batch(pipeline: Pipeline, answers: Query) -> Query:
 
 
 def standing(pipeline: Pipeline, answers: Query) -> Query:
-    """Write the SQL of a reader's records, from answers that stand, with the columns of a table of answers."""
+    """Write the query of a reader's records, from current answers with the columns of a table of answers."""
     at = f"CAST(NULL AS timestamp) AS {PANE_TIME}"
     return _records(pipeline, Query(f"SELECT *, {at}, 1 AS {SIGN}, epoch AS _epoch FROM ({answers})"))
 
@@ -69,7 +69,7 @@ _PLACE = "source_partition AS _source, source_offset AS _offset"
 
 @singledispatch
 def productions(definition: Definition, rows: Relation) -> Query:
-    """Write the SQL of a reader's records, from ledger rows that a stream wrote: a view or a query in brackets."""
+    """Write the query of a reader's records, from a relation of ledger rows that a stream wrote."""
     raise KindError("text of productions", definition)
 
 
@@ -80,7 +80,7 @@ def _of_computation(definition: Computation, rows: Relation) -> Query:
 
 @productions.register
 def _of_map(definition: Map, rows: Relation) -> Query:
-    """The records of a map have the places of the records that they were made of."""
+    """Write the query for a map, whose productions have the places of their source records."""
     return _produced(definition.produced, rows, f"source_epoch AS _epoch, {_PLACE}", "writer = 'stream'")
 
 
@@ -96,7 +96,7 @@ def _produced(log: Log, rows: Relation, place: str, *where: str) -> Query:
 
 
 def pair_place(join: Join) -> str:
-    """Write the place of a pair, as select-list items: its epoch, and the places of its records as text."""
+    """Write the place of a pair, as select-list items: the epoch, and the places of the two records as text."""
     texts = []
     for side in ("left", "right"):
         epoch, partition, offset = (f"{side}_{part}" for part in ("epoch", "partition", "offset"))
@@ -108,14 +108,14 @@ def pair_place(join: Join) -> str:
 
 
 def claimed_ids(computation: Computation, rows: Relation) -> Query:
-    """Write the SQL of the ids that a ledger's productions claim, with their event times and places."""
+    """Write the query of the ids that a ledger's productions claim, with event times and places."""
     once, types = computation.once, computation.produced.columns
     assert once is not None
     about = [f"kind = '{PRODUCTION}'", f"{quoted(once.by)} IS NOT NULL"]
     if once.keep is not None:
         about.append(once.keep.holds(Sql(), {name: quoted(name) for name in types}, types))
     by = quoted(once.by)
-    # An instant is written in UTC and without a zone: each engine writes a zone in its own way, or not at all.
+    # An instant is written in UTC without a zone, as the engines write zones differently.
     text = f"CAST({by} AS TIMESTAMP_NTZ)" if types[once.by] == "timestamp" else by
     items = [f"CAST({text} AS STRING) AS id", PANE_TIME, "source_partition", "source_offset"]
     return Query(f"SELECT {', '.join(items)} FROM {rows} WHERE {' AND '.join(about)}")

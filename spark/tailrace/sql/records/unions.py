@@ -1,4 +1,4 @@
-"""The records of several logs as records of their union, in SQL (`model.logs.derived_logs.Union`)."""
+"""Write the records of several logs as records of their union, in SQL (`model.logs.derived_logs.Union`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.sql.terms import Query, Relation, quoted
 
 
 def union_records(union: Union, members: Mapping[str, Relation]) -> Query:
-    """Write the SQL of a union's records, from a relation of each log's records by the log's name in the union."""
+    """Write the query of a union's records, from a relation of each log's records by the log's name in the union."""
     return Query(" UNION ALL ".join(_member(union, name, rows) for name, rows in members.items()))
 
 

@@ -1,4 +1,4 @@
-"""The way of a definition's records through an epoch, and why it is not SQL alone. Whatever can be SQL is SQL."""
+"""Choose how a definition's records go through an epoch, with the reasons where that is not SQL alone."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tailrace.sql.records.selections import is_common, may_fail
 
 
 class Way(Enum):
-    """The share of a definition's step that is SQL; on both engines, in streams and in backfills."""
+    """The part of a definition's step that is SQL, on both engines, in streams and in backfills."""
 
     SQL = "sql"
     ASSIGNED = "assigned"
-    """Custom code says which windows a record is in, and the rest is SQL."""
+    """Custom code assigns windows to records, and the rest is SQL."""
     PYTHON = "python"
-    """The model's own step: for custom combiners, and for custom windows that merge."""
+    """The model's own step, for custom combiners and for custom windows that merge."""
 
 
 def way(pipeline: Pipeline) -> Way:
-    """Choose the way in which the records of a definition go through an epoch."""
+    """Choose how the records of a definition go through an epoch."""
     if not reasons(pipeline):
         return Way.SQL
     return Way.PYTHON if pipeline.where.merges or _own_combiners(pipeline) else Way.ASSIGNED
 
 
 def sql_alone(pipeline: Pipeline) -> bool:
-    """Tell whether SQL that any engine reads takes a definition's records through its steps and into windows.
+    """Tell whether common SQL alone takes a definition's records through the steps and into windows.
 
-    The windows of such a definition may be in this process where Spark's executors add up the records.
+    Only such a definition may have its windows in this process while Spark's executors add up the records.
     """
     return all(map(is_common, pipeline.each)) and way(pipeline) is Way.SQL
 
@@ -40,10 +40,10 @@ def may_reject(pipeline: Pipeline) -> bool:
 
 
 def reasons(pipeline: Pipeline) -> list[str]:
-    """List the reasons why a definition's step is not SQL alone, each with its part; none where the step is.
+    """List the reasons why a definition's step is not SQL alone, each with the part of the definition.
 
-    Triggers are never a reason: they are written in the algebra, one's own too. Windows are compiled kind by kind, so a
-    subclass of a built-in one counts as one's own.
+    Triggers are never a reason: all of them, even custom ones, are written in the algebra. Windows have SQL for each
+    kind, so a subclass of a built-in kind counts as custom.
     """
     found = []
     if _own_windows(pipeline):

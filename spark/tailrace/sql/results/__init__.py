@@ -1,1 +1,1 @@
-"""Write as SQL the answers of finished input, and the rows that a backfill makes of them."""
+"""Write the answers of finished input as SQL, and the rows that a backfill makes from them."""

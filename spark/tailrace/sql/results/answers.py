@@ -1,7 +1,7 @@
-"""The answers of finished input in Spark SQL, and their differences from the current answers.
+"""Write the answers of finished input in SQL, and compare them with the current answers.
 
-A backfill computes these answers, and an audit compares with them. Windows are microseconds in here, also where they
-are read from the current answers.
+A backfill computes these answers, and an audit compares with them. Windows are in microseconds here, also in the
+current answers.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, 
 
 
 def batch(pipeline: Pipeline, rows: Query, within: Condition = ALWAYS) -> Query:
-    """Write the SQL of each window's answer over the assigned records `rows`.
+    """Write the query of each window's answer, from a query of records with windows.
 
-    Columns: keys, window, results, accumulator, and the number of records (`_arrived`). `within` is a condition on the
-    window.
+    Columns: keys, window, results, accumulator, and the number of records (`_arrived`). `within` is a condition on
+    windows.
     """
     return _answers(pipeline, aggregated(pipeline, rows), within, ["arrived AS _arrived"])
 
 
 def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the SQL of what `results_of` makes the answers of, and no more: keys, window, accumulator.
+    """Write the query of the accumulators for `results_of`: keys, window, accumulator.
 
-    `source` is a relation of records that are through the steps, but not yet assigned.
+    `source` is a relation of records after the steps, without windows.
     """
     items = listed(names(pipeline), list(SPAN), [quoted(name) for name in pipeline.parts])
     return Query(f"SELECT {items} FROM ({finished(pipeline, source)}) WHERE {within}")
 
 
 def results_of(pipeline: Pipeline, rows: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the SQL of the answers of rows of `accumulators`: the columns of `batch` without the number of records."""
+    """Write the query of the answers from rows of `accumulators`, as in `batch` but without the number of records."""
     return _answers(pipeline, all_of(rows), within, [])
 
 
@@ -49,27 +49,27 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
     results, level = rules.results(parts), rules.levelled(parts)
     typed = [f"CAST({term} AS {pipeline.answer_columns[name]}) AS {quoted(name)}" for name, term in results.items()]
     items = listed(names(pipeline), list(SPAN), typed, [f"{level[name]} AS {quoted(name)}" for name in parts], more)
-    # A window of which all is taken back has no answer.
+    # A window whose records are all taken back has no answer.
     there = f"`{NET}` > 0 AND " if pipeline.log.signed else ""
     return Query(f"SELECT {items} FROM ({accumulators}) WHERE {there}{within}")
 
 
 def current_answers(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the SQL of the current answers in `table`, with the windows as microseconds and the version."""
+    """Write the query of the current answers in a table, with windows in microseconds, and the version."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
     items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.answer_columns], list(VERSION))
     return Query(f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}")
 
 
 def answer_rows(pipeline: Pipeline) -> ComparedRows:
-    """Return how answers are known and compared: by key and window, with the accumulators of the computed ones."""
+    """Return how answers are compared: key and window identify them, and computed answers carry accumulators."""
     return ComparedRows(
         (*names(pipeline), *SPAN), pipeline.answer_columns, filled=tuple(SPAN), carried=tuple(pipeline.parts)
     )
 
 
 def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
-    """Write the SQL of the answer that each pane of a view gives, or takes back: its columns and `retraction`."""
+    """Write the query of the answer that each pane gives or retracts: its columns and `retraction`."""
     results = [quoted(name) for name in pipeline.answer_columns]
     values = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
     items = listed(names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
@@ -77,20 +77,20 @@ def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
 
 
 def latest(pipeline: Pipeline, panes: Relation) -> Query:
-    """Write the SQL of `pane_answers` for each window's last pane in a view."""
+    """Write the query of `pane_answers` for each window's last pane."""
     # A retraction shares the version of the pane that takes its place (rule V1).
     return first_of(bracketed(pane_answers(pipeline, panes)), [*names(pipeline), *SPAN], [*NEWEST, "retraction"])
 
 
 def in_range(first: int, last: int) -> Condition:
-    """Write the condition that a window belongs to a range: its timestamp lies in `[first, last)` (rule V5)."""
+    """Write the condition that a window belongs to a range: its timestamp is in `[first, last)` (rule V5)."""
     return Condition(f"(window_end > {first}L AND window_end <= {last}L)")
 
 
 def reads_whole_windows(pipeline: Pipeline) -> bool:
-    """Tell whether all events between `events_from` and `events_until` are in a range's windows.
+    """Tell whether all events between `events_from` and `events_until` are in the windows of a range.
 
-    No window of such a range has then to be looked for among others.
+    The windows of such a range need not be filtered.
     """
     where = pipeline.where
     fixed = type(where) is Fixed and where.phase is None
@@ -104,9 +104,9 @@ def _beginning(where: Windowing, at: int) -> int:
 
 
 def events_in(pipeline: Pipeline, first: int) -> int | None:
-    """Find the earliest event time of a stage's own records in windows with a timestamp from `first` on; microseconds.
+    """Find the earliest event time, in microseconds, of a stage's records in windows with a timestamp from `first` on.
 
-    None where such a window may hold any. The windows stay apart.
+    None where such a window may hold any event time. The windows must not merge.
     """
     longest = pipeline.where.longest
     if longest is None or isinstance(pipeline.where, OwnWindows) or first <= BEGINNING:
@@ -116,9 +116,9 @@ def events_in(pipeline: Pipeline, first: int) -> int | None:
 
 
 def events_from(pipeline: Pipeline, first: int) -> int | None:
-    """Find the earliest event time, in microseconds, that a window with a timestamp from `first` on may hold.
+    """Find the earliest event time, in microseconds, in a window with a timestamp from `first` on.
 
-    None where it may hold any. A session may begin earlier than this: how much earlier depends on the data.
+    None where the window may hold any event time. A session may begin earlier: how much depends on the data.
     """
     where = pipeline.where
     if reads_whole_windows(pipeline):
@@ -128,15 +128,15 @@ def events_from(pipeline: Pipeline, first: int) -> int | None:
     since = None if where.longest is None else first + 1 - where.longest
     if since is None or pipeline.earlier is None:
         return since
-    # A later stage's record is an answer of the earlier stage, and happened no later than that answer's window ends.
+    # A later stage's record is an answer of the earlier stage, with an event time not after the end of its window.
     return None if pipeline.earlier.where.merges else events_from(pipeline.earlier, since)
 
 
 def events_until(pipeline: Pipeline, last: int) -> int | None:
-    """Find a bound on the event times that a window with a timestamp before `last` may hold or merge with.
+    """Find a bound on the event times in a window with a timestamp before `last`, or in windows that it may merge with.
 
-    All of them lie before the bound, in microseconds. None where the window may hold any, since an earlier stage's
-    answer may happen before its window's last event.
+    The event times are before the bound, in microseconds. None where the window may hold any event time, as an earlier
+    stage's answer may have an event time before the last event of its window.
     """
     until = last
     if reads_whole_windows(pipeline):
@@ -146,7 +146,8 @@ def events_until(pipeline: Pipeline, last: int) -> int | None:
         if place and stage.timestamp is not END_OF_WINDOW:
             return None
         if isinstance(stage.where, OwnWindows):
-            # A user's windows may begin before their event, so one of an event after `last` may begin before it.
+            # A user's windows may begin before their event, so the window of an event after `last` may begin before
+            # `last`.
             ahead = stage.where.reach if stage.where.merges else stage.where.longest
             if ahead is None:
                 return None

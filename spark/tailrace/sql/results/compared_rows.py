@@ -1,4 +1,4 @@
-"""The one comparison of rows: how often each of two relations has a row, and computed rows beside held ones."""
+"""Compare rows in SQL: count the rows of two queries, or put computed rows beside held ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tailrace.sql.terms import Condition, Query, bracketed, quoted
 
 
 def counted_rows(ours: Query, theirs: Query, columns: Iterable[str]) -> Query:
-    """Write the SQL of each row that two queries have, with how often each has it: `_ours` and `_theirs`.
+    """Write the query of each distinct row of two queries, with its number in each: `_ours` and `_theirs`.
 
-    Rows are told apart by these columns, in which nulls are equal.
+    Rows are compared by these columns, in which nulls are equal.
     """
     by = ", ".join(columns)
     sides = ((ours, "1L AS _ours, 0L AS _theirs"), (theirs, "0L AS _ours, 1L AS _theirs"))
@@ -23,13 +23,13 @@ def counted_rows(ours: Query, theirs: Query, columns: Iterable[str]) -> Query:
 
 @dataclass(frozen=True)
 class ComparedRows:
-    """The columns by which rows are known, and the columns in which a computed row may differ from a held one.
+    """The columns that identify rows, and the columns in which a computed row may differ from a held one.
 
-    The columns of `identity` are as SQL writes them; the `filled` ones of them are never null. `values` have types. The
-    `common` columns are the same in all rows of one identity. Computed rows alone have the `carried` columns.
+    The columns of `identity` are as in SQL; the `filled` ones are never null. `values` maps columns to types. The
+    `common` columns are equal in all rows of one identity. Only computed rows have the `carried` columns.
 
-    Where an identity has `several` rows, they are put side by side in the order of their values, and one that differs
-    changes them all. Rows that are known `by_all` they say may be equal, and none is changed.
+    Where an identity has `several` rows, they are compared in the order of their values, and one difference changes all
+    of them. Rows that are identified `by_all` their values may be equal; then no row is changed, only new or gone.
     """
 
     identity: tuple[str, ...]
@@ -41,19 +41,19 @@ class ComparedRows:
     by_all: bool = False
 
     def each_once(self, held: Query) -> Query:
-        """Write the SQL of held rows, one for each identity, and how often each is there (`_times`).
+        """Write the query of one held row for each identity, with the number of its rows (`_times`).
 
-        A table promises each once. Where there are more, by another's hand, any one of them comes out.
+        A table should have one row for each identity. If other writers made more, the query gives any of them.
         """
         by = ", ".join(self.identity)
         names = ", ".join(f"ANY_VALUE({name}) AS {name}" for name in [*map(quoted, self.values), *self.common])
         return Query(f"SELECT {by}, {names}, COUNT(*) AS _times FROM ({held}) GROUP BY {by}")
 
     def differences(self, computed: Query, held: Query) -> Query:
-        """Write the SQL of computed rows beside held ones: the identity, `new_*`, `old_*`, and `change`.
+        """Write the query of computed rows beside held ones: the identity, `new_*`, `old_*`, and `change`.
 
-        `change` is same, changed, new (only computed) or gone (only held). Of rows that are one for each identity, one
-        that is held more than once is changed. The carried columns come as `part_*`.
+        `change` is same, changed, new (only computed) or gone (only held). Where an identity has one row, a row that is
+        held more than once is changed. The carried columns come as `part_*`.
         """
         values = [quoted(name) for name in self.values]
         known = [*self.identity, *(values if self.by_all else ())]
@@ -80,7 +80,7 @@ class ComparedRows:
         return self._as_a_whole(text) if self.several and not self.by_all else text
 
     def new(self, computed: Query) -> Query:
-        """Write the SQL of `differences` where no row is held."""
+        """Write the query of `differences` where no row is held."""
         items = [*self.identity, *self.common]
         items += [f"{quoted(name)} AS {quoted(f'new_{name}')}" for name in self.values]
         items += [f"CAST(NULL AS {type}) AS {quoted(f'old_{name}')}" for name, type in self.values.items()]
@@ -88,7 +88,7 @@ class ComparedRows:
         return Query(f"SELECT {', '.join(items)}, 'new' AS change FROM ({computed})")
 
     def _as_a_whole(self, differences: Query) -> Query:
-        """Write the SQL of differences in which one row that differs changes all rows of its identity."""
+        """Write the query of differences in which one changed row changes all rows of its identity."""
         by = ", ".join(self.identity)
         alike = f"MIN(IF(change = 'same', 1, 0)) OVER (PARTITION BY {by}) = 1 AS alike"
         chosen = "IF(change = 'same' AND NOT alike, 'changed', change) AS change"

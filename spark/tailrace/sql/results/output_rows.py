@@ -1,9 +1,9 @@
-"""The rows of definitions without windows in SQL: the rows that stand by now, and how a backfill corrects them.
+"""Write the current rows of maps and joins in SQL, and a backfill's corrections of them.
 
-A row of a map is known by the place of the record that it was made of; the rows of a record are taken back, and given
-again in a higher generation, as a whole. A pair of a join is known by its records' places, and by its window where the
-join has windows. Of a join that takes back, a row is known by all that it says: a row stands as often as it was given
-and not taken back.
+A row of a map is identified by the place of its source record; all rows of a record are retracted, and given again in a
+higher generation, together. A pair of a join is identified by the places of its records, and by its window where the
+join has windows. A row of a join that takes back is identified by all its values: it counts as often as it was given
+and not retracted.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, quoted
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRows(ComparedRows):
-    """The rows of one definition in its ledger, whose columns have `types`.
+    """The rows of one definition in its ledger.
 
-    `said` are the columns of a row, `epoch` the one by which a reader knows a row's epoch. Readers have the columns
-    `read`, and `place` as select-list items.
+    `types` are the types of the ledger's columns, `said` the columns of a row, `epoch` the column of a row's epoch for
+    readers. Readers get the columns `read`, and the select-list items `place`.
     """
 
     types: Mapping[str, str]
@@ -42,10 +42,10 @@ class OutputRows(ComparedRows):
     place: str
 
     def current(self, ledger: Relation, within: Condition = ALWAYS, until: int | None = None) -> Query:
-        """Write the SQL of a ledger's rows that stand: at each place the highest generation's, without retractions.
+        """Write the query of a ledger's current rows: at each place the highest generation, without retractions.
 
-        `within` is a condition on the event time, `until` the last epoch that counts. Of rows that are known by all
-        that they say, column `epoch` says nothing.
+        `within` is a condition on the event time, `until` the last epoch that counts. Where rows are identified by all
+        their values, column `epoch` has no meaning.
         """
         said = ", ".join(self.said)
         rows = f"SELECT * FROM {ledger} WHERE kind = '{PRODUCTION}' AND {within}"
@@ -53,26 +53,19 @@ class OutputRows(ComparedRows):
         if self.by_all:
             given, taken = (f"SELECT {said} FROM ({rows}) WHERE {which}" for which in ("NOT retraction", "retraction"))
             return Query(f"SELECT *, 0L AS epoch FROM ({given} EXCEPT ALL {taken})")
-        # Only a backfill's row can be of a higher generation: of the stream's rows, a place has one generation.
+        # Only a row of a backfill can have a higher generation: a stream's rows at one place have one generation.
         mended = f"SELECT * FROM ({rows}) WHERE writer = 'backfill'"
         same = equal_in("m", "s", self.identity)
         higher = f"SELECT 1 FROM ({mended}) m WHERE {same} AND m.generation > s.generation"
         return Query(f"SELECT {said}, epoch FROM ({rows}) s WHERE NOT retraction AND NOT EXISTS ({higher})")
 
     def records(self, ledger: Relation, until: int) -> Query:
-        """Write the SQL of a ledger's rows that stand, as readers have them (`stage_records.productions`)."""
+        """Write the query of a ledger's current rows in the columns of readers (`stage_records.productions`)."""
         return Query(f"SELECT {', '.join(self.read)}, {self.place} FROM ({self.current(ledger, until=until)})")
 
     def corrected(self, view: Relation, written: BackfillVersion) -> Query:
-        """Write the SQL of the ledger rows of differences: retractions of held rows, and the computed rows."""
-        common = {
-            "kind": f"'{PRODUCTION}'",
-            "generation": f"{written.generation}L",
-            "epoch": f"{written.epoch}L",
-            "processing_time": f"TIMESTAMP_MICROS({written.processing_time}L)",
-            "writer": "'backfill'",
-            **{name: name for name in (*self.identity, *self.common)},
-        }
+        """Write the query of the ledger rows of differences: retractions of held rows, and the computed rows."""
+        common = written.columns(PRODUCTION) | {name: name for name in (*self.identity, *self.common)}
         texts = []
         for which, retraction, holds in CORRECTIONS:
             values = {name: quoted(f"{which}_{name}") for name in self.values} | {"retraction": retraction}
@@ -82,7 +75,7 @@ class OutputRows(ComparedRows):
 
 @singledispatch
 def output_rows(definition: object) -> OutputRows:
-    """Return how the rows of a definition without windows are known, and read from its ledger."""
+    """Return the identity of the rows of a map or a join, and the columns that its readers get."""
     raise KindError("reading of rows that stand", definition)
 
 

@@ -1,1 +1,1 @@
-"""Open DuckDB, write its dialect, and bring tables and bundles into it."""
+"""Open DuckDB, write queries in its dialect, and read tables and bundles in it."""

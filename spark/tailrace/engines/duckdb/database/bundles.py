@@ -1,4 +1,5 @@
-"""Query a bundle's records in this process, and remember their ids to drop those that come again (rule X5)."""
+"""Query a bundle's records in this process, and remember their ids, so records that come again are dropped (rule
+X5)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tailrace.sql.terms import Query, Relation, new_relation
 
 @contextmanager
 def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[Relation]:
-    """Name a relation of an Arrow table, or of a reader, which can be read once, for as long as the block lasts."""
+    """Name a relation of an Arrow table, or of a reader, which can be read once, for the duration of the block."""
     name = new_relation()
     connection.register(name, table)
     try:
@@ -29,7 +30,7 @@ def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.Recor
 
 
 def queried_arrow(connection: duckdb.DuckDBPyConnection, table: pa.Table, text: str) -> list[dict[str, Any]]:
-    """Run a text of the common SQL over an Arrow table, which it calls `{view}`."""
+    """Run a query of the common SQL over an Arrow table, whose name in the query is `{view}`."""
     with registered(connection, table) as view:
         found: list[dict[str, Any]] = (
             connection.execute(_translated(text).format(view=view)).to_arrow_table().to_pylist()
@@ -43,18 +44,17 @@ def _translated(text: str) -> str:
 
 @dataclass(frozen=True)
 class UniqueRows:
-    """A bundle without the records that came again, and their number."""
+    """A bundle without the records that came again, and the number of records that did."""
 
     rows: pa.Table
     duplicates: int
 
 
 class RememberedRows:
-    """The ids of the records that came within the log's horizon, by epoch, in a table of the database.
+    """The ids of the records within the log's horizon, by epoch, in a table of the database.
 
-    `times` are the processing times of the log's epochs as far as they are known, in microseconds; `ids` is a relation
-    of the log's ids and epochs. The ids of an epoch whose time is not known any more are all remembered, unless a later
-    epoch is known to lie before the horizon.
+    `times` are the known processing times of the log's epochs, in microseconds; `ids` is a relation of the log's ids
+    and epochs. The ids of an epoch without a known time are remembered, unless a later epoch is before the horizon.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class RememberedRows:
         )
 
     def unique(self, rows: pa.Table, epoch: int, now: int) -> UniqueRows:
-        """Drop the records that are remembered or repeated; remember the rest as of `epoch` and its time `now`.
+        """Drop the records that are remembered or repeated; remember the others as of `epoch` and its time `now`.
 
-        Of a record that the bundle has twice, the first by its place in the source stays. Rejected records stay as they
-        are.
+        If the bundle has a record twice, the one with the first place in the source stays. Rejected records stay as
+        they are.
         """
         own, table, again = self._columns, self._table, f"{self._table}_again"
         names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
@@ -81,7 +81,7 @@ class RememberedRows:
         with registered(self.connection, rows) as read:
             there = f"SELECT * FROM {read} r WHERE _error IS NULL"
             twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
-            # The remembered ids are many, so they are scanned once; those that came again are few.
+            # The remembered ids are many, so they are scanned once; the ids that came again are few.
             known = f"SELECT {own} FROM ({there} AND EXISTS (FROM {table} k WHERE {same}))"
             self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {again} AS {known}")
             if self._any(f"FROM {again}") or self._any(twice):
@@ -108,6 +108,6 @@ class RememberedRows:
             self.connection.execute(f"DELETE FROM {self._table} WHERE _epoch < {since}")
 
     def _first(self, now: int) -> int:
-        """Find the first epoch within the horizon: the one after the last that is known to lie before it."""
+        """Find the first epoch within the horizon: the epoch after the last one that is known to lie before it."""
         since = now - duration(self.log.remembered)
         return max((epoch for epoch, at in self._times.items() if at < since), default=-1) + 1

@@ -1,4 +1,4 @@
-"""Open DuckDB in the process: bounded in memory, spilling to a folder, with the functions that the texts call."""
+"""Open DuckDB in the process, with a memory limit, a folder to spill to, and the functions that queries call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tailrace.settings import Settings
 from tailrace.toolchain.process_folder import process_folder
 
 LEAST = 16 * 10**6
-"""The bytes of memory without which DuckDB fails at what is small, as its threads take blocks of some 256 kB each."""
+"""The minimum memory in bytes: with less, DuckDB fails even on little data, as each thread takes blocks of about 256
+kB."""
 
 _MACROS = (
     "pmod(a, b) AS ((a % b) + b) % b",
@@ -29,7 +30,7 @@ _MACROS = (
     "sorted_up(a) AS list_sort(a, 'ASC', 'NULLS FIRST')",
     "sorted_down(a) AS list_sort(a, 'DESC', 'NULLS LAST')",
     "from_utc(moment, zone) AS timezone(zone, moment)",
-    # Of two instants that clocks show alike `to_utc` gives the first, which has the offset of the day before.
+    # Where clocks show two instants alike, `to_utc` gives the first one, which has the offset of the day before.
     "day_before(clocks, zone) AS epoch_us(timezone(zone, clocks)) - 86400000000",
     "shown_by(micros, zone) AS timezone(zone, make_timestamptz(micros))",
     "offset_at(micros, zone) AS epoch_us(shown_by(micros, zone)) - micros",
@@ -37,15 +38,15 @@ _MACROS = (
     "to_utc(clocks, zone) AS CASE WHEN shown_by(first_of(clocks, zone), zone) = clocks "
     "THEN make_timestamptz(first_of(clocks, zone)) ELSE timezone(zone, clocks) END",
 )
-"""Macros for the functions that the texts call by Spark's names and DuckDB lacks."""
+"""Macros for the functions of Spark that queries call and that DuckDB lacks."""
 
 
 class EngineError(TailraceError, RuntimeError):
-    """DuckDB could not compute what it was asked; nothing that was published is lost."""
+    """A computation of DuckDB failed; nothing that was published is lost."""
 
     @classmethod
     def of(cls, error: duckdb.Error) -> EngineError:
-        """Describe an error of DuckDB's in a line, with the setting that mends it."""
+        """Describe an error of DuckDB in a line, with the setting that mends it."""
         message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         if isinstance(error, duckdb.OutOfMemoryException):
             mend = "give it more memory (TAILRACE_MEMORY) or more room to spill to (TAILRACE_SCRATCH)"
@@ -62,10 +63,10 @@ class RoomError(EngineError):
 
 @contextmanager
 def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Run the statements of a block in one transaction, until the end of which no row id changes.
+    """Run the statements of a block in one transaction, so that no row id changes meanwhile.
 
-    A row id that is read in one transaction may be another row's in the next, as DuckDB compacts tables when it writes
-    a checkpoint. If the block fails, all of it is rolled back.
+    The next transaction may give a row id to another row, as DuckDB compacts tables when it writes a checkpoint. If the
+    block fails, all its changes are rolled back.
     """
     connection.begin()
     try:
@@ -77,11 +78,11 @@ def in_one_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyConnection:
-    """Open a new database in memory, which spills to a folder that is removed with it.
+    """Open a new database in memory; it spills to a folder that is removed with the database.
 
-    It computes on one thread for each core, or on `threads`: with little work several wait for each other longer than
-    they help. The memory limit is `TAILRACE_MEMORY`, but `LEAST` at least; the folder is made in `TAILRACE_SCRATCH`.
-    All its connections take instants for UTC's.
+    It computes on one thread for each core, or on `threads`: with little work, several threads wait for each other
+    longer than they help. The memory limit is `TAILRACE_MEMORY`, but at least `LEAST`; the folder is in
+    `TAILRACE_SCRATCH`. All connections show instants in UTC.
     """
     # DuckDB makes the folder when it first spills, and removes it with the database.
     scratch = process_folder(settings.scratch) / uuid.uuid4().hex[:12]
@@ -91,13 +92,13 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        # A name in a text is a table of the database, never a variable of whoever runs it.
+        # A name in a query is a table of the database, never a variable of the Python code that runs the query.
         "python_enable_replacements": False,
     }
     if threads is not None:
         config["threads"] = threads
     connection = duckdb.connect(":memory:", config=config)
-    # For all connections to it: one that is opened with `cursor` would take the machine's zone.
+    # For all connections: a connection from `cursor` would otherwise take the machine's time zone.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     for macro in _MACROS:
         connection.execute(f"CREATE MACRO {macro}")
@@ -106,7 +107,7 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
 
 
 def _checksums(values: pa.ChunkedArray) -> pa.Array:
-    """Compute the CRC-32 of each value, once for each distinct one."""
+    """Compute the CRC-32 of each value, once for each distinct value."""
     coded = (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).dictionary_encode()
     sums = pa.array([zlib.crc32(one) for one in coded.dictionary.to_pylist()], pa.int64())
     return pc.take(sums, coded.indices)

@@ -1,7 +1,6 @@
-"""Turn the common SQL, Spark's dialect, into DuckDB's; every difference of meaning is named here.
+"""Translate the common SQL, Spark's dialect, to DuckDB's dialect; this table has every difference of meaning.
 
-sqlglot knows how the two are written. It does not know where their meanings differ, or which of two readings the
-platform relies on:
+sqlglot translates the syntax. It does not know where the meanings of the two dialects differ:
 
 | in Spark, with ANSI on | in DuckDB as sqlglot writes it | here |
 |---|---|---|
@@ -32,14 +31,15 @@ import sqlglot
 from sqlglot import exp
 
 from tailrace.engines.duckdb.database.ordering import in_order
-from tailrace.model.base.types import MAX_PRECISION, decimal_parts, element_type, struct_fields
+from tailrace.model.base.types import MAX_PRECISION, decimal_parts
 from tailrace.sql.terms import Query
 
 NARROW = 18
-"""The digits of the decimals that DuckDB computes in 64 bits: a result of two of them has no more either, or fails."""
+"""The digits of decimals that DuckDB computes in 64 bits: the result of two such decimals has no more digits, or
+fails."""
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def in_duckdb(text: Query) -> str:
     """Write a query of the common SQL in DuckDB's dialect.
 
@@ -55,7 +55,8 @@ def parsed(text: Query) -> exp.Expr:
 
 
 _FIELD = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|([<,])([a-z][a-z0-9_]*):(?=[a-z])")
-"""A field's name in a type of structs, which Spark takes bare, a word of SQL too; or a text, which is left as it is."""
+"""The name of a field in a struct's type, which Spark takes without quotes even if it is a word of SQL; or a literal,
+which is left as it is."""
 
 
 def _quoted_field(found: re.Match[str]) -> str:
@@ -63,20 +64,20 @@ def _quoted_field(found: re.Match[str]) -> str:
 
 
 def rewritten(tree: exp.Expr) -> str:
-    """Write a parsed query in DuckDB's dialect; the tree is used up."""
-    # Inner nodes first, as a rule moves what is inside a node into another one.
+    """Write a parsed query in DuckDB's dialect; this changes the tree."""
+    # Inner nodes first, as a rule moves the inner nodes of a node into another node.
     for node in reversed([node for node in tree.walk() if type(node) in _RULES]):
         node.replace(_RULES[type(node)](node))
     return str(tree.sql(dialect="duckdb", copy=False))
 
 
 def in_duckdb_once(text: Query) -> str:
-    """Write a query that comes only once, as it holds an epoch's own numbers: it takes no place in the cache."""
+    """Write a query that runs only once, such as one with an epoch's numbers, without caching the translation."""
     return in_duckdb.__wrapped__(text)
 
 
 def literal_row(values: Mapping[str, int | bool]) -> str:
-    """Write a row of numbers and booleans, such as a clock, in DuckDB's dialect at once, without a translation.
+    """Write a row of numbers and booleans, such as a clock, directly in DuckDB's dialect.
 
     >>> literal_row({"now": 5, "came": True})
     'SELECT 5::BIGINT AS now, true AS came'
@@ -89,18 +90,18 @@ def _cast(node: exp.Expression) -> exp.Expression:
     to = node.args["to"]
     if to.is_type(exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY):
         return exp.Anonymous(this="encode", expressions=[node.this])
-    # The parser takes each CAST of Spark's for one that tries; only one that does so by its name is marked as safe.
+    # The parser makes a TryCast of each CAST of Spark; only a TRY_CAST of Spark is marked as safe.
     return _narrowed(node.this, to) if node.args.get("safe") else exp.Cast(this=_roomy(node.this, to), to=to)
 
 
 def _narrowed(wide: exp.Expression, to: exp.DataType) -> exp.Expression:
-    """Write a decimal of 38 digits as a number of 64 bits, or null: those of 18 digits take a sixth of the time."""
+    """Write a decimal of 38 digits as a number of 64 bits, or null; 18 digits take a sixth of the time."""
     few = exp.TryCast(this=wide.copy(), to=exp.DataType.build("decimal(18,0)"))
     return exp.Coalesce(this=exp.Cast(this=few, to=to), expressions=[exp.TryCast(this=wide, to=to)])
 
 
 def _roomy(computed: exp.Expression, to: exp.DataType) -> exp.Expression:
-    """Widen a side of an operation on decimals whose result has more digits than DuckDB would give it."""
+    """Widen a side of an operation on decimals whose result needs more digits than DuckDB would give it."""
     inside, digits = computed.unnest(), decimal_parts(to.sql().lower())
     if digits is None or digits[0] <= NARROW or not isinstance(inside, exp.Add | exp.Sub | exp.Mul):
         return computed
@@ -111,7 +112,7 @@ def _roomy(computed: exp.Expression, to: exp.DataType) -> exp.Expression:
 
 
 def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]:
-    """Return the rule that writes an operation whose result is null where it does not fit."""
+    """Return the rule that writes an operation with a null result where the result does not fit."""
 
     def written(node: exp.Expression) -> exp.Expression:
         made = kind(this=exp.paren(node.this, copy=False), expression=exp.paren(node.expression, copy=False))
@@ -121,7 +122,7 @@ def _tried(kind: type[exp.Binary]) -> Callable[[exp.Expression], exp.Expression]
 
 
 def _listed(node: exp.Expression) -> exp.Expression:
-    """Write the list of the values that are not null; it is empty where there are none."""
+    """Write the list of the values that are not null, which may be empty."""
     return _filled(exp.Anonymous(this="list", expressions=[node.this.copy()]), node.this)
 
 
@@ -142,7 +143,7 @@ def _count_if(node: exp.Expression) -> exp.Expression:
 
 
 def _lambda(node: exp.Expression) -> exp.Expression:
-    """Rewrite a lambda of an element and its place, which Spark counts from 0 and DuckDB from 1."""
+    """Rewrite a lambda of an element and its place: Spark counts places from 0, and DuckDB from 1."""
     if len(node.expressions) < 2:
         return node
     place = node.expressions[1].name
@@ -156,7 +157,7 @@ def _lambda(node: exp.Expression) -> exp.Expression:
 
 
 def _local(name: str) -> Callable[[exp.Expression], exp.Expression]:
-    """Return the rule that calls a macro of the connection on an instant and a zone: sqlglot's is wrong outside UTC."""
+    """Return the rule that calls a macro on an instant and a zone: sqlglot's translation is wrong outside UTC."""
 
     def written(node: exp.Expression) -> exp.Expression:
         at = node.this.this if isinstance(node.this, exp.Cast | exp.TryCast) else node.this
@@ -177,19 +178,19 @@ def _inline(node: exp.Expression) -> exp.Expression:
 
 
 def _sorted(node: exp.Expression) -> exp.Expr:
-    """Write a sorted list; Spark takes a null for the least, which DuckDB's lists have to be told."""
+    """Write a sorted list, with nulls as the least values as in Spark."""
     down = isinstance(node.args.get("asc"), exp.Boolean) and not node.args["asc"].this
     return in_order(node.this, down=down)
 
 
 def _added_up(node: exp.Expression) -> exp.Expression:
-    """Write the sum of a list, the only thing that the texts reduce lists to."""
+    """Write the sum of a list, the only reduction of lists in the queries."""
     summed = exp.Anonymous(this="list_sum", expressions=[node.this])
     return exp.Cast(this=summed, to=exp.DataType.build("bigint"))
 
 
 def _summed(node: exp.Expression) -> exp.Expression:
-    """Write one sum of whole numbers where the text has one of their upper halves and one of their lower halves."""
+    """Write one sum of whole numbers in place of the sums of their upper and their lower halves."""
     lower = node.expression
     if isinstance(lower, exp.Sum) and isinstance(lower.this, exp.BitwiseAnd):
         return exp.Sum(this=lower.this.this)
@@ -219,28 +220,14 @@ def column_type(type: str) -> str:
     """Write a column type of the contracts as DuckDB's.
 
     >>> column_type("array<struct<at:timestamp,n:decimal(8,2)>>")
-    'STRUCT("at" TIMESTAMPTZ, "n" decimal(8,2))[]'
+    'STRUCT("at" TIMESTAMPTZ, "n" DECIMAL(8, 2))[]'
     """
-    type = type.strip()
-    if element := element_type(type):
-        return f"{column_type(element)}[]"
-    if (fields := struct_fields(type)) is not None:
-        return f"STRUCT({', '.join(f'{name_of(name)} {column_type(own)}' for name, own in fields.items())})"
-    if decimal_parts(type):
-        return type
-    return _TYPES[type]
+    return exp.DataType.build(_FIELD.sub(_quoted_field, type), dialect="spark").sql("duckdb")
 
 
-_TYPES = {
-    "string": "VARCHAR",
-    "boolean": "BOOLEAN",
-    "int": "INTEGER",
-    "bigint": "BIGINT",
-    "double": "DOUBLE",
-    "date": "DATE",
-    "timestamp": "TIMESTAMPTZ",
-    "binary": "BLOB",
-}
+def table_columns(types: Mapping[str, str]) -> str:
+    """Write the columns of a table, from their names and types in the contracts."""
+    return ", ".join(f"{name_of(name)} {column_type(type)}" for name, type in types.items())
 
 
 def name_of(column: str) -> str:

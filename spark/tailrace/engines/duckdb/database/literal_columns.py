@@ -1,6 +1,6 @@
-"""Set columns apart that are one literal in all rows of a query, so that no row is sorted with them, or kept.
+"""Separate the columns of a query that have one literal in all rows, so that rows are sorted and kept without them.
 
-Half of a ledger's columns are such in what a backfill writes: its run's numbers, and what panes of a backfill lack.
+Half of the columns of a backfill's ledger rows are such: the numbers of the run, and columns that only a stream fills.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from tailrace.sql.terms import Query
 
 
 class SetApart(NamedTuple):
-    """A query without its literal columns, and one that gives a row of these, None without any: in DuckDB's dialect."""
+    """A query without its literal columns, and a query of a row of these, None without any.
+
+    Both in DuckDB's dialect.
+    """
 
     rest: str
     literals: str | None
 
 
 def set_apart(text: Query) -> SetApart:
-    """Set the literal columns of a query apart, or of queries of which it is the union; one column stays at least.
+    """Separate the literal columns of a query, or of a union of queries; at least one column stays.
 
     >>> set_apart(Query("SELECT 'pane' AS kind, n FROM t UNION ALL SELECT 'pane' AS kind, -n AS n FROM t"))
     SetApart(rest='SELECT n FROM t UNION ALL SELECT -n AS n FROM t', literals="SELECT 'pane' AS kind")
@@ -41,7 +44,7 @@ def set_apart(text: Query) -> SetApart:
 
 
 def put_back(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
-    """Add literal columns, of which there is a row, to rows; those that are null are left out."""
+    """Add literal columns, given as a row, to rows; null columns are left out."""
     if literals is None:
         return rows
     for name in literals.column_names:
@@ -52,9 +55,10 @@ def put_back(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
 
 
 def _selects(tree: exp.Expr) -> list[exp.Select]:
-    """List the queries that a query is the union of, rows that come twice included; none where one is more than that.
+    """List the queries of which a query is the union, with repeated rows.
 
-    Its columns have to be what each row has of its own: it groups nothing, and takes no row for another.
+    None where a query's rows depend on each other. The columns of each query must depend on one row alone: it must not
+    group rows or drop repeated ones.
     """
     found, waiting = list[exp.Select](), [tree]
     while waiting:
@@ -71,23 +75,23 @@ def _selects(tree: exp.Expr) -> list[exp.Select]:
 
 
 _MORE = ("with_", "distinct", "group", "having", "qualify", "order", "limit", "offset")
-"""The parts of a query by which its rows depend on each other, or on what is named elsewhere."""
+"""The parts of a query by which its rows depend on each other, or on another query."""
 
 
 def _side_by_side(columns: Sequence[Sequence[exp.Expr]]) -> bool:
-    """Tell whether the columns of one query are those of the next by their places: a `*` takes several."""
+    """Tell whether the columns of the queries correspond by place; a `*` stands for several columns."""
     named = all(isinstance(one, exp.Alias | exp.Column) and not one.is_star for own in columns for one in own)
     return len(columns) == 1 or (named and len({len(own) for own in columns}) == 1)
 
 
 def _alike(columns: Sequence[exp.Expr]) -> bool:
-    """Tell whether a column is the same literal in each of some queries."""
+    """Tell whether a column is the same literal in all queries."""
     named = all(isinstance(one, exp.Alias) and _is_literal(one) for one in columns)
     return named and len({one.this.sql() for one in columns}) == 1
 
 
 def _is_literal(node: exp.Expr) -> bool:
-    """Tell whether a column is a literal, a null, or one of them as another type."""
+    """Tell whether a column is a literal or a null, perhaps with a cast."""
     if isinstance(node, exp.Alias | exp.Cast | exp.Neg):
         return _is_literal(node.this)
     if isinstance(node, exp.Anonymous):

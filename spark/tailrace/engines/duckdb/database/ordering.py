@@ -1,8 +1,8 @@
-"""Sort lists in DuckDB as Spark does: a null is the least value, inside structs, too, where DuckDB has it last.
+"""Sort lists in DuckDB as Spark does: a null is the least value, also inside structs, where DuckDB puts it last.
 
-DuckDB can be told where the nulls of a list go, but not those of its structs' fields. So a list of structs is sorted
-by keys, in which each field's value comes after whether it is there, and the structs are put together again from the
-keys. A list of anything else is sorted as it is. No list that is sorted holds a null itself (`Algebra.alone`).
+DuckDB can place the nulls of a list first, but not the nulls in the fields of structs. So a list of structs is sorted
+by keys: before each field's value the key says whether the field has one. The structs are then rebuilt from the keys.
+Any other list is sorted as it is. A sorted list has no null elements (`Algebra.alone`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LIST = "_tailrace_sorted"
 
 
 def in_order(values: exp.Expr, *, down: bool) -> exp.Expr:
-    """Write a sorted list; a list of structs has to come as a cast to its type, which says what fields there are.
+    """Write a sorted list; a list of structs has to be cast to its type, which names the fields.
 
     >>> print(in_order(parse_one("CAST(a AS ARRAY<STRUCT<x BIGINT>>)", read="spark"), down=False).sql("duckdb"))
     LIST_TRANSFORM(SORTED_UP(LIST_TRANSFORM(CAST(a AS STRUCT(x BIGINT)[]), LAMBDA _e : {'there_0': \
@@ -31,14 +31,14 @@ NOT _e."x" IS NULL, 'field_0': _e."x"})), LAMBDA _k : {'x': _k.field_0})
 
 
 def _struct(values: exp.Expr) -> exp.DataType | None:
-    """Return the type of the structs of a list that is cast to one of structs; None for anything else."""
+    """Return the type of the structs of a list that is cast to a list of structs; None for any other list."""
     to = values.args.get("to") if isinstance(values, exp.Cast) else None
     inner = to.expressions[0] if to is not None and to.is_type(exp.DataType.Type.ARRAY) else None
     return inner if inner is not None and inner.is_type(exp.DataType.Type.STRUCT) else None
 
 
 def _taken_apart(struct: exp.DataType, of: str, path: str) -> tuple[list[str], str]:
-    """Write the fields of a struct as those of its key `_k`, and the struct rebuilt from them, in Spark's dialect."""
+    """Write the fields of a struct's key `_k`, and the struct that is rebuilt from the key, in Spark's dialect."""
     keys, fields = list[str](), list[str]()
     for number, field in enumerate(struct.expressions):
         own, place = f"{of}.`{field.name}`", f"{path}_{number}"

@@ -1,4 +1,4 @@
-"""Show a few rows to people, as `tailrace.engines.spark.preview` does with Spark's."""
+"""Show a few rows to people, in the same form for each engine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def readable_rows(rows: pa.Table) -> list[dict[str, Any]]:
     >>> readable_rows(rows)[0]["at"].year, readable_rows(rows)[0]["of"]
     (1970, {'n': [Decimal('1.5')]})
     """
-    # Python has no instants as late as the end of time, so instants are read as microseconds first.
+    # Python lacks instants as late as the end of time, so instants are read as microseconds first.
     plain = rows.cast(pa.schema([(field.name, _numbered(field.type)) for field in rows.schema]))
     types = {field.name: field.type for field in rows.schema}
     return [{name: _value(one, types[name]) for name, one in row.items()} for row in plain.to_pylist()]
 
 
 def _numbered(type: pa.DataType) -> pa.DataType:
-    """Put numbers in the place of instants in a type, at any depth."""
+    """Replace instants by numbers in a type, at any depth."""
     if pa.types.is_timestamp(type):
         return pa.int64()
     if pa.types.is_struct(type):
@@ -41,7 +41,7 @@ def _value(value: Any, type: pa.DataType) -> Any:
 
 
 def _inner(value: Any, type: pa.DataType) -> Any:
-    """Convert a value inside a struct or a list as JSON has it; a null field is left out there."""
+    """Convert a value inside a struct or a list to its form in JSON, which leaves null fields out."""
     if value is None:
         return None
     if pa.types.is_struct(type):

@@ -1,8 +1,8 @@
-"""Read a lake's tables in DuckDB: pyiceberg plans which files, DuckDB reads them.
+"""Read a lake's tables in DuckDB: pyiceberg selects the files, and DuckDB reads them.
 
-DuckDB itself reads plain files of this machine, which most are. Others, such as those in S3 and those from before a
-column was renamed or added, are read by pyarrow and copied into DuckDB once, with their columns found by Iceberg's
-numbers. Where rows were deleted from a file, or a nested column has another type, pyiceberg's reader is used.
+DuckDB itself reads plain files of this machine. Other files, such as files in S3 and files from before a column was
+renamed or added, are read by pyarrow and copied into DuckDB once; Iceberg's numbers identify their columns. Where rows
+were deleted from a file, or a nested column has another type, pyiceberg reads the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def bytes_read(scan: Scan) -> int:
 
 
 def table_bytes(table: Table, where: BooleanExpression = EVERYTHING, snapshot: int | None = None) -> int:
-    """Add up the bytes of a table's files that a filter asks for, as of a snapshot if one is given."""
+    """Add up the bytes of a table's files that a filter selects, as of a snapshot if one is given."""
     read = table.current_snapshot() if snapshot is None else table.snapshot_by_id(snapshot)
     if where is EVERYTHING and read is not None and read.summary is not None:
         size = read.summary.additional_properties.get("total-files-size")
@@ -52,9 +52,9 @@ def scanned(
     where: BooleanExpression = EVERYTHING,
     snapshot: int | None = None,
 ) -> Iterator[Relation]:
-    """Name a relation of a table's rows, as of a snapshot if one is given, for as long as the block lasts.
+    """Name a relation of a table's rows, as of a snapshot if one is given, for the duration of the block.
 
-    `where` only skips files: a caller that wants just the rows that meet it has to filter them as well.
+    `where` only skips files: a caller that needs just the rows that meet it has to filter rows as well.
     """
     loaded = lake.table(table)
     scan = loaded.scan(row_filter=where, snapshot_id=snapshot)
@@ -66,7 +66,7 @@ def scanned(
 def files_read(
     connection: duckdb.DuckDBPyConnection, table: Table, scan: Scan, tasks: Sequence[FileScanTask]
 ) -> Iterator[Relation]:
-    """Name a relation of the rows of some of a scan's files, for as long as the block lasts."""
+    """Name a relation of the rows of some files of a scan, for the duration of the block."""
     name = new_relation()
     addresses = [task.file.file_path for task in tasks]
     if tasks and plain(table, tasks) and all(map(here, addresses)):
@@ -95,7 +95,7 @@ def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.Reco
 def _batches(
     table: Table, scan: Scan, task: FileScanTask, columns: Schema, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one file with these columns: as it is where that can be, or else by pyiceberg."""
+    """Read the rows of one file with these columns: directly where that is possible, otherwise by pyiceberg."""
     found = None if task.delete_files else batches_as_written(table.io, columns, task.file)
     if found is not None:
         yield from found
@@ -108,13 +108,13 @@ def _batches(
 
 
 def parquet(addresses: Iterable[str]) -> str:
-    """Write DuckDB's relation of Parquet files here; what the names of folders say of partitions are no columns."""
+    """Write DuckDB's relation of Parquet files of this machine; the names of folders become no columns."""
     listed = ", ".join("'" + path_of(address).replace("'", "''") + "'" for address in addresses)
     return f"read_parquet([{listed}], hive_partitioning = false)"
 
 
 def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
-    """Tell whether files hold just the rows and columns that the table has."""
+    """Tell whether files hold just the rows and columns of the table."""
     return len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
 
 
@@ -124,14 +124,14 @@ def here(address: str) -> bool:
 
 
 def path_of(address: str) -> str:
-    """Return the path of a file of this machine, by its address."""
+    """Return the path of a file of this machine from its address."""
     return address.removeprefix("file://") if address.startswith("file://") else address.removeprefix("file:")
 
 
 def as_declared(lake: Lake, log: Log, rows: Relation, snapshot: int | None = None) -> str:
-    """Write DuckDB's query of a log's rows with the names and types that its definition declares.
+    """Write the query, in DuckDB's dialect, of a log's rows with the declared names and types.
 
-    `rows` have the names of `snapshot` of the table, or today's if it is None.
+    `rows` have the table's names as of `snapshot`, or its present names if that is None.
     """
     declared = declared_types(log)
     loaded = lake.table(log.name)

@@ -1,6 +1,6 @@
-"""Rows in shares, by the hash of what they are known by: rows that are alike are in one, wherever they come from.
+"""Divide rows into shares by a hash of some columns: equal rows are in one share, wherever they come from.
 
-What puts rows of many places together does so with a share at a time, in the memory of one.
+Rows from many places can then be combined one share at a time, in the memory of one share.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ SHARES = 16
 """The number of shares."""
 
 SHARE_COLUMN = pa.field("_share", pa.int64())
-"""The column that says which share a row is in, until the rows of a share are apart."""
+"""The column with the number of a row's share, until the shares are apart."""
 
 
 def with_share(text: str, by: Sequence[str]) -> str:
-    """Write DuckDB's query of the rows of another, each with its share by some columns."""
+    """Write a query, in DuckDB's dialect, of the rows of another query, each with its share by some columns."""
     return f"SELECT *, {_share(by)} AS {SHARE_COLUMN.name} FROM ({text})"
 
 
 def in_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut the rows of `with_share` into those of each share."""
+    """Cut the rows of `with_share` into shares."""
     for batch in batches:
         shares, rows = batch.column(SHARE_COLUMN.name), batch.drop_columns([SHARE_COLUMN.name])
         rows, counts = rows.take(pc.sort_indices(shares)), np.bincount(shares.to_numpy(), minlength=SHARES)
@@ -41,9 +41,9 @@ def in_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
 def checked(
     connection: duckdb.DuckDBPyConnection, by: Sequence[str], shares: Iterable[tuple[int, pa.Table]]
 ) -> Iterator[pa.Table]:
-    """Return the rows of each share; raises `EngineError` if some belong to another one.
+    """Yield the rows of each share. Raises `EngineError` if some belong to another share.
 
-    Rows that are alike would be in two shares where processes hash them in two ways, as two versions of DuckDB may.
+    Equal rows would be in two shares if processes hashed them differently, as two versions of DuckDB may.
     """
     for share, rows in shares:
         with registered(connection, rows) as name:

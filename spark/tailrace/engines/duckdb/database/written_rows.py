@@ -1,4 +1,4 @@
-"""Write rows as files beside a table, a file's worth at a time: they never are in memory all at once."""
+"""Write rows as files that a table does not list yet, one file at a time: the rows are never in memory all at once."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tailrace.sql.terms import Query
 Rows = TypeVar("Rows")
 
 ROWS_A_FILE = 250_000
-"""The number of rows of a table that are written into a file."""
+"""The number of rows in a file."""
 
 WRITERS = 2
-"""The number of files written at once, beside the rows of the next: so many files' rows and one more are in memory."""
+"""The number of files that are written at once. The rows of so many files and of one more are in memory."""
 
 
 def written(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
-    """Write the rows of a query as files beside a table, which does not list them yet."""
+    """Write the rows of a query as files that a table does not list yet."""
     target, (rest, apart) = lake.table(table), set_apart(text)
     literals = None if apart is None else connection.execute(apart).to_arrow_table()
     alike = () if literals is None else literals.column_names
     if spans := [name_of(name) for name in span_columns(target.spec(), target.schema()) if name not in alike]:
-        # Each file's worth of rows is split by partition, so rows of one time have to come together.
+        # The rows of a file are split by partition, so rows of the same time have to come together.
         rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
 
     def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
@@ -44,7 +44,7 @@ def written(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, tabl
 def some_at_once(write: Callable[[Rows], Sequence[DataFile]], parts: Iterable[Rows]) -> list[DataFile]:
     """Write each part as files, `WRITERS` of them at once, while the rows of the next are computed.
 
-    Both are native code, and run in parallel.
+    Writing and computing are native code, and run in parallel.
     """
     files: list[DataFile] = []
     writing: deque[Future[Sequence[DataFile]]] = deque()

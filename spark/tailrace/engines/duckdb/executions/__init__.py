@@ -1,1 +1,1 @@
-"""The executions of a definition on DuckDB: a bundle and the open windows become ledger rows and the next state."""
+"""Take open windows through an epoch on DuckDB, in SQL alone or by the reference step."""

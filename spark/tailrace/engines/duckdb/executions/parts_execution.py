@@ -1,6 +1,6 @@
-"""A definition's step on DuckDB over records that are elsewhere: parts of a bundle are added up there, and come here.
+"""Run a definition's step on DuckDB over records that are elsewhere, where the parts of a bundle are added up.
 
-What is large of an epoch are its records. Their partials are a row for each key and window.
+The records are the large part of an epoch. Their partials, a row for each key and window, come to this process.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.database.bundles import registered
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
-from tailrace.engines.duckdb.executions.execution import Windows
-from tailrace.engines.duckdb.executions.preparation import Connection, Taken
+from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle
 from tailrace.engines.duckdb.executions.sql_execution import SqlExecution, clock_before
+from tailrace.engines.protocol import EpochState
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.clock_row import clock_row
-from tailrace.sql.epoch.partials import closed, late, may_have_passed, partials, put_together
+from tailrace.sql.epoch.epoch_texts import EpochTexts
+from tailrace.sql.epoch.partials import closed, put_together
 from tailrace.sql.terms import Query, Relation
+
+_SHARE = Relation("tailrace_share")
 
 
 class PartsExecution(SqlExecution):
-    """The step as SQL over the partials of parts of a bundle; bundles that are here are taken as well.
+    """The step as SQL over the partials of parts of a bundle; it also takes bundles that are in this process.
 
-    `records` is what its texts call the records of a part, `windowed_by` are the columns of partials that say of which
-    window they are.
+    `records` is the name of a part's records in its queries. `windowed_by` are the columns that tell windows apart.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
@@ -37,37 +39,38 @@ class PartsExecution(SqlExecution):
 
     @property
     def adds_up(self) -> bool:
-        """Whether partials say all that the rules ask of records that are as the log has them.
+        """Whether the partials of records as the log has them are enough for the rules.
 
-        They do not where steps make other records of them, or where a trigger that is done refuses them one by one.
+        They are not where steps change the records, or where a finished trigger refuses records one by one.
         """
         return not self.pipeline.each and self.pipeline.finishing != "close"
 
-    def adding(self, state: Windows) -> Query:
+    def adding(self, state: EpochState) -> Query:
         """Write the query of the partials of a part of the bundle after a state."""
-        return partials(self.pipeline, self.records, self._row(state, clock_before(state)), by_slices=True)
+        return self._of_part(state, clock_before(state)).partials
 
     def adding_gives(self, records: pa.Schema) -> pa.Schema:
-        """Find the schema of partials of records that have a schema."""
+        """Find the schema of the partials of records with a schema."""
         self.connection.register(self.records, records.empty_table())
         try:
-            return self.connection.execute(in_duckdb(self.adding(Windows(None, 0)))).to_arrow_table().schema
+            return self.connection.execute(in_duckdb(self.adding(EpochState(None, 0)))).to_arrow_table().schema
         finally:
             self.connection.unregister(self.records)
 
-    def late_rows(self, state: Windows, clock: Clock) -> Query:
+    def late_rows(self, state: EpochState, clock: Clock) -> Query:
         """Write the query of the ledger's rows of the records of a part that came too late for an epoch."""
-        row = self._row(state, clock)
-        return self.rows.of_late(late(self.pipeline, may_have_passed(self.pipeline, self.records, row), row))
+        return self._of_part(state, clock).late
 
-    def _row(self, state: Windows, clock: Clock) -> Relation:
-        return Relation(f"({clock_row(self.pipeline, state.clock, clock, state.generation)})")
+    def _of_part(self, state: EpochState, clock: Clock) -> EpochTexts:
+        """Return the texts over a part, with an epoch's clock written out."""
+        row = Relation(f"({clock_row(self.pipeline, state.clock, clock, state.generation)})")
+        return EpochTexts(self.pipeline, {"bundle": self.records, "clock": row}, in_process=True)
 
     def put_together(self, shares: Iterable[pa.Table]) -> int:
-        """Put the partials of parts together, to be taken through the rules; return how many there are.
+        """Put the partials of parts together, for the step; return their number.
 
-        They come in shares, the first of which may be empty; no window is in two. Grouping takes several times the
-        memory of what it gives, so it is done share by share. Windows that merge do so with those that are open.
+        They come in shares, the first of which may be empty; no window is in two shares. Grouping takes several times
+        the memory of its result, so shares are grouped one by one. Windows that merge are grouped by the step.
         """
         name = self._names["partials"]
         text = Query(f"SELECT * FROM {_SHARE}") if self._by_key else self._together
@@ -77,17 +80,14 @@ class PartsExecution(SqlExecution):
                 self.connection.execute(f"{made} {text.replace(_SHARE, rows)}")
         return self._count(name)
 
-    def late(self, state: Windows) -> int | None:
-        """Count how many times records of the partials came too late for a window; None where these do not say."""
+    def count_late(self, state: EpochState) -> int | None:
+        """Count the late records of the partials, once for each window; None where the partials do not say."""
         if self._by_key:
             return None
-        expired = closed(self.pipeline, "window_end", f"{clock_before(state).watermark}L")
+        expired = closed(self.pipeline, "window_end", f"{state.watermark}L")
         text = Query(f"SELECT COALESCE(SUM(arrived), 0) FROM {self._names['partials']} WHERE {expired}")
         return int(self._value(in_duckdb_once(text)))
 
-    def taken(self, late: Callable[[Clock], pa.Table]) -> Taken:
-        """Take the partials that were put together; `late` finds records that came too late, asked where some may."""
-        return Taken(pa.table({}), None, self._closest(), late)
-
-
-_SHARE = Relation("tailrace_share")
+    def summed(self, late: Callable[[Clock], pa.Table]) -> DuckBundle:
+        """Return the partials that were put together as a bundle; `late` is called where records may be late."""
+        return DuckBundle(pa.table({}), None, self._closest(), late)

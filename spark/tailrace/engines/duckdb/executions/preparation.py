@@ -1,4 +1,4 @@
-"""Take a bundle's records through a definition's steps on DuckDB, with a query for each step."""
+"""Take a bundle's records through a definition's steps on DuckDB, by a query for each step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb
-from tailrace.engines.python.each_calls import caller
+from tailrace.engines.python.record_calls import step_calls
 from tailrace.lake.schema.iceberg_types import arrow_schema, iceberg_schema
 from tailrace.lake.schema.owned_tables import tables_of
 from tailrace.model.base.clock import Clock
@@ -27,11 +27,11 @@ Steps: TypeAlias = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True)
-class Taken:
+class DuckBundle:
     """A bundle after the definition's steps, and the end of the first window that it touches, in microseconds.
 
-    `late` finds the records that came too late for an epoch of a clock, as rows of the ledger; None where there are no
-    records. Of a bundle that was added up elsewhere `records` has none.
+    `late` returns the ledger's rows of the records that came too late for an epoch of a clock; None where there are no
+    records. Where a bundle was added up elsewhere, `records` is empty.
     """
 
     records: pa.Table
@@ -52,18 +52,18 @@ class Stepping:
         self._own = f"tailrace_{definition.name}_{uuid.uuid4().hex[:8]}"
         self._names = {"bundle": Relation(f"{self._own}_bundle")}
 
-    def _prepared(self, bundle: pa.Table) -> Taken:
+    def _prepared(self, bundle: pa.Table) -> DuckBundle:
         """Take a bundle through the definition's steps."""
         table = self._steps(bundle)
         if not may_fail(self.definition):
-            return Taken(table, None)
+            return DuckBundle(table, None)
         if table[FAILED].null_count == table.num_rows:
-            return Taken(table.drop_columns([FAILED]), None)
+            return DuckBundle(table.drop_columns([FAILED]), None)
         good, bad = (
             self._selected(table, f"* EXCLUDE ({FAILED})" if which == "NULL" else "*", f"{FAILED} IS {which}")
             for which in ("NULL", "NOT NULL")
         )
-        return Taken(good, bad)
+        return DuckBundle(good, bad)
 
     def _own_steps(self, table: pa.Table) -> pa.Table:
         types = dict(self.definition.log.columns)
@@ -77,7 +77,7 @@ class Stepping:
             new = arrow_schema(step.gives)
             fields = [field for field in table.schema if field.name != FAILED]
             schema = pa.schema([*fields, *new, pa.field(FAILED, pa.string())])
-            return pa.Table.from_batches(caller(step, dict(types), schema)(table.to_batches()), schema)
+            return pa.Table.from_batches(step_calls(step, dict(types), schema)(table.to_batches()), schema)
         columns = table.column_names
         text = step_query(step, self._names["bundle"], types, columns, failing=FAILED in columns)
         assert text is not None, f"{step!r} is a step for Spark"

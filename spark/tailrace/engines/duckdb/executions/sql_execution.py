@@ -1,4 +1,4 @@
-"""A definition's step on DuckDB as SQL: nothing in Python per record or per window."""
+"""Run a definition's step on DuckDB as SQL, with no Python code for a record or a window."""
 
 from __future__ import annotations
 
@@ -8,101 +8,92 @@ import pyarrow as pa
 
 from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import in_duckdb
-from tailrace.engines.duckdb.executions.execution import DuckExecution, Moved, Windows
-from tailrace.engines.duckdb.executions.preparation import Connection, Steps, Taken
+from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResult
+from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
+from tailrace.engines.protocol import EpochState
 from tailrace.engines.python.assigned import assigned_windows
 from tailrace.model.base.clock import Clock
-from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE
-from tailrace.sql.epoch.partials import late, may_be_late, may_have_passed, partials, refused
-from tailrace.sql.epoch.state_merge import met
-from tailrace.sql.epoch.transition_rows import transitions
+from tailrace.sql.epoch.partials import may_be_late
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query
 
 MANY = 100_000
-"""The number of windows that an epoch takes through the rules from which on their rows are not computed all at once."""
+"""The number of windows in an epoch from which their rows are not computed all at once."""
 
 
-def clock_before(state: Windows) -> Clock:
-    """Return the clock by which records are put into windows: its watermark is that before their epoch (rule M1)."""
-    return Clock(-1, state.clock.watermark if state.clock else BEGINNING, 0)
+def clock_before(state: EpochState) -> Clock:
+    """Return the clock by which an epoch's records are put into windows: it has the watermark before (rule M1)."""
+    return Clock(-1, state.watermark, 0)
 
 
 class SqlExecution(DuckExecution):
     """The step as SQL."""
 
-    def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
-        super().__init__(connection, pipeline, steps)
-        names = self._names
-        self._partials = in_duckdb(partials(pipeline, names["bundle"], names["clock"], by_slices=True))
-        self._transitions = in_duckdb(
-            transitions(pipeline, met(pipeline, names["awake"], names["partials"], names["clock"], joined=True))
-        )
-        self._kind = "TABLE"
-        self._moved = tuple(self.rows.apart(names["transitions"]))
-        text = refused(pipeline, names["bundle"], names["clock"], names["transitions"])
-        self._refused = in_duckdb(self.rows.of_late(text)) if pipeline.finishing == "close" else None
-        behind = may_have_passed(pipeline, names["bundle"], names["clock"])
-        self._late = in_duckdb(self.rows.of_late(late(pipeline, behind, names["clock"])))
-        self._remains = in_duckdb(self.rows.state(names["transitions"]))
+    _kind = "TABLE"
 
-    def consume(self, bundle: pa.Table, state: Windows) -> Taken:
+    def consume(self, bundle: pa.Table, state: EpochState) -> DuckBundle:
         taken, names = self._placed(self._prepared(bundle)), self._names
         self._clock(state, clock_before(state))
         self.connection.register(names["bundle"], taken.records)
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {names['partials']} AS {self._partials}")
-        late = (lambda _: self.connection.execute(self._late).to_arrow_table()) if taken.records.num_rows else None
-        return Taken(taken.records, taken.rejected, self._closest(), late)
+        partials = in_duckdb(self._texts.partials)
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {names['partials']} AS {partials}")
+        late = (lambda _: self._answer(self._texts.late)) if taken.records.num_rows else None
+        return DuckBundle(taken.records, taken.rejected, self._closest(), late)
+
+    def add_up(self, bundle: pa.Table, state: EpochState) -> tuple[pa.Table, bool]:
+        """Return the partials of a bundle after a state, and whether some of its records came too late."""
+        taken = self.consume(bundle, state)
+        try:
+            rows = self.connection.execute(f"SELECT * FROM {self._names['partials']}").to_arrow_table()
+            return rows, self._late(state, taken, clock_before(state)).num_rows > 0
+        finally:
+            self.connection.unregister(self._names["bundle"])
 
     def _closest(self) -> int | None:
         closest: int | None = self._value(f"SELECT MIN(window_end) FROM {self._names['partials']}")
         return closest
 
-    def step(self, state: Windows, taken: Taken, clock: Clock) -> Moved:
+    def step(self, state: EpochState, bundle: DuckBundle, clock: Clock) -> DuckResult:
         clock.after(state.clock)
-        names, execute = self._names, self.connection.execute
+        names, execute, texts = self._names, self.connection.execute, self._texts
         self._clock(state, clock)
         with in_one_transaction(self.connection):
-            execute(f"CREATE OR REPLACE TEMP TABLE {names['awake']} AS {self._awake}")
-            later = self._count(names["awake"]) + self._count(names["partials"]) >= MANY
-            # Many transitions take more memory than all else. Those of one window each are computed for each query.
+            execute(f"CREATE OR REPLACE TEMP TABLE {names['touched']} AS {self._touched}")
+            later = self._count(names["touched"]) + self._count(names["partials"]) >= MANY
+            # Many transitions take more memory than all else. If windows do not merge, they are computed again for each
+            # query.
             kind = "VIEW" if later and not self._by_key else "TABLE"
             if kind != self._kind:
                 execute(f"DROP {self._kind} IF EXISTS {names['transitions']}")
-            execute(f"CREATE OR REPLACE TEMP {kind} {names['transitions']} AS {self._transitions}")
-            rows = self._not_taken(state, taken, clock)
+            execute(f"CREATE OR REPLACE TEMP {kind} {names['transitions']} AS {in_duckdb(texts.transitions)}")
+            rows = self._late(state, bundle, clock)
+            if texts.refused is not None:
+                rows = pa.concat_tables([self._answer(texts.refused), rows])
             if not later:
-                rows = pa.concat_tables([*map(self._of_transitions, self._moved), rows])
-            after = self._stepped(self._remains, state, clock)
+                rows = pa.concat_tables([*map(self._answer, texts.ledger), rows])
+            after = self._stepped(in_duckdb(texts.remaining), state, clock)
         self._kind = kind
         self.connection.unregister(names["bundle"])
-        rows = self._with_rejected(rows, taken, clock)
-        return Moved(rows, after, self._moved, self._of_transitions) if later else Moved(rows, after)
+        rows = self._with_rejected(rows, bundle, clock)
+        return DuckResult(rows, after, tuple(texts.ledger), self._answer) if later else DuckResult(rows, after)
 
-    def _of_transitions(self, text: Query) -> pa.Table:
-        """Return the rows of a query of the transitions, as the ledger has them."""
-        return self._answer(in_duckdb(text))
+    def _answer(self, text: Query) -> pa.Table:
+        """Return the rows of a query as the ledger has them."""
+        return self._typed(self.connection.execute(in_duckdb(text)).to_arrow_table())
 
-    def _answer(self, text: str) -> pa.Table:
-        """Return the rows of a text of DuckDB's dialect, as the ledger has them."""
-        return self._typed(self.connection.execute(text).to_arrow_table())
+    def _late(self, state: EpochState, bundle: DuckBundle, clock: Clock) -> pa.Table:
+        """Return the ledger's rows of the records that came too late for an epoch."""
+        # Partials of windows that merge do not say whether some records are late.
+        if bundle.late is None or not may_be_late(self.pipeline, bundle.closest, state.clock):
+            return self.schema.empty_table()
+        return self._typed(bundle.late(clock))
 
-    def _not_taken(self, state: Windows, taken: Taken, clock: Clock) -> pa.Table:
-        """Return the ledger's rows of the records that no window took: they came too late, or to one that is done."""
-        found = [self.schema.empty_table()]
-        if self._refused is not None:
-            found.append(self._answer(self._refused))
-        # Partials of windows that merge do not say whether some are late.
-        if taken.late is not None and may_be_late(self.pipeline, taken.closest, state.clock):
-            found.append(self._typed(taken.late(clock)))
-        return pa.concat_tables(found)
-
-    def _placed(self, taken: Taken) -> Taken:
+    def _placed(self, bundle: DuckBundle) -> DuckBundle:
         """Add the windows that the definition's own windowing code assigns; a windowing in SQL adds nothing here."""
-        return taken
+        return bundle
 
     @property
     def _by_key(self) -> bool:
@@ -110,9 +101,9 @@ class SqlExecution(DuckExecution):
 
 
 class AssignedExecution(SqlExecution):
-    """The step as SQL, over records whose windows the definition's own code assigned, called once for each record.
+    """The step as SQL over records whose windows the definition's own code assigns, in one call for each record.
 
-    Windows that merge do not take this execution: they may merge by a rule of their own.
+    Windows that merge do not take this execution, as they may merge by a rule of their own.
     """
 
     def __init__(self, connection: Connection, pipeline: Pipeline, steps: Steps | None = None) -> None:
@@ -120,14 +111,16 @@ class AssignedExecution(SqlExecution):
         kept = Query(f"SELECT * FROM {self._names['bundle']}{keep_clause(pipeline)}")
         self._records_text = in_duckdb(kept)
 
-    def _placed(self, taken: Taken) -> Taken:
-        records = self._queried(taken.records, self._records_text) if self.pipeline.keep is not None else taken.records
+    def _placed(self, bundle: DuckBundle) -> DuckBundle:
+        records = (
+            self._queried(bundle.records, self._records_text) if self.pipeline.keep is not None else bundle.records
+        )
         windows, reasons = assigned_windows(self.pipeline, records)
         placed = records.append_column(WINDOWS, windows)
         if reasons.null_count == len(reasons):
-            return replace(taken, records=placed)
-        # Why a record is rejected, and which one it is, is all that the ledger has of it.
+            return replace(bundle, records=placed)
+        # The ledger has only the place of a rejected record, and the reason.
         place = [self.pipeline.log.event_time, *PLACE]
         bad = records.select(place).append_column(FAILED, reasons).filter(reasons.is_valid())
-        others = [] if taken.rejected is None else [taken.rejected.select(bad.column_names)]
-        return replace(taken, records=placed.filter(reasons.is_null()), rejected=pa.concat_tables([*others, bad]))
+        others = [] if bundle.rejected is None else [bundle.rejected.select(bad.column_names)]
+        return replace(bundle, records=placed.filter(reasons.is_null()), rejected=pa.concat_tables([*others, bad]))

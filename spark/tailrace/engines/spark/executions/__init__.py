@@ -1,1 +1,1 @@
-"""Take open windows through an epoch on Spark: in SQL alone, or by the reference step."""
+"""Take open windows through an epoch on Spark, in SQL alone or by the reference step."""

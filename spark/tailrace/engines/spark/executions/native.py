@@ -1,8 +1,8 @@
-"""The native execution: `step` as two Spark jobs, with nothing in Python per record or per window.
+"""The native execution: an epoch is two Spark jobs, with no Python code for a record or a window.
 
-The first job aggregates the bundle to partials; the second takes the open windows through the epoch, and its result
-gives the ledger's rows and the next state. State and transitions are checkpointed on the executors, so that a plan
-never grows with the number of epochs.
+The first job aggregates the bundle to partials. The second takes the open windows through the epoch; its result gives
+the ledger's rows and the next state. State and transitions are checkpointed on the executors, so a plan does not grow
+with the number of epochs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tailrace.engines.duckdb.executions.sql_execution import SqlExecution
+from tailrace.engines.protocol import EpochState
 from tailrace.engines.python.assigned import BOUNDS, placer
-from tailrace.engines.spark.executions.brought_partials import BroughtPartials
-from tailrace.engines.spark.executions.execution import Consumed, PreparedBundle, SparkExecution, Stepped
+from tailrace.engines.spark.executions.execution import BundlePartials, PreparedBundle, SparkExecution, SparkResult
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows, checkpointed, kept
 from tailrace.engines.spark.executions.preparation import queried, schema_of
@@ -34,145 +36,149 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE
 from tailrace.sql.epoch.clock_row import clock_row
-from tailrace.sql.epoch.partials import late, may_be_late, partials, put_together, refused
-from tailrace.sql.epoch.state_merge import met
-from tailrace.sql.epoch.transition_rows import transitions
+from tailrace.sql.epoch.epoch_texts import VIEWS, EpochTexts
+from tailrace.sql.epoch.partials import may_be_late, put_together
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query, Relation
 
 
 class Native(SparkExecution):
-    """A definition compiled for a Spark session."""
+    """A definition as SQL in a Spark session."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows | None = None) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
         super().__init__(spark, pipeline, rest)
         self._schema: pa.Schema | None = None
-        self._views = {name: Relation(f"tailrace_{pipeline.name}_{name}_{uuid.uuid4().hex[:8]}") for name in _VIEWS}
-        view = self._views
-        self._partials = partials(pipeline, view["bundle"], view["clock"])
-        self._transitions = transitions(pipeline, met(pipeline, view["state"], view["partials"], view["clock"]))
-        self._ledger_rows = self.rows.of_transitions(view["transitions"])
-        self._late = self.rows.of_late(late(pipeline, view["bundle"], view["clock"]))
-        self._refused = self.rows.of_late(refused(pipeline, view["bundle"], view["clock"], view["transitions"]))
-        self._remains = self.rows.state(view["transitions"])
+        self._views = {name: Relation(f"tailrace_{pipeline.name}_{name}_{uuid.uuid4().hex[:8]}") for name in VIEWS}
+        self._texts = EpochTexts(pipeline, self._views, in_process=False)
 
-    def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> Consumed:
-        """Aggregate a bundle to partials. `bundle` has the log's columns and where each record came from."""
-        prepared, state = self._prepared(bundle), self._settled(state)
+    def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
+        """Aggregate a bundle to partials. `bundle` has the log's columns and the place of each record."""
+        prepared, state = self._prepared(bundle), self.rest.settled(state)
         prepared.records.createOrReplaceTempView(self._views["bundle"])
-        watermark = state.clock.watermark if state.clock else BEGINNING
-        self._clock_view(state, Clock(-1, watermark, 0))
-        reaching = () if self._rest is None else self._rest.reaching(state, windows=True)
+        self._clock_before(state)
+        reaching = self.rest.reaching(state, windows=True)
         ends = F.min("window_end").alias("closest"), F.max("window_end").alias("furthest")
         aggregates = *ends, F.count(F.lit(1)).alias("count"), *reaching
-        partials, found = self._computed(self.spark.sql(self._partials), files, aggregates)
+        partials, found = self._computed(self.spark.sql(self._texts.partials), files, aggregates)
         closest, furthest, count = (found.pop(name) for name in ("closest", "furthest", "count"))
         reach = Reach(**found) if reaching else None
-        return Consumed(partials, closest, furthest, prepared.rejected, (partials, *prepared.held), reach, count)
+        return BundlePartials(partials, closest, furthest, prepared.rejected, (partials, *prepared.held), reach, count)
 
-    def consume_brought(self, bundle: pa.Table, state: OpenWindows, here: BroughtPartials) -> Consumed:
-        """Take the partials of a bundle that is in this process, which are added up here."""
+    def consume_here(self, bundle: pa.Table, state: OpenWindows, here: SqlExecution) -> BundlePartials:
+        """Aggregate a small bundle in this process: Spark would take longer to plan that than to do it."""
         schema = self._partial_schema(bundle, state)
-        found = here.of(bundle, schema, state.clock, state.generation)
-        if found.late or self.pipeline.finishing == "close":
+        rows, late = here.add_up(bundle, EpochState(state.clock, state.generation))
+        if late or self.pipeline.finishing == "close":
             frame_of(self.spark, bundle).createOrReplaceTempView(self._views["bundle"])
-        return Consumed(
-            frame_of(self.spark, found.rows), found.closest, found.furthest, None, (), None,
-            found.rows.num_rows, bundle.num_rows, found.late,
-        )  # fmt: skip
+        rows = rows.rename_columns(schema.names).cast(schema)
+        ends = pc.min_max(rows["window_end"]).as_py()
+        return BundlePartials(
+            frame_of(self.spark, rows),
+            ends["min"],
+            ends["max"],
+            count=rows.num_rows,
+            records=bundle.num_rows,
+            late=late,
+        )
 
-    def takes_brought(self, state: OpenWindows) -> bool:
-        """Tell whether partials may be added up elsewhere: windows are in memory, and SQL puts records into them."""
-        return self._by_sql and self._settled(state).resting is None
+    def adds_up_here(self, state: OpenWindows) -> bool:
+        """Tell whether this process may aggregate a bundle: no window rests, and SQL puts records into windows."""
+        return self._by_sql and self.rest.settled(state).resting is None
 
     @property
     def _by_sql(self) -> bool:
-        """Whether nothing but SQL puts the log's own records into windows."""
+        """Whether SQL alone puts the log's own records into windows."""
         return not self.pipeline.each
 
     def _partial_schema(self, bundle: pa.Table, state: OpenWindows) -> pa.Schema:
-        """Return the columns of partials, as Spark has them."""
+        """Return the columns of partials as Spark has them."""
         if self._schema is None:
             frame_of(self.spark, bundle.slice(0, 0)).createOrReplaceTempView(self._views["bundle"])
-            self._clock_view(state, Clock(-1, BEGINNING, 0))
-            self._schema = to_arrow_schema(self.spark.sql(self._partials).schema)
+            self._clock_before(state)
+            self._schema = to_arrow_schema(self.spark.sql(self._texts.partials).schema)
         return self._schema
 
     def _computed(
         self, by_spark: DataFrame, files: LogFiles | None, aggregates: Sequence[Column]
     ) -> tuple[DataFrame, dict[str, Any]]:
-        """Compute a bundle's partials, by the executors' Python where it can, and aggregates over them."""
+        """Compute a bundle's partials, by the executors' Python where that is possible, and aggregates over them."""
 
         def once(frame: DataFrame, rows: int = 0) -> tuple[DataFrame, dict[str, Any]]:
             observed = ObservedCounts(frame, *aggregates)
             return observed.rows.localCheckpoint(storageLevel=kept(rows)), observed.read()
 
-        # What steps made, and windows that the watermark judges before they merge, is in no file.
+        # No file has the records that steps make, and the watermark judges windows before they merge.
         if files is not None and files.worth and self._by_sql and not self.pipeline.where.merges:
-            parts = files.answer(self.spark, self._partials, self._views["bundle"], to_arrow_schema(by_spark.schema))
+            schema = to_arrow_schema(by_spark.schema)
+            parts = files.answer(self.spark, self._texts.partials, self._views["bundle"], schema)
             frame = queried(self.spark, parts, lambda view: put_together(self.pipeline, view, counted=True))
             if (made := tried(lambda: once(frame, MANY))) is not None:
                 return made
         return once(by_spark)
 
-    def step(self, state: OpenWindows, consumed: Consumed, clock: Clock) -> Stepped:
-        """Take the open windows through an epoch, as two texts of SQL."""
+    def step(self, state: OpenWindows, bundle: BundlePartials, clock: Clock) -> SparkResult:
         clock.after(state.clock)
-        windows, resting = self._awake(
-            state, consumed.partials, consumed.reach, clock, by_key=self.pipeline.where.merges
+        texts, by_key = self._texts, self.pipeline.where.merges
+        windows, resting = self.rest.awake(
+            self.rest.settled(state), bundle.partials, bundle.reach, clock, by_key=by_key
         )
         windows.createOrReplaceTempView(self._views["state"])
-        consumed.partials.createOrReplaceTempView(self._views["partials"])
+        bundle.partials.createOrReplaceTempView(self._views["partials"])
         self._clock_view(state, clock)
-        moved, count = checkpointed(self.spark.sql(self._transitions), F.col("remains"), rows=consumed.count)
+        moved, count = checkpointed(self.spark.sql(texts.transitions), F.col("remains"), rows=bundle.count)
         moved.createOrReplaceTempView(self._views["transitions"])
-        rows, ends = self.spark.sql(self._ledger_rows), _ends(state, consumed)
-        if self._any_late(state, consumed):
-            rows, ends = rows.unionAll(self.spark.sql(self._late)), None
-        if self.pipeline.finishing == "close":
-            rows = rows.unionAll(self.spark.sql(self._refused))
-        rows = self._with_rejected(rows, consumed, clock)
-        held = (moved, *consumed.held)
-        remain = self.spark.sql(self._remains)
-        onward = OpenWindows(remain, clock, state.generation, held, count, resting, count.ends)
-        return Stepped(rows, onward, consumed.count, ends, self._most(state, consumed))
+        (ledger,) = texts.ledger
+        rows, ends = self.spark.sql(ledger), _ends(state, bundle)
+        if self._any_late(state, bundle):
+            rows, ends = rows.unionAll(self.spark.sql(texts.late)), None
+        if texts.refused is not None:
+            rows = rows.unionAll(self.spark.sql(texts.refused))
+        rows = self._with_rejected(rows, bundle, clock)
+        held = (moved, *bundle.held)
+        remaining = self.spark.sql(texts.remaining)
+        onward = OpenWindows(remaining, clock, state.generation, held, count, resting, count.ends)
+        return SparkResult(rows, onward, bundle.count, ends, self._most(state, bundle))
 
-    def _any_late(self, state: OpenWindows, consumed: Consumed) -> bool:
-        """Tell whether records came too late, or may have where nobody has looked."""
-        if consumed.late is not None:
-            return consumed.late
-        return may_be_late(self.pipeline, consumed.closest, state.clock)
+    def _any_late(self, state: OpenWindows, bundle: BundlePartials) -> bool:
+        """Tell whether records came too late, or may have where that is not known."""
+        if bundle.late is not None:
+            return bundle.late
+        return may_be_late(self.pipeline, bundle.closest, state.clock)
 
-    def _most(self, state: OpenWindows, consumed: Consumed) -> int | None:
-        """Return how many windows and late records an epoch can be about; None where that is not known."""
-        if state.resting is not None or consumed.records is None or (state.clock is not None and state.count is None):
+    def _most(self, state: OpenWindows, bundle: BundlePartials) -> int | None:
+        """Return a bound on the number of windows and late records of an epoch; None where there is none."""
+        if state.resting is not None or bundle.records is None or (state.clock is not None and state.count is None):
             return None
         there = 0 if state.count is None else state.count()
-        if self._any_late(state, consumed) or self.pipeline.finishing == "close":
-            # A record that is late is so for each of its windows.
-            return there + consumed.count + consumed.records if self.pipeline.where.merges else None
-        return there + consumed.count
+        if self._any_late(state, bundle) or self.pipeline.finishing == "close":
+            # A late record is late for each of its windows.
+            return there + bundle.count + bundle.records if self.pipeline.where.merges else None
+        return there + bundle.count
+
+    def _clock_before(self, state: OpenWindows) -> None:
+        """Make the view of the clock by which records are put into windows; see `EpochState.watermark`."""
+        self._clock_view(state, Clock(-1, state.clock.watermark if state.clock else BEGINNING, 0))
 
     def _clock_view(self, state: OpenWindows, clock: Clock) -> None:
         frame = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
         frame.createOrReplaceTempView(self._views["clock"])
 
 
-def _ends(state: OpenWindows, consumed: Consumed) -> tuple[int, int] | None:
-    """Return when the first and the last window end that an epoch can be about; None where that is not known."""
-    if state.resting is not None or (state.clock is not None and state.ends is None) or consumed.furthest is None:
+def _ends(state: OpenWindows, bundle: BundlePartials) -> tuple[int, int] | None:
+    """Return the ends of the first and the last window that an epoch can change; None where they are not known."""
+    if state.resting is not None or (state.clock is not None and state.ends is None) or bundle.furthest is None:
         return None
     there = None if state.ends is None else state.ends()
-    assert consumed.closest is not None
-    every = [consumed.closest, consumed.furthest, *(there or ())]
+    assert bundle.closest is not None
+    every = [bundle.closest, bundle.furthest, *(there or ())]
     return min(every), max(every)
 
 
 class Assigned(Native):
-    """The step as SQL, over records whose windows the definition's own code assigned, called once for each record.
+    """The step as SQL over records whose windows the definition's own code assigns, in one call for each record.
 
-    Windows that merge do not take this execution: they may merge by a rule of their own.
+    Windows that merge do not take this execution, as they may merge by a rule of their own.
     """
 
     @property
@@ -184,7 +190,7 @@ class Assigned(Native):
         where = keep_clause(pipeline)
         records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS, FAILED: "string"}).fields])
-        # Checkpointed, so that the code is called once for a record although partials and late records are read apart.
+        # Checkpointed, so the code is called once for a record although partials and late records are read apart.
         placed = records.mapInArrow(over_batches(placer(pipeline, to_arrow_schema(schema))), schema)
         placed = placed.localCheckpoint(eager=False)
         place = [pipeline.log.event_time, *PLACE, FAILED]
@@ -193,6 +199,3 @@ class Assigned(Native):
             bad = prepared.rejected.select(*place).unionAll(bad)
         good = placed.where(f"{FAILED} IS NULL").drop(FAILED)
         return replace(prepared, records=good, rejected=bad, held=(*prepared.held, placed))
-
-
-_VIEWS = ("bundle", "clock", "partials", "state", "transitions")

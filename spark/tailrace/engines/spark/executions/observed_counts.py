@@ -1,4 +1,4 @@
-"""Count a frame's rows by the action that first computes them."""
+"""Count the rows of a frame with the action that first computes them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyspark.sql import Column, DataFrame, Observation
 
 
 class ObservedCounts:
-    """Aggregates over a frame that come out of the first action on `rows`, without a job of their own.
+    """Aggregates over a frame that are computed with the first action on `rows`, without another job.
 
-    Spark leaves them out of its plan where it finds, as it runs, that a cached frame under them is empty: an empty file
-    is enough. They are asked for by a query then.
+    Spark drops them from its plan where it finds at run time that a cached frame below them is empty, for which an
+    empty file is enough. Then a query computes them.
     """
 
     def __init__(self, frame: DataFrame, *aggregates: Column) -> None:
@@ -20,7 +20,7 @@ class ObservedCounts:
         self.rows = frame.observe(self._seen, *aggregates)
 
     def read(self) -> dict[str, Any]:
-        """Return the values by their names; `rows` must have been computed, as this waits for it."""
+        """Return the values by name; this waits until `rows` is computed."""
         try:
             return self._seen.get
         except Py4JJavaError:

@@ -1,8 +1,7 @@
-"""Take a bundle's records through a definition's steps on Spark, and turn a stage's panes into the next one's records.
+"""Take a bundle's records through a definition's steps on Spark, and query frames.
 
-The expressions of `Derive` are SQL, whichever execution the definition takes; a Python function is called in the
-executors' Python, with Arrow batches. A record that makes a function fail goes on with the reason in a column of its
-own.
+The expressions of `Derive` are SQL, whichever execution the definition takes. A Python function is called in the
+executors' Python, with Arrow batches. A record for which a function fails goes on with the reason in another column.
 """
 
 from __future__ import annotations
@@ -16,30 +15,28 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tailrace.engines.python.each_calls import caller
+from tailrace.engines.python.record_calls import step_calls
 from tailrace.engines.spark.workers.python_tasks import over_batches
 from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.definition import Ranged
-from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
 from tailrace.sql.records.selections import FAILED, step_query, stepped
-from tailrace.sql.records.stage_records import changes
 from tailrace.sql.terms import Query, Relation, all_of, quoted
 
 Text = TypeVar("Text", Query, Relation)
 
 
 class StepError(TailraceError, RuntimeError):
-    """A function of a DataFrame gave columns other than its step declares."""
+    """A function of a DataFrame returned other columns than its step declares."""
 
 
 def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
-    """Take records through the definition's steps; they keep where each came from.
+    """Take records through the definition's steps; they keep their places in the source.
 
-    Where a step may fail there is a column `FAILED`.
+    Where a step may fail, the result has the column `FAILED`.
 
-    Raises `StepError` where a function of a DataFrame gives other columns than it said.
+    Raises `StepError` where a function of a DataFrame returns other columns than its step declares.
     """
     types, columns = pipeline.log.columns, frame.columns
     if pipeline.each and not any(isinstance(one, Each | SparkFrame) for one in pipeline.each):
@@ -51,10 +48,10 @@ def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
 
 
 def held_once(frame: DataFrame, definition: Ranged) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """Return prepared records to be read twice, those that a step rejected apart, and the checkpoints that they are of.
+    """Return prepared records that are read twice, for the accepted and for the rejected ones, and their checkpoints.
 
-    A function is called once for a record. What SQL computes is computed for each reading, which takes the columns that
-    it needs.
+    With a checkpoint, a function is called once for a record. Steps in SQL are computed again with each reading, for
+    the columns that it needs.
     """
     if not any(isinstance(one, Each) for one in definition.each):
         return frame, ()
@@ -94,25 +91,20 @@ def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame
     """Call a Python function on the records; records that failed in an earlier step bypass it."""
     fields = [field for field in frame.schema.fields if field.name != FAILED]
     schema = StructType([*fields, *schema_of(step.gives).fields, StructField(FAILED, StringType())])
-    return frame.mapInArrow(over_batches(caller(step, dict(types), to_arrow_schema(schema))), schema)
-
-
-def changed(spark: SparkSession, pipeline: Pipeline, rows: DataFrame) -> DataFrame:
-    """Turn a stage's ledger rows into the records that a later stage reads, as a frame."""
-    return queried(spark, rows, lambda view: changes(pipeline, view))
+    return frame.mapInArrow(over_batches(step_calls(step, dict(types), to_arrow_schema(schema))), schema)
 
 
 def queried(spark: SparkSession, frame: DataFrame, text: Callable[[Relation], Query]) -> DataFrame:
-    """Query a frame: `text` writes the SQL with the name of a view, which exists only during this call."""
+    """Query a frame: `text` writes the query over a view, which exists only during this call."""
     with viewed(spark, frame) as view:
         return spark.sql(text(view))
 
 
 @contextmanager
 def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
-    """Name a view of a frame for as long as the block lasts, for a write that takes a query's text."""
+    """Name a view of a frame for the duration of the block."""
     view = Relation(f"tailrace_{uuid.uuid4().hex[:8]}")
-    # Not a view of the frame itself, as dropping a view uncaches the frame that it is of.
+    # Not a view of the frame itself, as dropping a view uncaches its frame.
     frame.where("true").createOrReplaceTempView(view)
     try:
         yield view
@@ -128,10 +120,10 @@ def schema_of(types: Mapping[str, str]) -> StructType:
 
 
 def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
-    """Make a frame of no rows with a schema, or its DDL, that Spark does not know to be empty.
+    """Make a frame without rows, of a schema or its DDL, in such a way that Spark does not know that it is empty.
 
-    PySpark makes one of an empty list by Python workers, hence `_jsparkSession`. Where Spark knows a frame to be empty,
-    it plans an epoch otherwise, and has half as much again in its heap.
+    PySpark would use Python workers to make a frame of an empty list, hence `_jsparkSession`. Where Spark knows that a
+    frame is empty, it plans an epoch differently, and uses half as much heap again.
     """
     fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     assert isinstance(fields, StructType)
@@ -140,7 +132,7 @@ def empty_frame(spark: SparkSession, schema: StructType | str) -> DataFrame:
 
 
 def _ddl(type: str) -> str:
-    """Write a type as Spark reads it, with the names of fields quoted.
+    """Write a type for Spark, with quoted names of fields.
 
     >>> _ddl("array<struct<at:timestamp,n:decimal(8,2)>>")
     'array<struct<`at`:timestamp,`n`:decimal(8,2)>>'

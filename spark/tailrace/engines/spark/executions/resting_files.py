@@ -1,11 +1,11 @@
-"""Keep the open windows that rest in files of the lake: an epoch reads those it touches, and no executor holds any.
+"""Keep resting windows in files of the lake: an epoch reads the ones that it touches, and no executor holds the others.
 
-The files are those of an Iceberg table beside the ledger, in buckets by a hash of the key, each sorted by the windows'
-ends: an epoch reads the buckets of its keys and the row groups of its windows. A state names the snapshot that it is
-of, and the windows that were taken out of it since (`Resting`), so what is written later does not change it. As windows
-that rest return after an epoch, those that were taken out are deleted by position; buckets whose files are many or
-mostly dead are written anew, some at a time (O'Neil et al., The Log-Structured Merge-Tree, 1996). The ledger is the
-truth: the table goes with the fold that made it, and maintenance removes one whose fold died.
+The files are of an Iceberg table beside the ledger, in buckets by a hash of the key, and sorted by the windows' ends:
+an epoch reads the buckets of its keys and the row groups of its windows. A state has a snapshot of the table, and the
+windows that were taken out of the snapshot since (`Resting`), so later writes do not change the state. When windows
+return to the table, the windows that were taken out are deleted by position. Buckets with many files, or with mostly
+deleted rows, are rewritten a few at a time (O'Neil et al., The Log-Structured Merge-Tree, 1996). The ledger is the
+truth: a fold removes its table when it ends, and maintenance removes the table of a fold that died.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from tailrace.sql.terms import ALWAYS, Condition, Relation, quoted
 BUCKET = "_bucket"
 
 A_BUCKET = 500_000
-"""The number of windows that a bucket is to have; a table outgrows its buckets where they have four times as many."""
+"""The intended number of windows in a bucket; with four times as many, a table is made again with more buckets."""
 
 FEWEST, MOST = 4, 64
-"""The least and the most buckets of a table; the most is the number of bits by which an epoch says its buckets."""
+"""The minimum and the maximum number of buckets in a table; an epoch notes its buckets in as many bits as the
+maximum."""
 
 FEW = 1_000_000
-"""The maximum number of rows that are sent to every task that reads the files."""
+"""The maximum number of rows that are broadcast to all tasks that read the files."""
 
 FILES = 8
-"""The number of files in a bucket from which on it is written anew when its turn comes."""
+"""The number of files in a bucket beyond which the bucket is rewritten when its turn comes."""
 
 _KEPT = 4
-"""The number of snapshots that stay: an epoch that is not published goes on from the one before the last return, which
-makes three."""
+"""The number of snapshots that are kept: an epoch that is not published is stepped again from an earlier snapshot."""
 
 _ROW_GROUP = 4 * 2**20
-"""The bytes of a row group, which is what is read or passed over within a file."""
+"""The bytes of a row group, the part of a file that is read or skipped."""
 
 
 @dataclass(frozen=True)
 class Resting:
-    """The windows that rest: those of a table's snapshot, less those that epochs have taken out since.
+    """The resting windows: the windows of a table's snapshot, without the windows that epochs have taken out since.
 
-    `rows` is how many the snapshot has. `taken` are the windows taken out by each epoch, and `counts` return how many
-    they are, once they were computed.
+    `rows` is the number of windows in the snapshot. `taken` are the windows that each epoch took out, and `counts`
+    return their numbers, once they were computed.
     """
 
     table: str
@@ -73,23 +73,23 @@ class Resting:
     counts: tuple[Callable[[], int], ...] = ()
 
     def count(self) -> int:
-        """Return how many windows rest."""
+        """Return the number of resting windows."""
         return self.rows - self.gone()
 
     def gone(self) -> int:
-        """Return how many windows of the snapshot were taken out."""
+        """Return the number of windows that were taken out of the snapshot."""
         return sum(count() for count in self.counts)
 
     def less(self, taken: DataFrame, count: Callable[[], int]) -> Resting:
-        """Return what rests once these, of which `count` returns the number, are taken out, too."""
+        """Return the resting windows after more windows are taken out; `count` returns the number of these."""
         return replace(self, taken=(*self.taken, taken), counts=(*self.counts, count))
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What an epoch's records can meet: how many there are, the bounds of their windows, the buckets of their keys.
+    """The reach of an epoch's records: their number, the bounds of their windows, and the buckets of their keys.
 
-    `buckets` has a bit for each. Bounds are None where the records have no windows yet.
+    `buckets` has a bit for each bucket. The bounds are None where the records have no windows yet.
     """
 
     records: int
@@ -100,10 +100,10 @@ class Reach:
 
 
 class RestingFiles:
-    """The table of one fold's windows that rest, and the making of it anew."""
+    """The tables of one fold's resting windows, one at a time."""
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: Pipeline, kind: str) -> None:
-        """Make no table yet; `kind` is in its name, and tells the folds of streams from others."""
+        """Make no table yet; `kind` is a part of its name, which is different for streams and for replays."""
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self._prefix = f"{pipeline.name}__{kind}_"
         self._types = state_types(pipeline)
@@ -111,7 +111,7 @@ class RestingFiles:
         self._tables: list[str] = []
 
     def made(self, rows: DataFrame, expected: int) -> Resting:
-        """Write windows to a new table; `expected` is about how many there are."""
+        """Write windows to a new table; `expected` is their approximate number."""
         buckets = min(MOST, max(FEWEST, 1 << (expected // A_BUCKET).bit_length()))
         table = f"{self._prefix}{uuid.uuid4().hex[:8]}"
         self.lake.ensure(self._contract(table))
@@ -120,7 +120,7 @@ class RestingFiles:
         return self._standing(table, buckets)
 
     def returned(self, resting: Resting, rows: DataFrame) -> Resting:
-        """Return windows to the table, those that were taken out of it among them; what is left of these is gone."""
+        """Return windows to the table, in place of the windows that were taken out of it."""
         total = resting.count()
         if resting.buckets < MOST and total > 4 * A_BUCKET * resting.buckets:
             both = self.live(resting).unionByName(rows.selectExpr(*map(quoted, self._types)))
@@ -140,18 +140,18 @@ class RestingFiles:
         return self._standing(resting.table, resting.buckets)
 
     def live(self, resting: Resting) -> DataFrame:
-        """Return the windows that rest."""
+        """Return the resting windows."""
         rows = self.read(resting)
         return self._less(rows, resting) if resting.taken else rows
 
     def read(self, resting: Resting, where: str = "true") -> DataFrame:
-        """Read the snapshot's windows that meet a condition on bounds and buckets, by which files are passed over."""
+        """Read the snapshot's windows that meet a condition on bounds and buckets; other files are skipped."""
         reader = self.spark.read.format("iceberg").option("versionAsOf", resting.snapshot)
         rows = reader.load(self.lake.identifier(resting.table)).where(where)
         return rows.selectExpr(*map(quoted, self._types))
 
     def reach(self, resting: Resting, *, windows: bool) -> tuple[Column, ...]:
-        """List the aggregates of an epoch's records, or of their keys, that make a `Reach`."""
+        """List the aggregates that make a `Reach` from an epoch's records, or from their keys."""
         bits = f"BIT_OR(SHIFTLEFT(1L, {self._bucket(resting.buckets)}))"
         found = [F.count(F.lit(1)).alias("records"), F.expr(bits).alias("buckets")]
         if windows:
@@ -162,9 +162,9 @@ class RestingFiles:
     def touched(
         self, resting: Resting, records: DataFrame, reach: Reach, clock: DataFrame, until: int | None, *, by_key: bool
     ) -> DataFrame:
-        """Return the windows of the snapshot, taken out or not, that records meet or the clock changes.
+        """Return the windows of the snapshot that records meet or the clock changes, even if they were taken out.
 
-        The clock changes none that ends at `until` or later; None where it may change any.
+        The clock changes no window that ends at `until` or later; None where it may change any window.
         """
         parts, pipeline = [], self.pipeline
         soon = self.read(resting, "true" if until is None else f"window_end < {until}L")
@@ -182,13 +182,13 @@ class RestingFiles:
         return reduce(DataFrame.unionAll, parts)
 
     def changed(self, resting: Resting, clock: DataFrame, after: int) -> DataFrame:
-        """Return the windows of the snapshot that end at `after` or later and that the clock changes."""
+        """Return the windows of the snapshot that the clock changes, of those that end at `after` or later."""
         with viewed(self.spark, self.read(resting, f"window_end >= {after}L")) as state, \
              viewed(self.spark, clock) as now:  # fmt: skip
             return self.spark.sql(changed_alone(self.pipeline, state, now, None, by_key=True))
 
     def taken_out(self, resting: Resting, found: DataFrame) -> DataFrame:
-        """Return the windows found in the snapshot that were not taken out of it, partitioned as the state is."""
+        """Return the found windows that were not taken out of the snapshot, partitioned like the state."""
         rows = self._less(found, resting) if resting.taken else found
         by = [F.col(name) for name in [*self.pipeline.key, *SPAN]]
         return rows.repartition(*by)
@@ -198,7 +198,7 @@ class RestingFiles:
         self._drop(self._tables)
 
     def drop_others(self) -> None:
-        """Remove the tables of this definition's streams before this one, which its lease has fenced off."""
+        """Remove the tables of earlier streams of this definition, which the lease of this stream has fenced off."""
         mine = re.compile(rf"{re.escape(self._prefix)}[0-9a-f]{{8}}")
         for table in self.lake.tables:
             if mine.fullmatch(table) and table not in self._tables:
@@ -208,7 +208,7 @@ class RestingFiles:
         for table in list(tables):
             self._tables.remove(table)
             with suppress(LakeError):
-                # Maintenance removes the table of a stream that stood still for long.
+                # Maintenance may have removed the table of a stream that stood still for long.
                 self.lake.drop(table)
 
     @property
@@ -230,13 +230,13 @@ class RestingFiles:
         self._placed(rows, buckets, tasks).writeTo(self.lake.identifier(table)).append()
 
     def _placed(self, rows: DataFrame, buckets: int, tasks: int) -> DataFrame:
-        """Add the bucket to each row, and sort those of a task so that it writes one file after another."""
+        """Add the bucket to each row, and sort the rows of a task, which then writes one file after another."""
         all_ = rows.selectExpr(f"{self._bucket(buckets)} AS {BUCKET}", *map(quoted, self._types))
         order = [BUCKET, "window_end", *names(self.pipeline)]
         return all_.repartitionById(tasks, F.expr(f"PMOD({BUCKET}, {tasks})")).sortWithinPartitions(*order)
 
     def _tidied(self, resting: Resting) -> None:
-        """Write some buckets anew: those of which more than half is dead, and an eighth of those with many files."""
+        """Rewrite some buckets: all with more than half of their rows deleted, and the eighth with the most files."""
         found = self.spark.sql(
             f"SELECT partition.{BUCKET} AS bucket, file_count AS files, record_count AS there, "
             f"position_delete_record_count AS gone FROM {self.lake.spark_name(resting.table)}.partitions"
@@ -264,7 +264,7 @@ class RestingFiles:
             return self.spark.sql(f"SELECT t.* FROM {there} t WHERE NOT {self._among('t', resting, taken)}")
 
     def _among(self, row: str, resting: Resting, taken: Relation) -> Condition:
-        """Write the condition that a row's window is among those that were taken out."""
+        """Write the condition that a row's window was taken out."""
         hint = "/*+ BROADCAST(x) */ " if resting.gone() <= FEW else ""
         same = equal_in(row, "x", names(self.pipeline), SPAN)
         return Condition(f"EXISTS (SELECT {hint}1 FROM {taken} x WHERE {same})")
@@ -274,16 +274,17 @@ class RestingFiles:
         return reduce(DataFrame.unionAll, (frame.selectExpr(*key) for frame in resting.taken))
 
     def _within(self, reach: Reach) -> Condition:
-        """Write the condition that a window's bounds are those of one that records can meet."""
+        """Write the condition that records can meet a window, by its bounds."""
         if reach.last_end is None:
             return ALWAYS
         if self.pipeline.where.merges:
-            # Held windows do not overlap, so those that records bring together overlap a record's own.
+            # Held windows do not overlap each other, so a window that records merge with others overlaps a record's
+            # window.
             return Condition(f"(window_end >= {reach.first_start}L AND window_start <= {reach.last_end}L)")
         return Condition(f"(window_end BETWEEN {reach.first_end}L AND {reach.last_end}L)")
 
     def _in_buckets(self, resting: Resting, reach: Reach) -> Condition:
-        """Write the condition that a window is in a bucket of the records' keys."""
+        """Write the condition that a window is in a bucket of the records."""
         bits = -1 if reach.buckets is None else reach.buckets
         some = [number for number in range(resting.buckets) if bits >> number & 1]
         if len(some) == resting.buckets:

@@ -1,7 +1,7 @@
-"""Have open windows rest in files where too many are in memory, and take those out again that an epoch touches.
+"""Move open windows to files where too many are in memory, and take touched windows out of the files again.
 
-What an epoch touched stays in memory until there are too many windows again. So an epoch costs what it touches, what
-was touched lately, and a look through the buckets and row groups in which the touched windows may be.
+The windows that an epoch touched stay in memory until there are too many again. So an epoch costs the windows that it
+touches, the windows that were touched lately, and a search of the buckets and row groups that may have its windows.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tailrace.sql.epoch.ledger_rows import state_types
 from tailrace.sql.epoch.touched_windows import changed_by_clock
 
 FRAMES = 16
-"""The number of epochs whose windows, taken out of the files, are in a frame each before they are put into one."""
+"""The number of frames of windows taken out, one for each epoch, that are combined into one frame."""
 
 A_PART = 1_000_000
-"""The number of partials that a task takes up when the windows are restored from the ledger."""
+"""The number of partials in a task when windows are restored from the ledger."""
 
 
 class RestingWindows:
-    """The windows of one fold that rest: beyond `most` in memory all go into files."""
+    """The resting windows of one fold: if more than `most` windows are in memory, all of them go to files."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, pipeline: Pipeline, most: int, *, streams: bool = False
     ) -> None:
-        """Make no files yet. `streams` says that the fold has the lease: as it begins, those before it lose theirs."""
+        """Make no files yet. `streams` says that the fold has the lease, and may remove earlier streams' files."""
         self.spark, self.pipeline, self.most = spark, pipeline, most
         self.files = RestingFiles(spark, lake, pipeline, RESTING if streams else f"replay_{RESTING}")
         self._streams = streams
@@ -50,12 +50,12 @@ class RestingWindows:
         self._past: list[DataFrame] = []
 
     def spread(self, partials: DataFrame, number: int) -> DataFrame:
-        """Spread a ledger's partials over parts that are small enough for a task, each with all of its windows'."""
+        """Spread a ledger's partials over parts small enough for a task; all partials of a window are in one part."""
         tasks = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         return partials.repartition(max(tasks, number // A_PART + 1), *self.pipeline.key, *SPAN)
 
     def restored(self, rows: DataFrame, clock: Clock, generation: int, partials: int) -> OpenWindows:
-        """Write windows that are restored, of which there are at most so many, to files where they are too many."""
+        """Write restored windows to files where they are too many; `partials` is a bound on their number."""
         resting = self.files.made(rows, partials)
         if resting.rows <= self.most:
             windows, count = checkpointed(self.files.read(resting), F.lit(True), eager=True)
@@ -70,10 +70,10 @@ class RestingWindows:
         return replace(state, windows=windows, count=count, resting=resting.less(windows, count))
 
     def settled(self, state: OpenWindows) -> OpenWindows:
-        """Return the same state with its windows in files, where too many are in memory, or were taken out.
+        """Return a state, with its windows in files where too many are in memory or were taken out.
 
-        The state is one that was published, or computed at least: the files of an epoch that is dropped, or folded
-        again, would have its windows. Asked again for the same state, it returns the same.
+        The state must be published, or at least computed: otherwise the files would have windows of an epoch that may
+        be dropped or folded again. For the same state it returns the same result.
         """
         if self._settled is not None and self._settled[0] is state:
             return self._settled[1]
@@ -88,19 +88,22 @@ class RestingWindows:
         return made
 
     def reaching(self, state: OpenWindows, *, windows: bool) -> tuple[Column, ...]:
-        """List the aggregates of an epoch's records that say which windows they can meet; none where none rest.
+        """List the aggregates of an epoch's records for their reach; none where no window rests.
 
-        `windows` says that the records have a window each, and are not keys alone.
+        `windows` says that each record has a window, and not only a key.
         """
         return () if state.resting is None else self.files.reach(state.resting, windows=windows)
 
     def awake(
-        self, state: OpenWindows, records: DataFrame, reach: Reach, clock: Clock, *, by_key: bool
+        self, state: OpenWindows, records: DataFrame, reach: Reach | None, clock: Clock, *, by_key: bool
     ) -> tuple[DataFrame, Resting | None]:
-        """Return the windows that an epoch takes through the rules, and those that rest after it."""
-        resting = state.resting
-        if resting is None:
+        """Return the windows that an epoch takes through the rules, and the windows that rest after it, if any rest.
+
+        Records meet all windows of their key with `by_key`, else only the windows that they are in.
+        """
+        if (resting := state.resting) is None:
             return state.windows, None
+        assert reach is not None, "records were consumed after a state whose windows rest"
         now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
         until = self._until(state, clock)
         found = self.files.touched(resting, records, reach, now, until, by_key=by_key)
@@ -110,13 +113,13 @@ class RestingWindows:
         return state.windows.unionByName(taken), resting.less(taken, count)
 
     def every(self, state: OpenWindows) -> DataFrame:
-        """Return all open windows; columns that are not asked for are not read."""
+        """Return all open windows; only the columns that are used are read."""
         if state.resting is None:
             return state.windows
         return state.windows.unionByName(self.files.live(state.resting))
 
     def begin(self) -> None:
-        """Remove the files of the state before, and those of streams that the lease has fenced off."""
+        """Remove the files of the state before, and the files of streams that the lease has fenced off."""
         self.close()
         if self._streams:
             self.files.drop_others()
@@ -124,13 +127,13 @@ class RestingWindows:
     def close(self) -> None:
         """Remove the files."""
         self.files.close()
-        # Once for what is past, and once for what becomes so by that.
+        # The second call frees the frames that the first one retires.
         self._release()
         self._release()
         self._settled = None
 
     def _rest(self, state: OpenWindows, there: int) -> OpenWindows:
-        """Put the windows of a state into files, but for those that the next epoch changes by what they are."""
+        """Move the windows of a state to files, except those that the next epoch changes even without a record."""
         goes, resting, names = state.windows, state.resting, state.windows.columns
         stay, count = self._none(), _nothing
         if self._outlook is Outlook.SAME and state.clock is not None:
@@ -144,7 +147,7 @@ class RestingWindows:
         return replace(state, windows=stay, count=count, resting=made)
 
     def _until(self, state: OpenWindows, clock: Clock) -> int | None:
-        """Return the instant from which on windows end and the epoch changes none that rests without records."""
+        """Return the instant from which the epoch changes no resting window without a record, by the window's end."""
         passed = passed_before(self.pipeline, clock.watermark)
         if self._outlook is not Outlook.ANY:
             return passed
@@ -154,7 +157,7 @@ class RestingWindows:
         return passed if stays(self.pipeline, times) else None
 
     def _standing(self, state: OpenWindows) -> DataFrame:
-        """Return the row of an epoch in which no time passes after a state."""
+        """Return the clock's row of an epoch in which no time passes after a state."""
         assert state.clock is not None
         again = replace(state.clock, signals=())
         return self.spark.sql(clock_row(self.pipeline, state.clock, again, state.generation))
@@ -167,9 +170,9 @@ class RestingWindows:
         return replace(resting, taken=(frame,), counts=(count,))
 
     def _release(self, *more: DataFrame) -> None:
-        """Let go of the frames that were taken out so far, and of these; free those that were let go of before.
+        """Retire the frames of windows taken out so far, and `more`; free the frames that were retired before.
 
-        An epoch that was computed but not published may still be folded again from the state that had them.
+        An epoch that was computed but not published may be folded again, from the state with the retired frames.
         """
         for frame in self._past:
             free(frame)

@@ -1,1 +1,1 @@
-"""Rows of Spark on their way: of a log as its definition declares them, gathered, or to a table's branch."""
+"""Read and write rows of tables on Spark: a log's rows as declared, rows of a branch, and collected ledger rows."""

@@ -14,10 +14,10 @@ from tailrace.lake.commit.branch import Branch
 from tailrace.lake.schema.column_names import current_columns
 
 _TRIES = 10
-"""The maximum number of tries of a write that commits to other branches get in the way of."""
+"""The maximum number of tries of a write that collides with commits to other branches."""
 
 _OVERTAKEN = "older than last sequence number"
-"""The words by which a REST catalog refuses a commit since another branch was committed to meanwhile."""
+"""The words with which a REST catalog refuses a commit after a commit to another branch."""
 
 T = TypeVar("T")
 
@@ -25,9 +25,8 @@ T = TypeVar("T")
 def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at_once: bool = False) -> None:
     """Append rows to a branch, with `properties` among the snapshot's.
 
-    A task sorts its rows by partition and the table's order, and so has one file open at a time. `at_once` has it
-    write them as they come, with a file open for each partition: of many rows, to sort them is half of what writing
-    them costs.
+    A task sorts its rows by partition and the table's order, and so has one file open at a time. With `at_once` it
+    writes rows as they come, with a file open for each partition: sorting takes half the time of writing many rows.
     """
     writer = rows.writeTo(branch.open_for_spark()).option("fanout-enabled", str(at_once).lower())
     if at_once:
@@ -38,9 +37,9 @@ def append(rows: DataFrame, branch: Branch, properties: Mapping[str, str], *, at
 
 
 def beside_others(write: Callable[[], T]) -> T:
-    """Write to a branch, and again where another branch of the table was committed to meanwhile; return what it gives.
+    """Write to a branch, and again if another branch of the table got a commit meanwhile; return the result.
 
-    Iceberg tries again by itself, but for a REST catalog that refuses such a commit by status 400.
+    Iceberg itself tries again, except where a REST catalog refuses such a commit with status 400.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -52,7 +51,7 @@ def beside_others(write: Callable[[], T]) -> T:
 
 
 def as_of_snapshot(spark: SparkSession, lake: Lake, table: str, snapshot: int | None) -> DataFrame:
-    """Read a table's rows as of a snapshot, whatever is committed meanwhile."""
+    """Read a table's rows as of a snapshot."""
     reader = spark.read.format("iceberg").option("versionAsOf", snapshot or 0)
     rows = reader.load(lake.identifier(table))
     items = None if snapshot is None else current_columns(lake.table(table), snapshot)

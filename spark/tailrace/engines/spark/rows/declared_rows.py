@@ -1,4 +1,4 @@
-"""Read a log's rows as a definition declares them, even if columns were renamed (`lake.schema.column_names`)."""
+"""Read a log's rows with the declared columns, even if columns were renamed (`lake.schema.column_names`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.sql.terms import Relation, quoted
 
 
 def logged(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
-    """Write the log's rows as a table or a query in brackets; as of a snapshot, where one is given."""
+    """Write the relation of the log's rows, as of a snapshot if one is given."""
     table, as_of = lake.table(log.name), "" if snapshot is None else f" VERSION AS OF {snapshot}"
     fields = schema_at(table, snapshot).fields
     items = _items(lake, log, {field.name: type_name(field.field_type) for field in fields})
@@ -23,13 +23,13 @@ def logged(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
 
 
 def as_declared(lake: Lake, log: Log, rows: DataFrame) -> DataFrame:
-    """Select the rows of a frame of the log's table under the names and types that the log declares."""
+    """Return a frame of the log's table with the declared names and types."""
     items = _items(lake, log, {field.name: field.dataType.simpleString() for field in rows.schema.fields})
     return rows if items is None else rows.selectExpr(*items)
 
 
 def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None:
-    """Write the items that select the declared columns from those present; None where all are as declared."""
+    """Write the items that select the declared columns from the present ones; None where all are as declared."""
     declared = declared_types(log)
     if all(present.get(name) == type for name, type in declared.items()):
         return None
@@ -41,9 +41,9 @@ def _items(lake: Lake, log: Log, present: Mapping[str, str]) -> list[str] | None
 
 
 def as_live(lake: Lake, table: str, rows: DataFrame) -> DataFrame:
-    """Rename the columns of rows to the names that a table has for them now; a frame that fits stays as it is.
+    """Rename the columns of rows to their present names in a table; a frame that fits stays as it is.
 
-    A column that the table no longer has keeps its name, so that the write fails and names it.
+    A column that the table no longer has keeps its name, so the write fails with that name.
     """
     loaded = lake.table(table)
     names = match_names(loaded, rows.columns, {field.name for field in loaded.schema().fields})

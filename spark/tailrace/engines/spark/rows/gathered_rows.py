@@ -1,4 +1,4 @@
-"""Collect the ledger rows of epochs that are folded again on Spark, in a table beside, a few epochs at a time."""
+"""Collect the ledger rows of epochs that are folded again on Spark in another table, a few epochs at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from tailrace.engines.spark.executions.execution import Stepped
+from tailrace.engines.spark.executions.execution import SparkResult
 from tailrace.engines.spark.executions.open_windows import OpenWindows
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.pipeline_tables import ledger_contract
@@ -16,7 +16,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.terms import Relation
 
 BATCH = 8
-"""The number of epochs that are written in one commit."""
+"""The number of epochs in one commit."""
 
 
 class Gathered:
@@ -29,7 +29,7 @@ class Gathered:
         self.relation = Relation(lake.spark_name(self.table))
         self._waiting: list[tuple[DataFrame, OpenWindows]] = []
 
-    def take(self, stepped: Stepped, before: OpenWindows) -> None:
+    def take(self, stepped: SparkResult, before: OpenWindows) -> None:
         self._waiting.append((stepped.rows, before))
         if len(self._waiting) == BATCH:
             self.settle()

@@ -1,1 +1,1 @@
-"""Have the executors' Python do work, and take rows over from Spark's processes to this one, and back."""
+"""Run work in the executors' Python, and move rows between Spark's processes and this one."""

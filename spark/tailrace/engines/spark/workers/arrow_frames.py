@@ -1,4 +1,4 @@
-"""Take rows over from this process to Spark, and back: no row is lost, and the driver's heap is not exceeded."""
+"""Move rows between this process and Spark, without losing a row and without exceeding the driver's heap."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 _TOO_LARGE = "spark.driver.maxResultSize"
-"""The setting that Spark's error names where results are more than the driver takes."""
+"""The setting in Spark's error about results that are more than the driver takes."""
 
 
 def arrow_of(frame: DataFrame) -> pa.Table | None:
-    """Compute a frame, and bring its rows over; None where they are more than the driver takes of one job."""
+    """Compute a frame and bring its rows here; None where they are more than the driver takes from one job."""
     try:
         return frame.toArrow()
     except (Py4JJavaError, PySparkException) as error:
@@ -24,8 +24,8 @@ def arrow_of(frame: DataFrame) -> pa.Table | None:
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Make a Spark frame of an Arrow table.
 
-    PySpark drops the rows that follow two empty chunks, or one that is not the first, and fails at a table of no chunk;
-    so it is given full ones, or a single one that is empty.
+    PySpark drops the rows after two empty chunks, or after an empty chunk that is not the first, and fails on a table
+    without chunks. So it gets only full chunks, or one empty chunk.
     """
     full = [batch for batch in rows.to_batches() if batch.num_rows]
     return spark.createDataFrame(pa.Table.from_batches(full, rows.schema) if full else rows.schema.empty_table())

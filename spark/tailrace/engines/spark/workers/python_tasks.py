@@ -1,8 +1,8 @@
-"""Work for the executors' Python: a task for each part of what there is to do, and what a task costs beside its work.
+"""Run work in the executors' Python, a task for each part, with little cost besides the work.
 
-Between two tasks Spark has their Python look for garbage among all objects of the packages that it imported, and read
-the directories of all archives on its path again, which are Spark's own with thousands of entries. That takes a fifth
-and a quarter of a second, which a task here saves the one that comes after it.
+Between two tasks, Spark's worker searches all objects of the imported packages for garbage, and reads the directories
+of all archives on its path again, with thousands of entries. That takes a fifth and a quarter of a second, which each
+task here saves the next one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tailrace.engines.session_protocol import OverBatches
+from tailrace.engines.python.record_calls import OverBatches
 from tailrace.engines.spark.workers.arrow_frames import arrow_of
 
 Found = TypeVar("Found")
 
 
 def over_batches(function: OverBatches) -> OverBatches:
-    """Return a function for `mapInArrow` that does as another one does, and lets the next task begin sooner."""
+    """Return a function for `mapInArrow` that calls another function, and lets the next task begin sooner."""
 
     def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -51,11 +51,11 @@ def over_group(function: Callable[..., pa.Table], *tables: pa.Table) -> pa.Table
 
 
 def hurry_the_next() -> None:
-    """Save the next task of this process what Spark does before it, and give memory back: call this as a task ends.
+    """Save the next task of this process Spark's work before it, and free memory; a task calls this at its end.
 
-    `importlib.invalidate_caches` reads the directory of each archive that Python knows to import from: it is to forget
-    them until an import looks for them. `gc.collect` looks at every object that is not set aside. Arrow keeps memory
-    for a next use, 180 MB after 64 MB of records were written, which other processes need meanwhile.
+    `importlib.invalidate_caches` reads the directory of each archive that Python has imported from, so the archives are
+    dropped until the next import. `gc.collect` searches all objects that are not frozen. Arrow keeps freed memory, 180
+    MB after it wrote 64 MB of records, and other processes need that memory.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
@@ -66,7 +66,7 @@ def hurry_the_next() -> None:
 
 @cache
 def _set_aside() -> None:
-    """Set the objects of this process aside, which are its packages' by now, so that no look for garbage sees them."""
+    """Freeze the objects of this process, which are by now the objects of its packages: no garbage search sees them."""
     gc.collect()
     gc.freeze()
 
@@ -75,9 +75,9 @@ def for_each(
     spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:  # fmt: skip
-    """Return the frame of what a call makes of each part, in a task of the executors' Python for each.
+    """Return the frame of the results of a call for each part, each in a task of the executors' Python.
 
-    All such work goes this way, as Spark keeps Python processes of their own for each way to ask for some.
+    All such work is done by this function, as Spark keeps separate Python processes for each kind of call.
     """
 
     def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -91,7 +91,7 @@ def for_each(
 def results(
     spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Found]
 ) -> list[Found] | None:
-    """Return what a call makes of each part, in a task of the executors' Python for each; None where one could not."""
+    """Return the results of a call for each part, each in a task of the executors' Python; None where a task failed."""
 
     def packed(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([pickle.dumps(call(part))])], _PICKLED)
@@ -101,28 +101,17 @@ def results(
 
 
 _PICKLED = pa.schema({"result": pa.binary()})
-"""The column in which results go from an executor to the driver: pickled, for a moment."""
-
-
-def fetched(
-    spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
-    schema: pa.Schema, most: int,
-) -> pa.Table | None:  # fmt: skip
-    """Bring over what a call makes of each part, in a task of the executors' Python for each.
-
-    None where that is more than `most` bytes, or than the driver takes of one job.
-    """
-    found = fetched_shares(spark, parts, lambda part: ((0, batch) for batch in call(part)), schema, most)
-    return None if found is None else found.rows()
+"""The column in which pickled results go from an executor to the driver."""
 
 
 def fetched_shares(
     spark: SparkSession, parts: Sequence[Sequence[str]],
     call: Callable[[Sequence[str]], Iterator[tuple[int, pa.RecordBatch]]], schema: pa.Schema, most: int,
 ) -> FetchedShares | None:  # fmt: skip
-    """Bring over what a call makes of each part, each batch with the number of its share, as `fetched` does.
+    """Bring over the results of a call for each part, each batch with the number of its share.
 
-    The JVM is given bytes, compressed: of rows it would make objects and bytes again, and its heap would grow by them.
+    Returns None where the results are more than `most` bytes, or more than the driver takes of one job. The JVM gets
+    compressed bytes: it would turn rows into objects and bytes again, and its heap would grow with them.
     """
 
     def packed(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -137,24 +126,24 @@ def fetched_shares(
 
 @dataclass(frozen=True)
 class FetchedShares:
-    """Rows that came over in shares. They are compressed, until a share of them is asked for."""
+    """Rows that came to this process in shares. A share is compressed until it is read."""
 
     answers: pa.Table
     schema: pa.Schema
 
     def shares(self) -> Iterator[tuple[int, pa.Table]]:
-        """Return each share that has rows, by its number."""
+        """Yield each share that has rows, with its number."""
         for share in sorted(pc.unique(self.answers["share"]).to_pylist()):
             yield share, self.rows(pc.equal(self.answers["share"], share))
 
     def rows(self, which: pa.ChunkedArray | None = None) -> pa.Table:
-        """Return all rows, or those of some batches."""
+        """Return all rows, or the rows of some batches."""
         packed = self.answers["rows"] if which is None else self.answers["rows"].filter(which)
         return pa.Table.from_batches([_unpacked(one.as_buffer()) for one in packed], self.schema)
 
 
 _PACKED = pa.schema({"share": pa.int64(), "rows": pa.binary(), "size": pa.int64()})
-"""The columns in which batches go from an executor to the driver: rows as `_packed` writes them, and their size."""
+"""The columns in which batches go from an executor to the driver: the compressed rows, and their size."""
 
 
 def _packed(batch: pa.RecordBatch) -> bytes:
@@ -172,7 +161,7 @@ def _unpacked(written: pa.Buffer) -> pa.RecordBatch:
 
 
 def tried(job: Callable[[], Found]) -> Found | None:
-    """Have the executors' Python do a job; None where one of them lacks the package, or memory: Spark goes on itself.
+    """Do a job in the executors' Python; None where an executor lacks the package or memory, so Spark has to do it.
 
     Raises the error of a job that was cancelled.
     """
@@ -185,7 +174,7 @@ def tried(job: Callable[[], Found]) -> Found | None:
 
 
 def files_in_parts(files: Sequence[str], sizes: Sequence[int], cores: int, part: int) -> list[list[str]]:
-    """Cut files into parts in their order, each for a task: a few tasks a core, or more of about `part` bytes.
+    """Cut files, in their order, into parts for tasks: a few tasks for each core, or more tasks of about `part` bytes.
 
     >>> files_in_parts(["a", "b", "c", "d"], [5, 5, 5, 5], cores=1, part=5)
     [['a'], ['b'], ['c'], ['d']]

@@ -1,8 +1,8 @@
-"""Start Spark's Python workers: the process that they are forked from, in place of pyspark's own.
+"""Start Spark's Python workers: this process forks them, in place of pyspark's daemon.
 
-It imports what their tasks do before it forks one, so that they share the memory of it. Spark lets workers go that were
-idle for a minute. Where they talk to the JVM by sockets that are files, pyspark's would each print a trace of that to
-the terminal.
+It imports the modules of their tasks before it forks a worker, so the workers share the memory of these modules. Spark
+ends workers that were idle for a minute. With sockets that are files, each of pyspark's workers would then print a
+trace to the terminal.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from pyspark import daemon
 
-# pyspark gives these no types.
+# These have no types in pyspark.
 _worker: Callable[[Any, bool], int] = daemon.worker
 _manager: Callable[[], None] = daemon.manager
 
 
 def worker(sock: Any, authenticated: bool) -> int:
-    """Work for Spark as pyspark's worker does, until it is let go; return the status to end with."""
+    """Run pyspark's worker until Spark ends it; return the exit status."""
     try:
         return _worker(sock, authenticated)
     except BrokenPipeError:
@@ -28,13 +28,13 @@ def worker(sock: Any, authenticated: bool) -> int:
 
 
 _IMPORTED = ("tailrace.engines.spark.workers.worker_queries", "tailrace.lake.catalog.data_files")
-"""The modules that the tasks of most workers import, beside pyspark's, which are there."""
+"""The modules that the tasks of most workers import besides the modules of pyspark, which are imported already."""
 
 
 if __name__ == "__main__":
     for name in _IMPORTED:
         import_module(name)
-    # No look for garbage writes to these objects, and so makes a worker's own pages of them.
+    # No garbage search writes to frozen objects, so workers share their pages of memory.
     gc.collect()
     gc.freeze()
     daemon.worker = worker

@@ -1,12 +1,13 @@
-"""Answer a query over a log's files in the executors' Python, by DuckDB: it reads them in a third of Spark's time.
+"""Answer a query over a log's files by DuckDB in the executors' Python, which takes a third of Spark's time.
 
-Each task answers it over some of the files; whoever asks puts the answers together.
+Each task answers the query over some of the files; the caller combines the answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,14 +19,7 @@ from tailrace.engines.choose import WORTH
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.shares import SHARE_COLUMN, in_shares, with_share
 from tailrace.engines.duckdb.file_query import FileQuery
-from tailrace.engines.spark.workers.python_tasks import (
-    FetchedShares,
-    fetched,
-    fetched_shares,
-    files_in_parts,
-    for_each,
-    results,
-)
+from tailrace.engines.spark.workers.python_tasks import FetchedShares, fetched_shares, files_in_parts, for_each, results
 from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_only_declared
@@ -34,17 +28,17 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, Relation
 
 PART = 32 * 2**20
-"""The bytes of files that a task is given, where there are so many for each core."""
+"""The bytes of files for a task, where there are as many for each core."""
 
 MEMORY = "256MB"
-"""The memory that DuckDB may take in a task; beyond it, it spills."""
+"""The memory limit of DuckDB in a task; beyond it, DuckDB spills."""
 
 
 @dataclass(frozen=True)
 class LogFiles:
-    """Files of a log that hold just the rows and columns that it declares, by their paths and sizes in bytes.
+    """The files of a log that hold just the rows and columns that it declares, by their paths and sizes in bytes.
 
-    `schema` is the table's, and `io` are the properties of its files' store.
+    `schema` is the schema of the table, and `io` are the properties of the files' store.
     """
 
     paths: tuple[str, ...]
@@ -54,14 +48,14 @@ class LogFiles:
 
     @classmethod
     def of(cls, table: Table, files: Iterable[DataFile]) -> LogFiles:
-        """Describe files of a table that are known to be such."""
+        """Describe files of a table that hold just the declared rows and columns."""
         each = list(files)
         paths, sizes = (tuple(getattr(file, name) for file in each) for name in ("file_path", "file_size_in_bytes"))
         return cls(paths, sizes, table.schema().as_arrow(), dict(table.io.properties))
 
     @classmethod
     def scanned(cls, lake: Lake, log: Log, where: Filter, snapshot: int | None) -> LogFiles | None:
-        """Find the files of a log that `where` asks for; None where some hold other rows or columns."""
+        """Find the files of a log that `where` selects; None where some hold other rows or columns."""
         table = lake.table(log.name)
         tasks = list(table.scan(row_filter=where, snapshot_id=snapshot).plan_files())
         if not has_only_declared(table, log) or len(table.schemas()) > 1 or any(task.delete_files for task in tasks):
@@ -74,22 +68,29 @@ class LogFiles:
         return sum(self.sizes) >= WORTH
 
     def answer(self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema) -> DataFrame:
-        """Return the frame of a text's answers over parts of the files; `relation` is how the text calls the log."""
+        """Return the frame of a query's answers over parts of the files.
+
+        `relation` is the name of the log in the query.
+        """
         return for_each(spark, self._parts(spark), self._asked(text, relation, schema).over, schema)
 
     def fetched(
         self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, most: int
     ) -> pa.Table | None:
-        """Bring a text's answers over parts of the files to this process; None where they are more than `most` bytes.
+        """Bring a query's answers over parts of the files to this process; None where they are more than `most` bytes.
 
-        None as well where they are more than the driver takes of one job.
+        Also None where they are more than the driver takes from one job.
         """
-        return fetched(spark, self._parts(spark), self._asked(text, relation, schema).over, schema, most)
+        asked = self._asked(text, relation, schema)
+        found = fetched_shares(
+            spark, self._parts(spark), lambda files: ((0, batch) for batch in asked.over(files)), schema, most
+        )
+        return None if found is None else found.rows()
 
     def fetched_shares(
         self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema, by: Sequence[str], most: int
     ) -> FetchedShares | None:
-        """Bring a text's answers over parts of the files here as `fetched` does, in shares by some columns."""
+        """Bring a query's answers over parts of the files to this process like `fetched`, in shares by some columns."""
         asked = self._asked(text, relation, schema)
         asked = replace(asked, text=with_share(asked.text, by), schema=schema.append(SHARE_COLUMN))
         return fetched_shares(spark, self._parts(spark), lambda files: in_shares(asked.over(files)), schema, most)
@@ -97,12 +98,13 @@ class LogFiles:
     def write(
         self, spark: SparkSession, text: Query, relation: Relation, table: Table, rows: int
     ) -> list[DataFile] | None:
-        """Write a text's answers over parts of the files as files beside a table, with about so many rows each.
+        """Write a query's answers over parts of the files as new files of a table, about `rows` in each.
 
-        None where an executor cannot; what others wrote then no commit lists, and maintenance deletes it.
+        None where an executor fails; maintenance deletes the files of the other executors, which no commit lists.
         """
-        writing = FileWriting(self._asked(text, relation, table.schema().as_arrow()), DetachedTable.of(table), rows)
-        written = results(spark, self._parts(spark), writing.over)
+        asked = self._asked(text, relation, table.schema().as_arrow())
+        writing = partial(_write_answers, asked, DetachedTable.of(table), rows)
+        written = results(spark, self._parts(spark), writing)
         return None if written is None else [file for files in written for file in files]
 
     def _asked(self, text: Query, relation: Relation, schema: pa.Schema) -> FileQuery:
@@ -113,15 +115,7 @@ class LogFiles:
         return files_in_parts(self.paths, self.sizes, spark.sparkContext.defaultParallelism, PART)
 
 
-@dataclass(frozen=True)
-class FileWriting:
-    """The task of an executor that writes what a query answers over some files, about `rows` of it in a file."""
-
-    query: FileQuery
-    table: DetachedTable
-    rows: int
-
-    def over(self, files: Sequence[str]) -> list[DataFile]:
-        """Write the answers over these files; return the files that they are in."""
-        pa.set_cpu_count(1)
-        return list(self.table.write(self.query.over(files), self.rows))
+def _write_answers(query: FileQuery, table: DetachedTable, rows: int, files: Sequence[str]) -> list[DataFile]:
+    """Write the answers over some files as files that a table does not list yet, about `rows` in each."""
+    pa.set_cpu_count(1)
+    return list(table.write(query.over(files), rows))

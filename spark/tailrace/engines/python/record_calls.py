@@ -1,0 +1,43 @@
+"""Call a definition's own code for each record of Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from tailrace.model.base.errors import RecordError
+from tailrace.model.definition.record_steps import Each
+from tailrace.sql.records.selections import FAILED
+
+OverBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function from Arrow batches to Arrow batches; a batch is given out only after the one before it was taken."""
+
+
+def over_records(call: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]], schema: pa.Schema) -> OverBatches:
+    """Return a function that calls another one for each record of batches; the result has the rows of all calls."""
+
+    def over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [row for record in batch.to_pylist() for row in call(record)]
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    return over
+
+
+def step_calls(step: Each, types: dict[str, str], schema: pa.Schema) -> OverBatches:
+    """Return a function that calls a step; a record that the step rejects goes on with the reason in `FAILED`.
+
+    No step is called for a record that an earlier step rejected.
+    """
+
+    def made(record: dict[str, Any]) -> Iterable[Mapping[str, Any]]:
+        if record.get(FAILED) is not None:
+            return [record]
+        try:
+            return step.records(record, types)
+        except RecordError as error:
+            return [{**record, FAILED: str(error)}]
+
+    return over_records(made, schema)

@@ -1,0 +1,101 @@
+"""Have the executors' Python take state and records through an epoch, a bucket of keys at a time.
+
+State and records are brought together by a hash of the key: Python is called once for a bucket, not for a key or a
+record, with Arrow tables of both. Where a key has no record and nothing is due, its state rests: no Python worker sees
+it (MillWheel, 4.1: a computation runs for a key when a record or a timer comes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from tailrace.engines.spark.workers.python_tasks import over_group
+from tailrace.sql.terms import Condition, quoted
+
+BUCKETS = 16
+"""The number of buckets of keys, and of Python calls in an epoch. The state of a bucket is in memory at once."""
+
+BUCKET = "_bucket"
+
+_BROUGHT, _TOUCHED = "_brought", "_touched"
+
+BucketCall: TypeAlias = Callable[[pa.Table, pa.Table], tuple[pa.Table, pa.Table]]
+"""A function from the state and the records of a bucket to the state after an epoch and rows of the ledger."""
+
+
+def bucketed(key: Sequence[str]) -> str:
+    """Write the SQL of a row's bucket, by the key's columns."""
+    return f"PMOD(HASH({', '.join(map(quoted, key))}), {BUCKETS})" if key else "0"
+
+
+def keys_of(records: DataFrame, key: Iterable[str]) -> DataFrame:
+    """Return the distinct keys of an epoch's records, computed by the first job that reads them."""
+    keys = records.selectExpr(*map(quoted, key), f"true AS {_BROUGHT}").distinct()
+    # Checkpointed, as Spark would read a bundle that is joined with itself from the source again, cached or not.
+    return keys.localCheckpoint(eager=False)
+
+
+def split_state(
+    state: DataFrame, keys: DataFrame, key: Iterable[str], clock: DataFrame, due: Condition
+) -> tuple[DataFrame, DataFrame]:
+    """Split a state into the rows that an epoch touches and the rows that rest.
+
+    `keys` are the keys of the epoch's records (`keys_of`). `due` is the SQL condition that a row is touched without a
+    record, on the columns of the state and of `clock`, which has one row.
+    """
+    own = [quoted(name) for name in state.columns]
+    judged = state.crossJoin(clock).selectExpr(*own, f"COALESCE({due}, true) AS {_TOUCHED}")
+    on = " AND ".join(f"s.{quoted(name)} <=> b.{quoted(name)}" for name in key) or "true"
+    both = judged.alias("s").join(keys.alias("b"), F.expr(on), "left")
+    marked = both.selectExpr(*(f"s.{name}" for name in own), f"b.{_BROUGHT} IS NOT NULL OR s.{_TOUCHED} AS {_TOUCHED}")
+    return marked.where(_TOUCHED).drop(_TOUCHED), marked.where(f"NOT {_TOUCHED}").drop(_TOUCHED)
+
+
+class BucketStep:
+    """The frame of a step of Python's: rows with two structs, `state` and `ledger`, one of which is null."""
+
+    def __init__(self, spark: SparkSession, state: StructType, ledger: StructType) -> None:
+        self._spark, self._state, self._ledger = spark, state, ledger
+        self._schema = StructType([StructField("state", state), StructField("ledger", ledger)])
+        self.schemas: tuple[pa.Schema, pa.Schema] = (to_arrow_schema(state), to_arrow_schema(ledger))
+
+    def frame(
+        self, state: DataFrame, records: DataFrame, call: BucketCall, resting: DataFrame | None = None
+    ) -> DataFrame:
+        """Return the frame of a call over each bucket of state and records, followed by the state that rests."""
+        schema = to_arrow_schema(self._schema)
+
+        def called(left: pa.Table, right: pa.Table) -> pa.Table:
+            return _as_pairs(schema, *call(left, right))
+
+        both = state.groupBy(BUCKET).cogroup(records.groupBy(BUCKET))
+        made = both.applyInArrow(lambda left, right: over_group(called, left, right), self._schema)
+        if resting is None:
+            return made
+        rests, nothing = F.struct(*map(quoted, self._state.fieldNames())), F.lit(None).cast(self._ledger)
+        # Coalesced, as each epoch adds the partitions of the frame to the partitions of the resting rows.
+        few = resting.coalesce(int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        return made.unionAll(few.select(rests.alias("state"), nothing.alias("ledger")))
+
+    @staticmethod
+    def parts(made: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Return the rows of the ledger and the state of a frame, apart."""
+        ledger, state = (made.where(f"{part} IS NOT NULL").select(f"{part}.*") for part in ("ledger", "state"))
+        return ledger, state
+
+
+def _as_pairs(schema: pa.Schema, state: pa.Table, ledger: pa.Table) -> pa.Table:
+    """Stack rows of the state and of the ledger in one table, as structs in a column each."""
+    parts = []
+    for name, part in (("state", state), ("ledger", ledger)):
+        rows = part.to_struct_array()
+        nothing = {one.name: pa.nulls(len(rows), one.type) for one in schema}
+        parts.append(pa.table([*(nothing | {name: rows}).values()], schema=schema))
+    return pa.concat_tables(parts)
