@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 import threading
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,9 @@ REDACTED = "(?i)secret|password|token|credential|access[.]?key"
 
 _SECRET = re.compile(rf"spark\.sql\.catalog\..*(?:{REDACTED.removeprefix('(?i)')}).*")
 """The secret settings of catalogs, which a session gets only after Spark has started."""
+
+_CONF: dict[str, dict[str, str]] = tomllib.loads(files(__package__).joinpath("spark.toml").read_text())
+"""The configuration of each session, and of the process, that depends on no setting."""
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -68,20 +72,8 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 def session_conf(settings: Settings) -> dict[str, str]:
     """Return the configuration of one session, which Spark accepts at any time."""
-    return {
-        **catalog_conf(settings),
-        "spark.sql.session.timeZone": "UTC",
-        # The records of an epoch must not become constants: the optimizer would compute with them row by row.
-        "spark.sql.execution.arrow.localRelationThreshold": "64k",
-        # Lists are gathered in a hash map of so many groups; beyond the default of 128, Spark would sort all rows.
-        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
-        "spark.sql.ansi.enabled": "true",
-        # An epoch is small and costs mostly planning; planning it again between its stages would only add to that.
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        # A task looks twice for each group beyond the first 2^20: with Spark's 2^16, grouping takes a third more time.
-        "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
-    }
+    shuffle = {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions)}
+    return catalog_conf(settings) | _CONF["session"] | shuffle
 
 
 def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Java | None = None) -> dict[str, str]:
@@ -93,25 +85,12 @@ def process_conf(settings: Settings, groups: Sequence[str] = ("lake",), java: Ja
     log4j = Path(str(files(__package__).joinpath("log4j2.properties")))
     archive = archive_of(settings.jars, java or require_java(settings.java_home), jars)
     options = (f"-Dlog4j2.configurationFile={log4j.as_uri()}", "-Duser.timezone=UTC", archive.options)
-    conf = {
+    conf = _CONF["process"] | {
         "spark.sql.extensions": EXTENSIONS,
         "spark.redaction.regex": REDACTED,
-        "spark.sql.catalogImplementation": "in-memory",
-        # An epoch of several stages has more generated classes than the default cache of 100, and would make them
-        # again.
-        "spark.sql.codegen.cache.maxEntries": "1000",
         # The warehouse of Spark's own catalog, which has no tables.
         "spark.sql.warehouse.dir": f"file://{tempfile.gettempdir()}/tailrace-spark",
         "spark.local.dir": str(process_folder()) if _is_local(settings) else tempfile.gettempdir(),
-        "spark.ui.enabled": "false",
-        # Nobody looks at these without pages, and a driver keeps about 50 kB for each task that it remembers.
-        "spark.ui.retainedTasks": "1000",
-        "spark.ui.retainedStages": "100",
-        "spark.ui.retainedJobs": "100",
-        "spark.sql.ui.retainedExecutions": "100",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": settings.driver_memory,
         # A job whose results fill the driver's heap hangs for ever; a refused job is done in another way.
         "spark.driver.maxResultSize": str(_bytes(settings.driver_memory) // _MOST_OF_HEAP),

@@ -6,6 +6,7 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 
 import duckdb
 import pyarrow as pa
@@ -21,23 +22,7 @@ LEAST = 16 * 10**6
 """The minimum memory in bytes: with less, DuckDB fails even on little data, as each thread takes blocks of about 256
 kB."""
 
-_MACROS = (
-    "pmod(a, b) AS ((a % b) + b) % b",
-    "timestamp_micros(a) AS make_timestamptz(a)",
-    "unix_micros(a) AS epoch_us(a)",
-    "array_union(a, b) AS list_distinct(list_concat(a, b))",
-    "array_repeat(a, n) AS repeat([a], n)",
-    "sorted_up(a) AS list_sort(a, 'ASC', 'NULLS FIRST')",
-    "sorted_down(a) AS list_sort(a, 'DESC', 'NULLS LAST')",
-    "from_utc(moment, zone) AS timezone(zone, moment)",
-    # Where clocks show two instants alike, `to_utc` gives the first one, which has the offset of the day before.
-    "day_before(clocks, zone) AS epoch_us(timezone(zone, clocks)) - 86400000000",
-    "shown_by(micros, zone) AS timezone(zone, make_timestamptz(micros))",
-    "offset_at(micros, zone) AS epoch_us(shown_by(micros, zone)) - micros",
-    "first_of(clocks, zone) AS epoch_us(clocks) - offset_at(day_before(clocks, zone), zone)",
-    "to_utc(clocks, zone) AS CASE WHEN shown_by(first_of(clocks, zone), zone) = clocks "
-    "THEN make_timestamptz(first_of(clocks, zone)) ELSE timezone(zone, clocks) END",
-)
+_MACROS = files(__package__).joinpath("macros.sql").read_text()
 """Macros for the functions of Spark that queries call and that DuckDB lacks."""
 
 
@@ -100,8 +85,7 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
     connection = duckdb.connect(":memory:", config=config)
     # For all connections: a connection from `cursor` would otherwise take the machine's time zone.
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    for macro in _MACROS:
-        connection.execute(f"CREATE MACRO {macro}")
+    connection.execute(_MACROS)
     connection.create_function("crc32", _checksums, ["BLOB"], "BIGINT", type=PythonUDFType.ARROW)
     return connection
 
