@@ -42,7 +42,7 @@ from tailrace import (
 from tailrace.backfill.backfill import backfill, backfill_stages
 from tailrace.backfill.range_run import RangeRun
 from tailrace.backfill.result import Backfilled
-from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.held_answers import held_answers
 from tailrace.engines.batch.run_engine import session_for
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb.database.connection import RoomError
@@ -98,7 +98,7 @@ class Folds(StageFolds):
         with closing(_session(self.lake)) as session:
             if isinstance(stage, Pipeline):
                 names = [*stage.key, "window_start", "window_end", *stage.results]
-                rows = session.rows(current_answers(stage, held(session, stage)))
+                rows = session.rows(current_answers(stage, held_answers(session, stage)))
             else:
                 names = [*stage.results, "event_time"]
                 ledger = session.table(ledger_name(stage.name))

@@ -19,7 +19,7 @@ from tailrace.model.base.conditions import Match
 from tailrace.model.base.time import BEGINNING, END_OF_TIME
 from tailrace.model.base.types import WHOLE
 from tailrace.sql.epoch.holds import due_terms
-from tailrace.sql.terms import Sql, added_up, sorted_list
+from tailrace.sql.terms import Sql, sorted_list, sum_counts
 from tailrace.sql.wide_numbers import beyond, decimal, narrow
 from tests.support.engines.engine_runs import CONNECTION
 
@@ -76,10 +76,10 @@ _TYPE = "struct<a:bigint,d:struct<b:bigint,c:string>>"
 _ROWS = [_row(*fields) for fields in STRUCTS]
 VALUES |= {
     "structs go field by field, what is missing first": sorted_list(f"ARRAY({', '.join(_ROWS)})", f"array<{_TYPE}>"),
-    "equal ones count together, and none of which none is left": added_up(
+    "equal ones count together, and none of which none is left": sum_counts(
         _counted(*zip(_ROWS, (1, 2, 3, 1, -1, -1, 2), strict=True)), f"array<struct<value:{_TYPE},n:bigint>>"
     ),
-    "of no values none": added_up("ARRAY()", "array<struct<value:bigint,n:bigint>>"),
+    "of no values none": sum_counts("ARRAY()", "array<struct<value:bigint,n:bigint>>"),
     "each as often as it is there": Sql().spread(_counted(("1L", 2), ("3L", -1), ("4L", 1))),
     "the largest that is there": Sql().end(_counted(("1L", 2), ("3L", 1), ("4L", -1)), last=True),
     "the smallest of none": Sql().end(_counted(("1L", -1)), last=False),

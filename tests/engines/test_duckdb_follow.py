@@ -132,7 +132,7 @@ def test_answers_are_cut_into_files_where_windows_end(monkeypatch: pytest.Monkey
     for most in (1, 3, 30, 400):
         ends = sorted(chance.choices(range(most), k=120)) if most < 400 else [0] * 120
         batches = pa.table({"window_end": ends}).to_batches(chance.randrange(1, 25))
-        found = [part["window_end"].to_pylist() for part in follower.parts(batches)]
+        found = [part["window_end"].to_pylist() for part in follower.cut_into_files(batches)]
         assert [end for part in found for end in part] == ends
         assert max(map(len, found)) <= 35 + 24, "what is held is bounded"
         for one, other in pairwise(found):

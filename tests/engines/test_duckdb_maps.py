@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, seed
 from hypothesis import strategies as st
 
-from tailrace.engines.batch.batch_answers import mapped
+from tailrace.engines.batch.batch_answers import map_output
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.productions import MapExecution
 from tailrace.engines.duckdb.session import DuckSession
@@ -76,7 +76,7 @@ def test_V4_what_a_run_writes_leaves_the_rows_of_the_steps_as_they_are_by_then(
     epochs = [(bundle, clock(epoch)) for epoch, bundle in enumerate(cut)]
     for generation, definition in ((2, after), (3, after), (4, before)):
         own = output_rows(definition)
-        text = own.differences(mapped(session, definition, log), own.current(session.relation_of(ledger)))
+        text = own.differences(map_output(session, definition, log), own.current(session.relation_of(ledger)))
         found = session.counted(text, {"different": Condition("change <> 'same'")})
         text = own.corrected(found.relation, BackfillVersion("run", generation, len(cut) - 1, 0, 0))
         rows = session.connection.execute(in_duckdb_once(text)).to_arrow_table()

@@ -89,11 +89,11 @@ def test_a_run_that_duckdb_had_no_room_for_says_so_and_not_that_the_settings_nam
         return seen[-1]
 
     why = "spark: DuckDB had no room for it within TAILRACE_MEMORY, 1,000 MB, and TAILRACE_SCRATCH"
-    assert run_engine.here_first(lake, run) == why
+    assert run_engine.run_with_fallback(lake, run) == why
     assert seen[0].startswith("duckdb: the files to read")
     seen.clear()
     with pytest.raises(RoomError):
-        run_engine.here_first(Lake(settings.model_copy(update={"engine": "duckdb"})), run)
+        run_engine.run_with_fallback(Lake(settings.model_copy(update={"engine": "duckdb"})), run)
 
 
 def test_a_kind_without_an_entry_is_refused_by_name() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
-from tailrace.engines.duckdb.database.literal_columns import put_back, set_apart
+from tailrace.engines.duckdb.database.literal_columns import append_literals, split_literals
 from tailrace.sql.terms import Query
 from tests.support.engines.engine_runs import CONNECTION
 
@@ -42,9 +42,9 @@ def test_the_rows_are_those_of_the_query_but_for_columns_of_nulls(
     text = Query(f"SELECT {texts[0]} FROM {ROWS} WHERE n > 1L")
     if union:
         text = Query(f"{text} UNION ALL SELECT {texts[1]} FROM {ROWS}")
-    rest, apart = set_apart(text)
+    rest, apart = split_literals(text)
     literals = None if apart is None else fetched(apart)
-    rows = put_back(fetched(rest), literals)
+    rows = append_literals(fetched(rest), literals)
     names = [f"column {place}" for place in range(len(columns))]
     found = [{name: row.get(name) for name in names} for row in rows.to_pylist()]
     assert sorted(map(str, found)) == sorted(map(str, fetched(in_duckdb_once(text)).to_pylist()))
@@ -52,7 +52,7 @@ def test_the_rows_are_those_of_the_query_but_for_columns_of_nulls(
 
 def test_what_a_run_says_of_each_row_is_set_apart() -> None:
     rows = "SELECT 'pane' AS kind, CAST(2L AS bigint) AS generation, who, {} AS retraction FROM t WHERE {}"
-    rest, literals = set_apart(Query(" UNION ALL ".join(rows.format(*side) for side in SIDES)))
+    rest, literals = split_literals(Query(" UNION ALL ".join(rows.format(*side) for side in SIDES)))
     assert (
         rest == "SELECT who, TRUE AS retraction FROM t WHERE a UNION ALL SELECT who, FALSE AS retraction FROM t WHERE b"
     )
@@ -76,4 +76,4 @@ def test_what_a_run_says_of_each_row_is_set_apart() -> None:
     ],
 )
 def test_columns_that_others_depend_on_stay_where_they_are(text: str) -> None:
-    assert set_apart(Query(text)) == (in_duckdb_once(Query(text)), None)
+    assert split_literals(Query(text)) == (in_duckdb_once(Query(text)), None)

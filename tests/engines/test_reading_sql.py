@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.engines.duckdb.iceberg_query import by_duckdb
-from tailrace.engines.duckdb.query import asked
+from tailrace.engines.duckdb.query import try_duckdb
 from tailrace.engines.spark.query import by_spark
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import ALLOWED, QueryError
@@ -96,7 +96,7 @@ def test_what_does_more_than_read_the_lakes_tables_is_refused_by_spark(plain: Sp
 def test_without_an_engine_asked_for_no_such_query_is_answered_in_the_process(tried: Tried) -> None:
     for way in [*CHANGES, *ELSEWHERE, *BY_SPARK, *BY_DUCKDB]:
         try:
-            answer: object = asked(tried.lake, tried.text(way))
+            answer: object = try_duckdb(tried.lake, tried.text(way))
         except QueryError as error:
             answer = str(error)
         assert isinstance(answer, str), way
@@ -162,4 +162,4 @@ def test_a_query_too_deep_to_read_is_an_error_of_a_line(tried: Tried) -> None:
     with pytest.raises(QueryError) as caught:
         by_duckdb(tried.lake, deep)
     assert len(str(caught.value).splitlines()) == 1
-    assert isinstance(asked(tried.lake, deep), str)
+    assert isinstance(try_duckdb(tried.lake, deep), str)

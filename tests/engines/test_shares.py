@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.engines.duckdb.database.connection import EngineError
-from tailrace.engines.duckdb.database.shares import SHARES, checked, in_shares, with_share
+from tailrace.engines.duckdb.database.shares import SHARES, check_shares, in_shares, with_share
 from tests.support.engines.engine_runs import CONNECTION
 
 BY = ("key", "window_start")
@@ -34,7 +34,7 @@ def test_each_row_is_in_one_share_and_rows_of_one_window_in_the_same(rows: list[
     assert sorted(str(row) for _, row in there) == sorted(map(str, table(rows).to_pylist()))
     of = {(row["key"], row["window_start"], share) for share, row in there}
     assert len(of) == len({(key, start) for key, start, _ in rows})
-    assert [some for _, some in found] == list(checked(CONNECTION, BY, found))
+    assert [some for _, some in found] == list(check_shares(CONNECTION, BY, found))
 
 
 def test_L1_rows_that_another_version_shared_in_its_own_way_are_refused_with_what_to_do() -> None:
@@ -42,4 +42,4 @@ def test_L1_rows_that_another_version_shared_in_its_own_way_are_refused_with_wha
     assert len({share for share, _ in found}) > SHARES // 2
     others = [((share + 1) % SHARES, some) for share, some in found]
     with pytest.raises(EngineError, match="give the executors the package that is here"):
-        list(checked(CONNECTION, BY, others))
+        list(check_shares(CONNECTION, BY, others))

@@ -24,7 +24,7 @@ from tailrace.engines.batch.batch_answers import answering
 from tailrace.engines.choose import WORTH, Engine, EngineChoice
 from tailrace.engines.duckdb import file_query
 from tailrace.engines.duckdb.session import DuckSession
-from tailrace.engines.log_records import records
+from tailrace.engines.log_records import rows_of_log
 from tailrace.engines.spark import cluster
 from tailrace.engines.spark.executions.preparation import empty_frame
 from tailrace.engines.spark.workers import python_tasks, worker_queries
@@ -48,7 +48,7 @@ def lake(plain: SparkSession, settings: Settings, tmp_path: Path) -> Lake:
 
 def answered(session: cluster.ClusterSession) -> list[Any]:
     """The answers by Spark and by the executors, without the number of records."""
-    by, rows = answering(session, HOURLY), records(session, HOURLY.log, 2)
+    by, rows = answering(session, HOURLY), rows_of_log(session, HOURLY.log, 2)
     taken = session.counted(by.brought(rows), {"all": "true"})  # type: ignore[dict-item]
     assert taken.counts == {"all": 6}
     return sorted(session.rows(Query(f"SELECT who, window_start, n, cents FROM {taken.relation}")), key=str)
@@ -90,7 +90,7 @@ def test_V5_a_session_is_in_a_range_by_its_end_though_each_task_has_a_part_of_it
     monkeypatch.setattr(worker_queries, "WORTH", 0)
     fetched = watched(monkeypatch, worker_queries.LogFiles, "fetched")
     with closing(cluster.ClusterSession(plain, lake, EngineChoice(Engine.SPARK, "of the test"), small=True)) as session:
-        by, rows = answering(session, replace(HOURLY, where=Sessions(minutes(50)))), records(session, HOURLY.log, 2)
+        by, rows = answering(session, replace(HOURLY, where=Sessions(minutes(50)))), rows_of_log(session, HOURLY.log, 2)
         ends = (instant(datetime(2026, 1, 1, hour, 30, tzinfo=UTC)) for hour in (9, 11))
         found = [session.rows(by.brought(rows, in_range(BEGINNING, end))) for end in ends]
     assert [sorted(row["n"] for row in rows) for rows in found] == [[], [30, 30]]
@@ -103,7 +103,7 @@ def test_a_task_of_python_leaves_nothing_for_spark_to_look_through_before_the_ne
         return gc.get_freeze_count() > 0, archives
 
     for _ in range(2):
-        found = python_tasks.results(plain, [["part"]], state)
+        found = python_tasks.call_results(plain, [["part"]], state)
     assert found == [(True, False)]
 
 
@@ -118,7 +118,7 @@ def test_a_task_of_python_gives_back_the_memory_that_it_took(plain: SparkSession
         del held
         return os.getpid(), before, most
 
-    found = [python_tasks.results(plain, [["part"]], taken) for _ in range(4)]
+    found = [python_tasks.call_results(plain, [["part"]], taken) for _ in range(4)]
     one_by_one = [task for tasks in found for task in tasks or ()]
     again = [(most, before) for (first, _, most), (then, before, _) in combinations(one_by_one, 2) if first == then]
     assert again

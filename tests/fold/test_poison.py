@@ -38,7 +38,7 @@ from tailrace import (
 )
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.ledger_fold import LedgerFold
-from tailrace.fold.poison import LARGEST, MOST, UnfoldableError, found
+from tailrace.fold.poison import LARGEST, MOST, UnfoldableError, find_poison
 from tailrace.ingest.sources import Files
 from tailrace.lake.catalog.events import Notice, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
@@ -87,7 +87,7 @@ def test_X7_just_the_records_are_found_without_which_an_epoch_can_be_folded(
         there = {*rows["row"].to_pylist()} if rows.num_rows else set[int]()
         return ArithmeticError("odd") if there & alone or any(pair <= there for pair in together) else None
 
-    places = found(table(count), failed)
+    places = find_poison(table(count), failed)
     assert places is not None
     rest = [row for row in range(count) if place_of(row) not in places]
     assert failed(table(count).take(pa.array(rest, pa.int64()))) is None
@@ -106,7 +106,7 @@ def test_X7_where_the_records_are_not_to_blame_none_is_set_aside(blame: str) -> 
             return LakeError("a table is gone") if rows.num_rows else None
         return ArithmeticError("of any record") if rows.num_rows else None
 
-    assert found(table(3 * MOST), failed) is None
+    assert find_poison(table(3 * MOST), failed) is None
 
 
 def landed(folder: Path, epoch: int, numbers: Iterable[int]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.types import LongType
 
 from tailrace.engines.duckdb.database.connection import connect
-from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.engines.duckdb.database.scans import scan_table
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.sqlite import changing_catalog
 from tailrace.lake.catalog.table_protocol import FileChange
@@ -73,7 +73,7 @@ def test_files_of_a_table_that_changed_since_are_read_by_the_numbers_of_its_colu
     new = pa.Table.from_pylist([{"kind": "c", "m": 4, "n": 5}], schema=lake.table("things").schema().as_arrow())
     branch.hold(FileChange(tuple(lake.write_files("things", new))), {"epoch": "1"})
     branch.publish()
-    with closing(connect(lake.settings)) as connection, scanned(connection, lake, "things") as rows:
+    with closing(connect(lake.settings)) as connection, scan_table(connection, lake, "things") as rows:
         found = connection.execute(f"SELECT kind, m, n, pairs FROM {rows} ORDER BY kind, m").fetchall()
     assert found == [
         ("a", 1, None, None), ("a", 2, None, []), ("b", None, None, [{"a": 3}]), ("c", 4, 5, None)

@@ -25,7 +25,7 @@ from tailrace import (
 )
 from tailrace.cli.main import app
 from tailrace.engines.duckdb.iceberg_query import by_duckdb
-from tailrace.engines.duckdb.query import asked
+from tailrace.engines.duckdb.query import try_duckdb
 from tailrace.engines.spark.query import by_spark
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.restoration import restore
@@ -86,7 +86,7 @@ def test_L2_the_answers_of_an_epoch_are_those_that_were_there_then(lake: Lake) -
     for number, (answers, counts) in enumerate(then):
         for query, expected in ((QUERY, answers), (COUNTS, counts)):
             assert by_duckdb(lake, query, number).to_pylist() == expected, number
-        in_process = asked(lake, QUERY, number)
+        in_process = try_duckdb(lake, QUERY, number)
         assert not isinstance(in_process, str), in_process
         assert in_process[0].to_pylist() == answers, number
 

@@ -17,7 +17,7 @@ from tailrace.cli import main
 from tailrace.engines import choose
 from tailrace.engines.choose import Engine
 from tailrace.engines.duckdb.iceberg_query import by_duckdb
-from tailrace.engines.duckdb.query import asked
+from tailrace.engines.duckdb.query import try_duckdb
 from tailrace.engines.spark.query import by_spark
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import QueryError
@@ -75,7 +75,7 @@ def test_M4_a_pane_says_which_of_its_windows_it_is(settings: Settings) -> None:
         for p, place in zip(fired, places, strict=True)
     )
     query = "select ad, window_start, pane_index, timing, is_last, settled_index from patient__panes"
-    found = asked(logs.lake, query)
+    found = try_duckdb(logs.lake, query)
     assert isinstance(found, tuple)
     rows = [tuple(row.values()) for row in found[0].to_pylist()]
     assert Counter(((ad,), instant(start), *said) for ad, start, *said in rows) == expected
@@ -119,7 +119,7 @@ def test_what_means_the_same_is_answered_in_the_process_as_spark_does(
     plain: SparkSession, settings: Settings, query: str
 ) -> None:
     lake = small_lake.make(settings)
-    answered, sparks = asked(lake, query), by_spark(plain, lake, query)
+    answered, sparks = try_duckdb(lake, query), by_spark(plain, lake, query)
     assert not isinstance(answered, str), answered
     rows, choice = answered
     assert choice.engine is Engine.DUCKDB
@@ -131,7 +131,7 @@ def test_what_means_the_same_is_answered_in_the_process_as_spark_does(
 
 @pytest.mark.parametrize("query", SPARKS)
 def test_what_may_mean_another_thing_is_sparks(settings: Settings, query: str) -> None:
-    assert isinstance(asked(small_lake.make(settings), query), str)
+    assert isinstance(try_duckdb(small_lake.make(settings), query), str)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_is_much_or_asked_of_spark_is_sparks(
 ) -> None:
     lake = Lake(small_lake.make(settings).settings.model_copy(update=changes))
     monkeypatch.setattr(choose, "in_bytes", lambda size: 1 if size == "1MB" else 10**9)
-    assert why in str(asked(lake, QUERIES[0]))
+    assert why in str(try_duckdb(lake, QUERIES[0]))
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ from tailrace.model.step.step import Record
 from tailrace.model.windows.panes import Answers, Pane, answers
 from tailrace.model.windows.windows import Window
 from tailrace.sql.epoch.ledger_rows import Rows
-from tailrace.sql.epoch.partials import put_together
-from tailrace.sql.records.ways import Way, reasons, way
+from tailrace.sql.epoch.partials import combine_partials
+from tailrace.sql.records.ways import Way, reasons_for_python, way
 from tailrace.sql.results.answers import accumulators, current_answers, in_range, results_of
 from tailrace.sql.results.backfill_rows import BackfillVersion
 from tailrace.sql.terms import Condition, Query, bracketed
@@ -173,7 +173,7 @@ def test_L1_random_stages_over_random_epochs_say_the_same(engine: EngineRuns, da
 @for_examples(duckdb=(2, 60, 60), spark=(1, 12, 6))
 def test_L1_unpacked_lists_say_the_same(engine: EngineRuns, data: st.DataObject) -> None:
     pipeline = data.draw(unpackings())
-    assert not any(map(reasons, pipeline.stages))
+    assert not any(map(reasons_for_python, pipeline.stages))
     made = data.draw(epochs(pipeline.stages[0], max_epochs=6))
     assume(sum(len(bundle) for bundle, _ in made) >= 6)
     found = expected(pipeline, made)
@@ -237,7 +237,7 @@ def in_parts(session: DuckSession, pipeline: Pipeline, log: pa.Table) -> Answers
     thirds = [session.relation_of(log.take(pa.array(range(first, log.num_rows, 3), pa.int64()))) for first in range(3)]
     texts = [accumulators(pipeline, third) for third in thirds]
     parts = session.view(Query(" UNION ALL ".join(f"SELECT * FROM ({text})" for text in texts)))
-    return answered(session, pipeline, results_of(pipeline, bracketed(put_together(pipeline, parts))))
+    return answered(session, pipeline, results_of(pipeline, bracketed(combine_partials(pipeline, parts))))
 
 
 def answered(session: Session, pipeline: Pipeline, text: Query) -> Answers:
@@ -266,7 +266,7 @@ def test_L1_the_answers_of_the_last_stage_are_the_batchs(engine: EngineRuns, dat
         parts = [part for stage in pipeline.stages for part in stage.parts.values()]
         assume(any(part.merge in (Merge.OWN, Merge.COUNT) for part in parts))
         sketched = any(isinstance(combiner, ApproxDistinct) for combiner in pipeline.what.values())
-        assert bool(reasons(pipeline.finished)) == sketched
+        assert bool(reasons_for_python(pipeline.finished)) == sketched
     records = data.draw(bundles(20))
     wanted = batch(pipeline, records)
     assume(wanted)

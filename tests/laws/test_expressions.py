@@ -27,7 +27,7 @@ from tailrace.model.base.expressions import Expression, Value
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, moment
 from tailrace.model.definition.record_steps import ElementWise, taken_through
 from tailrace.settings import Settings
-from tailrace.sql.records.selections import FAILED, stepped
+from tailrace.sql.records.selections import FAILED, query_steps
 from tailrace.sql.terms import Relation, all_of
 from tests.support.cases.strategies import examples
 from tests.support.engines.spark_runs import in_parts
@@ -132,7 +132,7 @@ def as_table(records: list[dict[str, Any]]) -> pa.Table:
 def in_process(
     database: duckdb.DuckDBPyConnection, each: tuple[ElementWise, ...], rows: pa.Table
 ) -> list[dict[str, Any]]:
-    text = stepped(Map(name="ended", log=LOG, each=each), Relation("rows_of_ends"), list(TYPES))
+    text = query_steps(Map(name="ended", log=LOG, each=each), Relation("rows_of_ends"), list(TYPES))
     assert text is not None
     database.register("rows_of_ends", rows)
     found: list[dict[str, Any]] = database.execute(in_duckdb_once(all_of(text))).to_arrow_table().to_pylist()

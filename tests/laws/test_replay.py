@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace import ApproxDistinct, Collect, Pipeline, Quantile
 from tailrace.lake.catalog.lake import Lake
 from tailrace.settings import Settings
-from tailrace.sql.records.ways import reasons
+from tailrace.sql.records.ways import reasons_for_python
 from tailrace.verify.replay import replay
 from tests.support.cases.strategies import epochs, examples, pipelines
 from tests.support.depth import deep
@@ -51,7 +51,7 @@ PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode
 def in_python(pipeline: Pipeline) -> Pipeline:
     """The definition with results that only Python computes."""
     made = replace(pipeline, what={**pipeline.what, **IN_PYTHON})
-    assert reasons(made)
+    assert reasons_for_python(made)
     return made
 
 
@@ -59,7 +59,7 @@ def in_python(pipeline: Pipeline) -> Pipeline:
 @given(data=st.data())
 def test_L3_a_random_definition_replays_row_for_row_natively(data: st.DataObject) -> None:
     pipeline = data.draw(pipelines())
-    assert not reasons(pipeline)
+    assert not reasons_for_python(pipeline)
     holds(data, pipeline, "duckdb")
 
 

@@ -99,11 +99,11 @@ def test_what_needs_productions_that_are_kept_is_refused_over_weak_ones() -> Non
         Pipeline(name="counts", log=QUICK.produced, each=each, what=what, where=where, finishing="close")
     assert {fault.path for fault in refused.value.faults} == {"each[0]", "finishing"}
     assert Pipeline(name="counts", log=VISITS.produced, each=each, what=what, where=where).sources == (CLICKS,)
-    from tailrace.engines.log_records import records
+    from tailrace.engines.log_records import rows_of_log
     from tests.support.engines.sessions import in_process
 
     with pytest.raises(NotKeptError, match="what quick produces is not kept"):
-        records(in_process(), QUICK.produced, 0)
+        rows_of_log(in_process(), QUICK.produced, 0)
 
 
 def test_what_a_computation_means_is_in_its_fingerprint() -> None:

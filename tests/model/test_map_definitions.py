@@ -18,7 +18,7 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.map import step
 from tailrace.model.step.chain_fold import fold_chain
 from tailrace.plan.loader import LoadError, load, load_ranged
-from tailrace.sql.records.selections import stepped
+from tailrace.sql.records.selections import query_steps
 from tailrace.sql.terms import Relation
 from tests.support.cases.clicks import VISITS
 
@@ -102,11 +102,12 @@ def test_what_it_means_is_what_it_gives_and_not_its_name() -> None:
 
 def test_steps_that_are_no_code_of_ones_own_are_one_query() -> None:
     twice = replace(EUROS, each=[*EUROS.each, Derive({"more": Col("euros") // 2})])
-    text = stepped(twice, Relation("bundle"), [*twice.log.columns])
+    text = query_steps(twice, Relation("bundle"), [*twice.log.columns])
     assert text is not None
     assert text.count("FROM") == 2
     assert (
-        stepped(replace(EUROS, each=Each(dict, {"euros": "bigint"})), Relation("bundle"), [*EUROS.log.columns]) is None
+        query_steps(replace(EUROS, each=Each(dict, {"euros": "bigint"})), Relation("bundle"), [*EUROS.log.columns])
+        is None
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.backfill.backfill import backfill
 from tailrace.engines.duckdb.database.connection import connect
-from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.engines.duckdb.database.scans import scan_table
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.change.migration import evolve
 from tailrace.lake.upkeep.rewriting import files_of
@@ -49,7 +49,7 @@ def by_all(spark: SparkSession, lake: Lake, table: str) -> list[str]:
         return sorted(json.dumps([row[name] for name in columns], default=str) for row in rows.to_pylist())
 
     connection = connect(lake.settings)
-    with scanned(connection, lake, table) as relation:
+    with scan_table(connection, lake, table) as relation:
         by_duckdb = connection.execute(f"SELECT * FROM {relation}").to_arrow_table()
     connection.close()
     by_iceberg, by_spark = lake.table(table).scan().to_arrow(), spark.table(lake.spark_name(table)).toArrow()

@@ -17,7 +17,7 @@ from tailrace.backfill.map_backfill import MapBackfill
 from tailrace.backfill.pipeline_backfill import PipelineBackfill
 from tailrace.backfill.range_run import RangeBackfill
 from tailrace.backfill.result import Backfilled
-from tailrace.engines.batch.run_engine import choice_for, here_first, session_for
+from tailrace.engines.batch.run_engine import choice_for, run_with_fallback, session_for
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
@@ -64,7 +64,7 @@ def backfill(
     """
     backfill_of(definition, lake, first, last, alone=True).check()
     done, inputs = _Done(), RunInputs(lake, definition)
-    here_first(lake, partial(_compute, done, definition, first, last, inputs, reason, dry_run, alone=True))
+    run_with_fallback(lake, partial(_compute, done, definition, first, last, inputs, reason, dry_run, alone=True))
     return done[definition.name][1]
 
 
@@ -98,7 +98,7 @@ def backfill_stages(
     for group in groups:
         found, asked = _Done(), group is definition
         compute = partial(_compute, found, group, first, last, inputs, reason, dry_run, begun=begun, asked=asked)
-        here_first(lake, compute) if spark else compute(lake)
+        run_with_fallback(lake, compute) if spark else compute(lake)
         for name, (stage, runs) in found.items():
             # A stage with two readers is computed twice: the second time nothing is left to change.
             done.setdefault(name, (stage, []))[1].extend(runs)

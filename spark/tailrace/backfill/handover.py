@@ -15,7 +15,7 @@ from tailrace.backfill.range_run import Found, RangeRun, version_as_of
 from tailrace.backfill.result import BackfillError
 from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import answering
-from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.held_answers import held_answers
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.run import Run
@@ -86,7 +86,7 @@ class Handover(RangeRun[Pipeline]):
         ledger = self.session.table(self.ledger, equal("kind", PARTIAL), snapshot)
         open_ = Rows(pipeline).within_reach(ledger, written.watermark)
         state = self.session.materialized(Query(f"SELECT * FROM ({open_}) WHERE {reached}"))
-        answers = current_answers(pipeline, held(self.session, pipeline))
+        answers = current_answers(pipeline, held_answers(self.session, pipeline))
         # A window whose records have all been taken back has a state, but no answer that could be.
         without = "" if pipeline.log.signed else " OR (change = 'state' AND NOT remains)"
         counted = self.session.counted(
@@ -110,4 +110,4 @@ class Handover(RangeRun[Pipeline]):
         if pipeline.earlier is None:
             return self.answering.placed(range_records(self.answering, *self.reached, epoch))
         since = events_in(pipeline, self.reached[0])
-        return self.answering.placed(log_records.records(self.session, pipeline.log, epoch, since))
+        return self.answering.placed(log_records.rows_of_log(self.session, pipeline.log, epoch, since))

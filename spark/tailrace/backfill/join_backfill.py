@@ -48,7 +48,7 @@ class JoinBackfill(RangeBackfill[Join]):
         if self.first >= self.end:
             return []
         join, epoch = self.definition, self.pinned.number("epoch")
-        return log_records.read(self.lake, join.log, epoch, *_reached(join, self.first, self.end))
+        return log_records.tables_of_log(self.lake, join.log, epoch, *_reached(join, self.first, self.end))
 
     def runs(self, session: Session) -> list[tuple[Join, list[RangeRun[Join]]]]:
         if self.first >= self.end:
@@ -61,7 +61,7 @@ class JoinRun(RowsRun[Join]):
 
     def differences(self, run: Run, pinned: Head) -> Found:
         session, join, epoch = self.session, self.definition, pinned.number("epoch")
-        records = log_records.records(session, join.log, epoch, *_reached(join, self.first, self.last))
+        records = log_records.rows_of_log(session, join.log, epoch, *_reached(join, self.first, self.last))
         entries = {side: _entries(session, join, records, side) for side in SIDES}
         found = join_rows.output(join, join_rows.finished(join, entries, self.pinned.number("watermark", BEGINNING)))
         return self.compare(Query(f"SELECT * FROM ({found}) WHERE {self.within()}"), epoch)
@@ -69,7 +69,7 @@ class JoinRun(RowsRun[Join]):
 
 def _entries(session: Session, join: Join, records: Relation, side: str) -> Relation:
     """Name a relation of a side's entries."""
-    return session.materialized(join_rows.added(join, side, bracketed(join_rows.entries(join, records, side))))
+    return session.materialized(join_rows.added_entries(join, side, bracketed(join_rows.entries(join, records, side))))
 
 
 def _reached(join: Join, first: int, last: int) -> tuple[int | None, int | None]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, RowsRun, folded_head, version_as_of
 from tailrace.engines import log_records
-from tailrace.engines.batch.batch_answers import mapped
+from tailrace.engines.batch.batch_answers import map_output
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import FileChange, Head
@@ -28,7 +28,7 @@ class MapBackfill(RangeBackfill[Map]):
 
     def reads(self) -> list[tuple[str, Filter]]:
         epoch = folded_head(self.lake, self.definition).number("epoch")
-        return log_records.read(self.lake, self.definition.log, epoch, *_bounds(self.first, self.last))
+        return log_records.tables_of_log(self.lake, self.definition.log, epoch, *_bounds(self.first, self.last))
 
     def runs(self, session: Session) -> list[tuple[Map, list[RangeRun[Map]]]]:
         pinned = folded_head(self.lake, self.definition)
@@ -64,7 +64,7 @@ class MapRun(RowsRun[Map]):
     def _mapped(self, pinned: Head) -> Query:
         """Write the query of the rows that the log gives, up to the pinned commit's epoch."""
         log, epoch, (first, last) = self.definition.log, pinned.number("epoch"), _bounds(self.first, self.last)
-        return mapped(self.session, self.definition, log_records.records(self.session, log, epoch, first, last))
+        return map_output(self.session, self.definition, log_records.rows_of_log(self.session, log, epoch, first, last))
 
     def _held(self) -> bool:
         """Tell whether the ledger may have rows of the range, by its files' statistics."""

@@ -19,7 +19,7 @@ from tailrace.model.step.transition import Row, Transition
 from tailrace.sql.epoch.ledger_rows import Rows
 from tailrace.sql.epoch.transition_rows import Chain
 from tailrace.sql.query_shapes import equal_in, islands, side_by_side
-from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.assignment import join_items, key_names
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results.answers import answer_rows
 from tailrace.sql.results.backfill_rows import BackfillVersion, pane_rows
@@ -63,7 +63,7 @@ class OpenWindowsCorrection:
 
     def _beside(self, computed: Query, state: Relation, held: Query, reached: Condition) -> Query:
         """Write the SQL that joins each window's batch answer, state and held answer; null where one is missing."""
-        pipeline, keys = self.pipeline, names(self.pipeline)
+        pipeline, keys = self.pipeline, key_names(self.pipeline)
         place = [*keys, *SPAN]
         items = [f"COALESCE(c.{n}, s.{n}) AS {n}" for n in place]
         items += ["c._arrived AS arrived", *(f"c.{quoted(n)} AS {quoted(n)}" for n in self.parts)]
@@ -71,7 +71,7 @@ class OpenWindowsCorrection:
         items += [f"s.{quoted(n)} AS {quoted(f's_{n}')}" for n in self.rules.columns()]
         items += ["c._there IS NOT NULL AS computed", "s._there IS NOT NULL AS open"]
         both = side_by_side(("c", bracketed(computed)), ("s", state), equal_in("c", "s", keys, SPAN))
-        first = f"SELECT {listed(items)} FROM {both}"
+        first = f"SELECT {join_items(items)} FROM {both}"
         held = self._held(held, state, reached)
         items = [f"COALESCE(f.{n}, h.{n}) AS {n}" for n in place]
         items += ["COALESCE(arrived, 0L) AS arrived", *(quoted(n) for n in self.parts)]
@@ -82,17 +82,17 @@ class OpenWindowsCorrection:
         items += ["h._there IS NOT NULL AS answered", "COALESCE(h._merged_away, false) AS merged_away"]
         items.append("COALESCE(h._times, 1L) > 1 AS doubled")
         on = equal_in("f", "h", keys, SPAN)
-        return Query(f"SELECT {listed(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {on}")
+        return Query(f"SELECT {join_items(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {on}")
 
     def _held(self, held: Query, state: Relation, reached: Condition) -> Query:
         """Select the answers of the windows reached, and of windows that merged away and are not retracted yet (V3)."""
         held = answer_rows(self.pipeline).each_once(held)
         if not self.pipeline.where.merges:
             return Query(f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {reached}")
-        keys = names(self.pipeline)
-        old = f"SELECT {listed(keys, ['INLINE(predecessors)'])} FROM {state}"
+        keys = key_names(self.pipeline)
+        old = f"SELECT {join_items(keys, ['INLINE(predecessors)'])} FROM {state}"
         spans = ", ".join(f"w.{name} AS _old_{name}" for name in SPAN)
-        lost = f"SELECT DISTINCT {listed([f'w.{n} AS {n}' for n in keys], [spans])}, true AS _away FROM ({old}) w"
+        lost = f"SELECT DISTINCT {join_items([f'w.{n} AS {n}' for n in keys], [spans])}, true AS _away FROM ({old}) w"
         on = " AND ".join([*(f"a.{n} <=> l.{n}" for n in keys), *(f"a.{n} = l._old_{n}" for n in SPAN)])
         items = "a.*, true AS _there, COALESCE(l._away, false) AS _merged_away"
         both = f"SELECT {items} FROM ({held}) a LEFT JOIN ({lost}) l ON {on}"
@@ -148,14 +148,14 @@ class OpenWindowsCorrection:
         change += "WHEN NOT computed AND answered THEN 'gone' "
         change += f"WHEN computed AND told AND NOT answered THEN 'new' WHEN computed AND told AND NOT ({equal}) "
         change += "THEN 'changed' ELSE 'state' END AS change"
-        items = [*names(pipeline), *SPAN, *(f"{quoted(n)} AS {quoted(f'part_{n}')}" for n in self.parts)]
+        items = [*key_names(pipeline), *SPAN, *(f"{quoted(n)} AS {quoted(f'part_{n}')}" for n in self.parts)]
         items += map(quoted, self.rules.columns())
         items += [quoted(f"{which}_{n}") for which in ("new", "old") for n in pipeline.answer_columns]
         items += ["computed", "open", "gone", "merged_away", "computed AND NOT gone AS remains", change]
         written = self.written
         items += [f"{written.epoch}L AS epoch", f"{written.processing_time}L AS now"]
         items += [f"{written.generation}L AS new_generation"]
-        return Query(f"SELECT {listed(items)} FROM ({grouped}) WHERE meant")
+        return Query(f"SELECT {join_items(items)} FROM ({grouped}) WHERE meant")
 
     def _grouped(self, marked: Query) -> Query:
         """Write the SQL of windows that merge, with whether the group that each belongs to is `wrong`, and `meant`.
@@ -164,7 +164,7 @@ class OpenWindowsCorrection:
         do. A window that no stream can reach is by itself, unless its answer waits for its successor.
         """
         alone = "gone AND NOT merged_away"
-        by = [*names(self.pipeline), alone]
+        by = [*key_names(self.pipeline), alone]
         groups = islands(bracketed(marked), by, SPAN, alone=alone)
         whole = f"OVER (PARTITION BY {', '.join(by)}, island)"
         own = f"IF(BOOL_OR(computed) {whole}, BOOL_OR(meant AND computed) {whole}, BOOL_OR(meant) {whole})"

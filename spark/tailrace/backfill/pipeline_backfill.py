@@ -11,7 +11,7 @@ from tailrace.backfill.range_answers import RangeAnswers
 from tailrace.backfill.range_run import Found, RangeBackfill, RangeRun, folded_head
 from tailrace.backfill.result import BackfillError
 from tailrace.engines import log_records
-from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.held_answers import held_answers
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import Head
@@ -49,7 +49,7 @@ class PipelineBackfill(RangeBackfill[Pipeline]):
             events_until(self.definition, self.last),
         )
         epoch = self.lake.head(ledger_name(self.definition.name)).number("epoch")
-        return log_records.read(self.lake, self.definition.stages[0].log, epoch, since, until)
+        return log_records.tables_of_log(self.lake, self.definition.stages[0].log, epoch, since, until)
 
     def runs(self, session: Session) -> list[tuple[Pipeline, list[RangeRun[Pipeline]]]]:
         answers = RangeAnswers(session, self.definition, min(self._firsts.values()), self.last)
@@ -91,7 +91,7 @@ class ClosedWindows(RangeRun[Pipeline]):
         pipeline, answers = self.definition, answer_rows(self.definition.finished)
         computed = self.answers.answers(pipeline, pinned.number("epoch"), self.first, self.last)
         if self._anything_held():
-            table = held(self.session, pipeline, self._within)
+            table = held_answers(self.session, pipeline, self._within)
             text_ = answers.differences(computed, current_answers(pipeline, table, in_range(self.first, self.last)))
         else:
             text_ = answers.new(computed)

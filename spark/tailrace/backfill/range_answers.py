@@ -68,7 +68,7 @@ def range_records(answering: Answering, first: int, last: int, epoch: int) -> Re
     since, until = events_from(pipeline, first), events_until(pipeline, last)
     if pipeline.where.merges and since is not None:
         since = _reached_back(answering, first, epoch)
-    return log_records.records(answering.session, log, epoch, since, until)
+    return log_records.rows_of_log(answering.session, log, epoch, since, until)
 
 
 def _reached_back(answering: Answering, first: int, epoch: int) -> int:
@@ -84,7 +84,7 @@ def _reached_back(answering: Answering, first: int, epoch: int) -> int:
     since = first
     while since > earliest:
         since = max(earliest, first - back)
-        span = log_records.records(answering.session, pipeline.stages[0].log, epoch, since, first + gap)
+        span = log_records.rows_of_log(answering.session, pipeline.stages[0].log, epoch, since, first + gap)
         edge = Condition(f"window_end > {first}L AND window_start < {since + gap}L")
         if not answering.session.rows(Query(f"{answering.batch(answering.assigned(span), edge)} LIMIT 1")):
             break

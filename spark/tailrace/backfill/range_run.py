@@ -158,8 +158,8 @@ class RowsRun(RangeRun[W]):
 
     def within(self) -> Condition:
         """Write the condition on the event times of the range."""
-        terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.stamp(self.first)}"]
-        terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.stamp(self.last)}"]
+        terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.instant_term(self.first)}"]
+        terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.instant_term(self.last)}"]
         return Condition(" AND ".join(terms)) if terms else ALWAYS
 
     def count_changes(self, differences: Query) -> Found:

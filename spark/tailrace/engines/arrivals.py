@@ -12,7 +12,7 @@ from tailrace.model.logs.derived_logs import ARRIVAL, Arrivals
 from tailrace.sql.terms import Relation, quoted
 
 
-def brought_within(times: Mapping[int, int], epoch: int, first: int | None, last: int | None) -> Filter:
+def arrival_filter(times: Mapping[int, int], epoch: int, first: int | None, last: int | None) -> Filter:
     """Return the filter of the files with records up to an epoch that arrived from `first` to before `last`.
 
     `times` are the epochs' processing times. They never go back, so the records are of consecutive epochs.
@@ -23,7 +23,7 @@ def brought_within(times: Mapping[int, int], epoch: int, first: int | None, last
     return every(*terms, *([] if before is None else [above("_epoch", before)]))
 
 
-def arrived(session: Session, log: Arrivals, records: Relation, times: Mapping[int, int]) -> Relation:
+def with_arrival(session: Session, log: Arrivals, records: Relation, times: Mapping[int, int]) -> Relation:
     """Write the query, in brackets, of a log's records with their arrival.
 
     `times` are the processing times of epochs.

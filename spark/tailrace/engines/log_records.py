@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import singledispatch
 from typing import NamedTuple
 
-from tailrace.engines.arrivals import arrived, brought_within
+from tailrace.engines.arrivals import arrival_filter, with_arrival
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import processing_times
@@ -20,19 +20,19 @@ from tailrace.model.definition.computation import Computation, NotKeptError
 from tailrace.model.definition.definition import Definition, KindError, Windowless
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union
 from tailrace.model.logs.log import Log
-from tailrace.sql.records.stage_records import changes, productions, sent_until, standing
+from tailrace.sql.records.stage_records import changes, current_records, productions, sent_until
 from tailrace.sql.records.unions import union_records
-from tailrace.sql.results.answers import latest
+from tailrace.sql.results.answers import latest_answers
 from tailrace.sql.results.output_rows import output_rows
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 
-def stamp(micros: int) -> str:
+def instant_term(micros: int) -> str:
     """Write an instant in microseconds as SQL."""
     return f"TIMESTAMP_MICROS({micros}L)"
 
 
-def records(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> Relation:
+def rows_of_log(session: Session, log: Log, epoch: int, first: int | None = None, last: int | None = None) -> Relation:
     """Write the query, in brackets, of a log's records up to an epoch, of event times from `first` to before `last`.
 
     Event times are microseconds, None for no bound. Raises `NotKeptError` for productions that are not kept.
@@ -69,9 +69,9 @@ def _conditions(log: Log, epoch: int, first: int | None, last: int | None) -> li
     at = quoted(log.event_time)
     made = [_Bounds("_epoch", f"_epoch <= {epoch}L", high=epoch)]
     if first is not None:
-        made.append(_Bounds(log.event_time, f"{at} >= {stamp(first)}", low=first))
+        made.append(_Bounds(log.event_time, f"{at} >= {instant_term(first)}", low=first))
     if last is not None:
-        made.append(_Bounds(log.event_time, f"{at} < {stamp(last)}", high=last - 1))
+        made.append(_Bounds(log.event_time, f"{at} < {instant_term(last)}", high=last - 1))
     return made
 
 
@@ -92,7 +92,7 @@ def _held(lake: Lake, log: Log, where: Filter) -> tuple[int | None, dict[str, tu
     return current.snapshot_id, {name: bounds(files, column) for name, column in columns.items()}
 
 
-def read(
+def tables_of_log(
     lake: Lake, log: Log, epoch: int, first: int | None = None, last: int | None = None
 ) -> list[tuple[str, Filter]]:
     """List the tables that have a log's records, each with the filter of the files to read."""
@@ -107,7 +107,7 @@ def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None
         terms = _within(log.event_time, first, last) if mended else [at_most("epoch", epoch)]
         return ledger_name(log.of.name), every(equal("kind", PRODUCTION), *terms)
     if isinstance(log, Arrivals):
-        return log.of.name, brought_within(processing_times(lake, log.of.name), epoch, first, last)
+        return log.of.name, arrival_filter(processing_times(lake, log.of.name), epoch, first, last)
     if isinstance(log, Panes):
         # An answer happened in the last microsecond of its window.
         ends = _within("window_end", first, None if last is None else last + 1)
@@ -132,11 +132,13 @@ def _relation(session: Session, log: Log, epoch: int, first: int | None, last: i
         return bracketed(union_records(log, read))
     if isinstance(log, Arrivals):
         times = processing_times(session.lake, log.of.name)
-        return arrived(session, log, session.log(log.of, brought_within(times, epoch, first, last)), times)
+        return with_arrival(session, log, session.log(log.of, arrival_filter(times, epoch, first, last)), times)
     table, where = _table(session.lake, log, epoch, first, last)
     if isinstance(log, Panes):
         panes = Relation(f"(SELECT * FROM {session.table(table, where)} WHERE {sent_until(epoch)})")
-        return bracketed(standing(log.of, Query(f"SELECT * FROM ({latest(log.of, panes)}) WHERE NOT retraction")))
+        return bracketed(
+            current_records(log.of, Query(f"SELECT * FROM ({latest_answers(log.of, panes)}) WHERE NOT retraction"))
+        )
     if isinstance(log, Productions):
         if not log.kept:
             raise NotKeptError(
@@ -157,12 +159,12 @@ produced_by.register(Computation, lambda definition, ledger, epoch: productions(
 produced_by.register(Windowless, lambda definition, ledger, epoch: output_rows(definition).records(ledger, epoch))
 
 
-def streamed(session: Session, log: Log, epoch: int, first: int | None = None) -> Relation:
+def streamed_rows(session: Session, log: Log, epoch: int, first: int | None = None) -> Relation:
     """Write the query, in brackets, of a log's records up to an epoch as the stream read them, from an event time on.
 
     Rows of a map that a run has corrected since are as they were: the stream's readers have not seen the corrections.
     """
-    terms = [f"_epoch <= {epoch}L"] + ([] if first is None else [f"{quoted(log.event_time)} >= {stamp(first)}"])
+    terms = [f"_epoch <= {epoch}L"] + ([] if first is None else [f"{quoted(log.event_time)} >= {instant_term(first)}"])
     return Relation(f"(SELECT * FROM {_streamed(session, log, epoch, first)} WHERE {' AND '.join(terms)})")
 
 

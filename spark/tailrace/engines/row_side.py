@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.log_records import streamed
+from tailrace.engines.log_records import streamed_rows
 from tailrace.engines.protocol import EpochCounts, EpochState, Rows, SteppedRows
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
@@ -87,11 +87,11 @@ class JoinSide(RowSide[Rows], Generic[Rows]):
     def held(self, session: Session, clock: Clock, snapshot: int | None = None) -> dict[str, Query]:
         """Write the query of each side's entries that are kept after the epoch of `clock`."""
         join, found = self.definition, {}
-        records = streamed(session, join.log, clock.epoch, join_rows.oldest(join, clock.watermark))
+        records = streamed_rows(session, join.log, clock.epoch, join_rows.oldest(join, clock.watermark))
         late = session.table(self.ledger, equal("kind", LATE), snapshot)
         for side in SIDES:
             entries = bracketed(join_rows.entries(join, records, side))
-            kept = bracketed(join_rows.added(join, side, entries))
+            kept = bracketed(join_rows.added_entries(join, side, entries))
             there = join_rows.not_late(join, side, kept, late)
             found[side] = Query(f"SELECT * FROM ({there}) WHERE NOT ({join_rows.closed(join, side, clock.watermark)})")
         return found

@@ -34,7 +34,7 @@ Together: TypeAlias = Callable[[Relation], Query]
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedRelation:
     """A computed relation, and the number of its rows that meet each condition."""
 
     relation: Relation
@@ -89,7 +89,7 @@ class Session(Protocol):
     def materialized(self, text: Query) -> Relation:
         """Name a relation of a query's rows that is computed once."""
 
-    def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
+    def counted(self, text: Query, counts: Mapping[str, Condition]) -> CountedRelation:
         """Compute a query's rows as a relation now, and count the rows that meet each condition."""
 
     def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:

@@ -300,7 +300,7 @@ def landed_logs(definitions: Sequence[Definition]) -> tuple[Log, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def landed(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
+def records_by_epoch(lake: Lake, logs: Sequence[Log]) -> dict[int, int]:
     """Count the records of each epoch in these logs, from the logs' commits."""
     found: dict[int, int] = {}
     for commit in (commit for log in logs for commit in commits(lake, log.name).all):

@@ -13,7 +13,7 @@ from tailrace.engines.protocol import AnySide, BundleRecords, EpochCounts, lost_
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases, passed_again
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.fold.follower_pace import Pace
-from tailrace.fold.poison import LARGEST, found, identity_columns, may_be_of_records, unfoldable
+from tailrace.fold.poison import LARGEST, find_poison, identity_columns, may_be_of_records, unfoldable_error
 from tailrace.fold.task_thread import TaskThread
 from tailrace.lake.catalog.events import EngineSwitched, RecordsSetAside
 from tailrace.lake.catalog.lake import Lake
@@ -148,14 +148,14 @@ class LedgerFold:
             self._begin_again()
             self._trying = True
             try:
-                errors = found(rows, failed, identity_columns(self.definition))
+                errors = find_poison(rows, failed, identity_columns(self.definition))
             finally:
                 self._trying = False
             if not errors:
                 raise
             epoch = passed.clock.epoch
             if not can_set_aside(self.definition):
-                raise unfoldable(self.definition, epoch, errors) from error
+                raise unfoldable_error(self.definition, epoch, errors) from error
         why = {Place(*row): f"{WHY}{line_of(error)}"[:_LONGEST] for row, error in errors.items()}
         self._set_aside(why)
         self.lake.tell(

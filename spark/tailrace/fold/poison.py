@@ -49,7 +49,7 @@ def identity_columns(definition: Definition) -> tuple[str, ...]:
     return PLACE
 
 
-def unfoldable(definition: Definition, epoch: int, errors: Mapping[Row, Exception]) -> UnfoldableError:
+def unfoldable_error(definition: Definition, epoch: int, errors: Mapping[Row, Exception]) -> UnfoldableError:
     """Make the error of an epoch that fails because of rows that another definition may take back.
 
     Such rows are not set aside: a later retraction names only their values, and would be applied to a state without
@@ -81,7 +81,7 @@ def may_be_of_records(error: Exception) -> bool:
     return not isinstance(error, LakeError | MachineError | ClockError | OSError) and diagnose(error, None) is None
 
 
-def found(
+def find_poison(
     rows: pa.Table, failed: Callable[[pa.Table], Exception | None], by: Iterable[str] = PLACE
 ) -> dict[Row, Exception] | None:
     """Find the records without which `rows` can be folded, each with the error that it causes.

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.spark.executions.open_windows import free
-from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.preparation import query_frame
 from tailrace.model.base.time import duration
 from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Query, quoted
@@ -71,7 +71,7 @@ class RememberedIds:
             free(known)
         place = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(self._columns)} ORDER BY _source, _offset) AS _place"
         some = good.join(ids, names, "left_semi")
-        first = queried(self.spark, some, lambda view: Query(f"SELECT *, {place} FROM {view}"))
+        first = query_frame(self.spark, some, lambda view: Query(f"SELECT *, {place} FROM {view}"))
         remaining = first.where("_place = 1").select(*frame.columns)
         # The frame is checkpointed because Spark would read a bundle that is joined with itself from the source again,
         # even if it is cached.

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tailrace.engines.duckdb.database.bundles import queried_arrow
 from tailrace.engines.protocol import BundleRecords
 from tailrace.engines.spark.bundles import as_frame
-from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.preparation import query_frame
 from tailrace.ingest.sources import Kafka, Source
 from tailrace.model.logs.log import Log
 from tailrace.model.logs.watermark_strategies import LAG_STEPS
@@ -42,7 +42,7 @@ def latest_by_partition(
         rows = queried_arrow(connection, read, text)
     else:
         frame = as_frame(spark, read)
-        rows = [row.asDict() for row in queried(spark, frame, lambda view: Query(text.format(view=view))).collect()]
+        rows = [row.asDict() for row in query_frame(spark, frame, lambda view: Query(text.format(view=view))).collect()]
     learns = log.strategy.learns
     return merge_seen(
         {row["partition"]: Seen(row["latest"], row["arrived"], {row["bucket"]: row["records"]} if learns else {})}

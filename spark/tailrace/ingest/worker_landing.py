@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from tailrace.engines.choose import WORTH
 from tailrace.engines.spark.bundles import FiledRecords
 from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
-from tailrace.engines.spark.workers.python_tasks import files_in_parts, results
+from tailrace.engines.spark.workers.python_tasks import call_results, files_in_parts
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.ingest.landing import LandedFiles
 from tailrace.ingest.landing_task import LandedPart, LandingTask
@@ -82,7 +82,7 @@ class WorkerLanding:
 
     def _made(self, task: LandingTask, parts: Sequence[Sequence[str]]) -> list[LandedPart] | None:
         """Let each executor land its part of the files; return None if a part could not be landed."""
-        made = results(self.spark, parts, task.land)
+        made = call_results(self.spark, parts, task.land)
         if made is None:
             return None
         whole = [part for part in made if part is not None]

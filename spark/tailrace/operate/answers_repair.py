@@ -28,8 +28,8 @@ from tailrace.lake.schema.lake_errors import LakeError, MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.lake.upkeep.rewriting import files_of
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.results.answers import latest
+from tailrace.sql.records.assignment import join_items, key_names
+from tailrace.sql.results.answers import latest_answers
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 T = TypeVar("T")
@@ -87,9 +87,9 @@ def _repair(lake: Lake, pipeline: Pipeline) -> RepairResult:
 def _compare(session: Session, pipeline: Pipeline, stands: int, head: Head) -> RepairResult:
     lake, table = session.lake, session.lake.table(pipeline.name)
     panes = session.table(ledger_name(pipeline.name), equal("kind", PANE), stands)
-    own = latest(pipeline, Relation(f"(SELECT * FROM {panes} WHERE kind = '{PANE}')"))
+    own = latest_answers(pipeline, Relation(f"(SELECT * FROM {panes} WHERE kind = '{PANE}')"))
     values = [quoted(name) for name in pipeline.answer_columns]
-    columns = listed(names(pipeline), list(SPAN), values, ["timing", *VERSION])
+    columns = join_items(key_names(pipeline), list(SPAN), values, ["timing", *VERSION])
     right = session.materialized(Query(f"SELECT {columns} FROM ({own}) WHERE NOT retraction"))
     held = bracketed(Query(f"SELECT {columns} FROM {session.table(pipeline.name)}"))
     missing, more = (

@@ -21,7 +21,7 @@ def join_plan(join: Join, begin: Beginning) -> KindPlan:
         {side: Relation(f"{which}_{side}") for side in SIDES} for which in ("kept", "gone", "staying", "new")
     )
     stay = {side: stay[side] if join.side(side).takes_back else held[side] for side in SIDES}
-    given = join_rows.given(join, join_rows.EpochEntries(held, gone, stay, new), BEGINNING, 0)
+    given = join_rows.given_rows(join, join_rows.EpochEntries(held, gone, stay, new), BEGINNING, 0)
     query = PlannedQuery("pairs", "what an epoch gives, here of the first", given, begin.sql)
     return KindPlan(tuple(_stages(join, begin)), (query,), None, join.produced.columns)
 

@@ -20,7 +20,7 @@ from tailrace.plan.stages import (
     stage,
 )
 from tailrace.sql.epoch import map_rows
-from tailrace.sql.records.selections import accepted, may_fail, needs_spark, stepped
+from tailrace.sql.records.selections import accepted_records, may_fail, needs_spark, query_steps
 from tailrace.sql.terms import Relation
 
 
@@ -48,9 +48,9 @@ def _stages(definition: Map, begin: Beginning) -> Iterator[Stage]:
 
 def _queries(definition: Map, begin: Beginning) -> Iterator[PlannedQuery]:
     """Yield the SQL text that makes the ledger's rows from an epoch's records; none if a step is Python code."""
-    records = stepped(definition, Relation("bundle"), [*definition.log.columns, *map_rows.PLACE.values()])
+    records = query_steps(definition, Relation("bundle"), [*definition.log.columns, *map_rows.PLACE.values()])
     if records is not None:
-        records = accepted(records) if may_fail(definition) else records
+        records = accepted_records(records) if may_fail(definition) else records
         text = map_rows.of_epoch(definition, records, Clock(0, 0, 0), 1)
         by = Execution.SPARK if needs_spark(definition) else begin.sql
         yield PlannedQuery("ledger", "the rows of an epoch, here of epoch 0", text, by)

@@ -33,10 +33,10 @@ from tailrace.plan.stages import (
     stage,
 )
 from tailrace.sql.epoch.epoch_texts import VIEWS, EpochTexts
-from tailrace.sql.epoch.partials import put_together
+from tailrace.sql.epoch.partials import combine_partials
 from tailrace.sql.records.assignment import NATIVE
 from tailrace.sql.records.selections import needs_spark
-from tailrace.sql.records.ways import Way, may_reject, reasons, sql_alone, way
+from tailrace.sql.records.ways import Way, may_reject, reasons_for_python, sql_alone, way
 from tailrace.sql.terms import Relation, Sql
 
 
@@ -82,7 +82,7 @@ class _PipelinePlan:
         for_windows = Execution.PYTHON if python else Execution.DUCKDB if self.here else Execution.SPARK
         place = "with the windows that it touches" if self.here else "on the executors, a bucket of keys at a time"
         costs = "Python reads every record, in Arrow batches, and an epoch takes about twice as long"
-        own = "; ".join(reasons(pipeline))
+        own = "; ".join(reasons_for_python(pipeline))
         model = f"{own}: the model's own step, {place}; {costs}"
 
         def why(reason: str) -> str:
@@ -240,7 +240,7 @@ class _PipelinePlan:
         yield PlannedQuery(PARTIALS, "a row for each key and window that the bundle touches", texts.partials, records)
         if self.in_driver and not pipeline.where.merges:
             says = "the rows of all executors, put together"
-            yield PlannedQuery(TOGETHER, says, put_together(pipeline, _NAMES["partials"], counted=True), by)
+            yield PlannedQuery(TOGETHER, says, combine_partials(pipeline, _NAMES["partials"], counted=True), by)
         if here:
             yield touches
         says = "each open or touched window after the epoch, and what came out of it on the way"

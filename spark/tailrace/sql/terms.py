@@ -115,7 +115,7 @@ def total(part: Part, of: str) -> str:
         return _highest(part, of)
     made = AGGREGATES[part.merge].format(of, most=part.most)
     if part.merge is Merge.COUNT:
-        made = added_up(made, part.type)
+        made = sum_counts(made, part.type)
     return f"CAST({sorted_list(made, part.type) if part.merge is Merge.GATHER else made} AS {part.type})"
 
 
@@ -136,7 +136,7 @@ def _highest(part: Part, of: str) -> str:
     return f"CAST({sorted_list(found, part.type)} AS {part.type})"
 
 
-def added_up(values: str, type: str) -> str:
+def sum_counts(values: str, type: str) -> str:
     """Write a sorted list of values with counts (`n`), in which the counts of equal values are added up.
 
     In a sorted list equal values are neighbours: `_ends` are the places after which another value follows, and the
@@ -298,7 +298,7 @@ class Sql:
         return f"IF({a} IS NULL, {self.no_values(type)}, ARRAY(NAMED_STRUCT('value', {a}, 'n', 1L)))"
 
     def counted(self, a: Term, b: Term, type: str) -> Term:
-        return _both(a, b, added_up(f"CONCAT({a}, {b})", type))
+        return _both(a, b, sum_counts(f"CONCAT({a}, {b})", type))
 
     def opposite(self, a: Term) -> Term:
         return f"TRANSFORM({a}, _x -> NAMED_STRUCT('value', _x.value, 'n', -_x.n))"

@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.duckdb.database.bundles import RememberedRows
-from tailrace.engines.duckdb.database.scans import as_declared, scanned
+from tailrace.engines.duckdb.database.scans import as_declared, scan_table
 from tailrace.engines.protocol import BundleRecords
 from tailrace.engines.spark.executions.preparation import empty_frame
-from tailrace.engines.spark.rows.declared_rows import logged
+from tailrace.engines.spark.rows.declared_rows import log_relation
 from tailrace.fold.fold import PassedEpoch
 from tailrace.fold.fold_engines import StreamEngines
 from tailrace.ingest.blank_lines import BlankLines
@@ -317,7 +317,7 @@ class Intake:
     def _restored_rows(self) -> RememberedRows:
         """Read the ids in the log, up to its last epoch, with DuckDB."""
         epoch, times = self.landing.epoch, processing_times(self.lake, self.log.name)
-        with scanned(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
+        with scan_table(self._database, self.lake, self.log.name, at_most("_epoch", epoch)) as rows:
             declared = as_declared(self.lake, self.log, Relation(f"{rows} WHERE _epoch <= {epoch}"))
             return RememberedRows(self._database, self.log, times, Relation(f"({declared})"))
 
@@ -333,7 +333,7 @@ class Intake:
 
     def _restored(self, lake: Lake) -> RememberedIds:
         """Read the ids in the log, up to its last epoch, with Spark."""
-        ids = self.spark.sql(f"SELECT * FROM {logged(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
+        ids = self.spark.sql(f"SELECT * FROM {log_relation(lake, self.log)} WHERE _epoch <= {self.landing.epoch}L")
         return RememberedIds(self.spark, self.log, processing_times(lake, self.log.name), ids)
 
     def news(self) -> News:

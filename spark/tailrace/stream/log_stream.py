@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tailrace.engines.spark.session import Starting
-from tailrace.fold.fold_group import FoldGroup, StreamError, landed, landed_logs
+from tailrace.fold.fold_group import FoldGroup, StreamError, landed_logs, records_by_epoch
 from tailrace.ingest.landing import LandedCounts
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.epoch_properties import last_epoch
@@ -66,7 +66,7 @@ class Tailing:
                 time.sleep(_POLL)
 
     def _catch_up(self, last: int, stop: Callable[[], object]) -> None:
-        counts = landed(self.lake, self.logs)
+        counts = records_by_epoch(self.lake, self.logs)
         for one in self.folds.missed_epochs(last):
             if self.watch is not None:
                 self.watch(EpochReport.of_missed(one, LandedCounts(counts.get(one.epoch, 0), 0), recovered=False))

@@ -19,8 +19,8 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows, state_types
 from tailrace.sql.query_shapes import equal_in
-from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.results.answers import latest
+from tailrace.sql.records.assignment import join_items, key_names
+from tailrace.sql.results.answers import latest_answers
 from tailrace.sql.terms import Query, Relation, all_of, quoted
 from tailrace.verify.kept_tables import check_new, keep_rows
 from tailrace.verify.recorded_epochs import Recording
@@ -82,8 +82,8 @@ def as_of(
             tables = keep_rows(session, *zip(_contracts(pipeline, epoch, keep), texts, strict=True))
         of_key = "" if key is None else _of(session, pipeline, key)
         windows, answers = (Relation(f"{relation} w{of_key}") for relation in (windows, answers))
-        soonest = listed(["window_end", "window_start"], names(pipeline))
-        newest = listed(["window_end DESC", "window_start DESC"], names(pipeline))
+        soonest = join_items(["window_end", "window_start"], key_names(pipeline))
+        newest = join_items(["window_end DESC", "window_start DESC"], key_names(pipeline))
         return AsOf(
             recording.clock(epoch),
             recording.last,
@@ -114,7 +114,9 @@ def _answers(recording: Recording[Pipeline], session: Session, epoch: int) -> Qu
     """Write the SQL of the answers as of the epoch: the last pane of each window, unless it is a retraction."""
     ledger = recording.ledger(session, every(equal("kind", PANE), at_most("epoch", epoch)))
     panes = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)")
-    return Query(f"SELECT * EXCEPT (retraction) FROM ({latest(recording.definition, panes)}) WHERE NOT retraction")
+    return Query(
+        f"SELECT * EXCEPT (retraction) FROM ({latest_answers(recording.definition, panes)}) WHERE NOT retraction"
+    )
 
 
 def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
@@ -122,7 +124,7 @@ def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
     types = key_columns(pipeline)
     schema = arrow_schema(types)
     relation = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
-    same = equal_in("w", "k", names(pipeline))
+    same = equal_in("w", "k", key_names(pipeline))
     return f" WHERE EXISTS (SELECT 1 FROM {relation} k WHERE {same})"
 
 

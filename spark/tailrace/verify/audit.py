@@ -12,7 +12,7 @@ from functools import partial, singledispatch
 from typing import Any
 
 from tailrace.engines import log_records
-from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.batch.run_engine import run_with_fallback, session_for
 from tailrace.engines.choose import Engine, EngineChoice
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
@@ -59,7 +59,7 @@ def audit(lake: Lake, definition: Definition, *, deep: bool = False) -> Audit:
     if not files.ok:
         left_out = Check("the rows add up", False, "left out: not all files can be read")
         return Audit({}, (files, left_out), EngineChoice(Engine.DUCKDB, "nothing was read"))
-    audited = here_first(lake, partial(_of_rows, definition=with_set_aside(lake, definition)))
+    audited = run_with_fallback(lake, partial(_of_rows, definition=with_set_aside(lake, definition)))
     return replace(audited, checks=(*audited.checks, *table_checks(lake, definition), files))
 
 
@@ -67,7 +67,10 @@ def _of_rows(lake: Lake, definition: Definition) -> Audit:
     ledger = ledger_name(definition.name)
     tables = {ledger, *answers_of(lake, definition)}
     epoch = lake.head(ledger).number("epoch")
-    reads = [*log_records.read(lake, definition.stages[0].log, epoch), *((table, EVERYTHING) for table in tables)]
+    reads = [
+        *log_records.tables_of_log(lake, definition.stages[0].log, epoch),
+        *((table, EVERYTHING) for table in tables),
+    ]
     with session_for(lake, definition, "audit", reads) as session:
         head = lake.head(ledger)
         with pin_snapshots(lake, {ledger: head.snapshot}):

@@ -71,7 +71,7 @@ class RowsAudit(ABC, Generic[D]):
         """
         parts = self.definition.stages[0].log.parts
         for log in (part for part in parts if part.landed):
-            rows = self.log if len(parts) == 1 else log_records.records(self.session, log, self.epoch)
+            rows = self.log if len(parts) == 1 else log_records.rows_of_log(self.session, log, self.epoch)
             yield from self._landing_checks(log, rows, counts if len(parts) == 1 else None)
 
     def _landing_checks(self, log: Log, rows: Relation, counts: Mapping[str, int] | None) -> Iterator[Check]:

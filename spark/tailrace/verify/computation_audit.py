@@ -68,7 +68,7 @@ class ComputationAudit(RowsAudit[Computation]):
         if isinstance(log, Productions) and not log.kept:
             return Check(name, True, f"left out: what {log.name} produces is not kept")
         # A stream does not bring later corrections by backfills.
-        records = counts["records"] = self.session.count(log_records.streamed(self.session, log, self.epoch))
+        records = counts["records"] = self.session.count(log_records.streamed_rows(self.session, log, self.epoch))
         parts = [counts[part] for part in ("taken", "waiting", "late", "rejected")]
         detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)
         return Check(name, records == sum(parts), detail)

@@ -26,13 +26,13 @@ class JoinAudit(RowsAudit[Join]):
 
     def __init__(self, definition: Join, session: Session, head: Head) -> None:
         super().__init__(definition, session, head)
-        self.log = session.view(all_of(log_records.streamed(session, definition.log, self.epoch)))
+        self.log = session.view(all_of(log_records.streamed_rows(session, definition.log, self.epoch)))
         self.entries = {side: self._entries(self.log, side) for side in SIDES}
         self.current = session.materialized(output_rows(definition).current(self.rows))
 
     def _entries(self, records: Relation, side: str) -> Relation:
         rows = bracketed(join_rows.entries(self.definition, records, side))
-        return self.session.materialized(join_rows.added(self.definition, side, rows))
+        return self.session.materialized(join_rows.added_entries(self.definition, side, rows))
 
     def checks(self, counts: dict[str, int]) -> Iterator[Check]:
         yield from (*self.landing_checks(counts), self.order_check(), self._late(counts))
@@ -105,7 +105,7 @@ class JoinAudit(RowsAudit[Join]):
         log = self.definition.side(side)
         rows = self.entries[side]
         if not log.landed:
-            rows = self._entries(log_records.records(self.session, self.definition.log, self.epoch), side)
+            rows = self._entries(log_records.rows_of_log(self.session, self.definition.log, self.epoch), side)
         if log.takes_back:
             return rows
         # A late record that came after every run is in no run's pairs.

@@ -71,7 +71,7 @@ def _again(join: Join, session: Session, first: int, last: int) -> Iterator[Rows
         late = Relation(f"{judged.late[side]} WHERE _came {epochs}")
         yield RowsAgain(LATE, held, late, {"epoch": "_came", "watermark": "TIMESTAMP_MICROS(_before)", **of_side})
         if join.set_aside:
-            records = join_rows.set_aside_of(join, log_records.streamed(session, join.log, last))
+            records = join_rows.set_aside_of(join, log_records.streamed_rows(session, join.log, last))
             aside = Relation(f"({records}) WHERE {SIDE} = '{side}' AND _epoch {epochs}")
             yield RowsAgain(REJECTED, held, aside, {"epoch": "_epoch", "reason": FAILED, **of_side})
 
@@ -87,7 +87,7 @@ def _clocks(session: Session, join: Join, last: int) -> Relation:
 
 
 def _judged(session: Session, join: Join, clocks: Relation, last: int) -> _Judged:
-    records = log_records.streamed(session, join.log, last)
+    records = log_records.streamed_rows(session, join.log, last)
     good, late = dict[str, Relation](), dict[str, Relation]()
     condition = join_rows.too_late(join, "_before")
     for side in SIDES:
@@ -127,9 +127,11 @@ def _stood(session: Session, join: Join, judged: _Judged, clocks: Relation) -> Q
         partners = judged.good[RIGHT if side == LEFT else LEFT]
         told = session.materialized(_told(join, side, judged.good[side], clocks))
         if join.takes_back:
-            rows.append(join_rows.alone(join, side, _gaps(session, join, side, told, partners), None, f", {_STANDS}"))
+            rows.append(
+                join_rows.unmatched_rows(join, side, _gaps(session, join, side, told, partners), None, f", {_STANDS}")
+            )
         else:
-            rows.append(join_rows.alone(join, side, told, partners, f", {_STANDS}"))
+            rows.append(join_rows.unmatched_rows(join, side, told, partners, f", {_STANDS}"))
     texts = (
         f"SELECT * FROM ({join_rows.output(join, text, '_since', '_until')}) WHERE _since < _until" for text in rows
     )

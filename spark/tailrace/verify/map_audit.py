@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tailrace.engines import log_records
-from tailrace.engines.batch.batch_answers import taken
+from tailrace.engines.batch.batch_answers import split_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.table_protocol import Head
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
@@ -26,8 +26,8 @@ class MapAudit(RowsAudit[Map]):
     def __init__(self, definition: Map, session: Session, head: Head) -> None:
         super().__init__(definition, session, head)
         # The log's records are kept, so that the steps run over them once for all checks.
-        self.log = session.materialized(all_of(log_records.records(session, definition.log, self.epoch)))
-        good, self.failed = taken(session, definition, self.log)
+        self.log = session.materialized(all_of(log_records.rows_of_log(session, definition.log, self.epoch)))
+        good, self.failed = split_records(session, definition, self.log)
         self.computed = session.materialized(map_rows.output(definition, good))
         self.current = session.view(output_rows(definition).current(self.rows))
 
@@ -48,7 +48,9 @@ class MapAudit(RowsAudit[Map]):
         if self.definition.log.landed:
             return self.failed
         return (
-            taken(self.session, self.definition, log_records.streamed(self.session, self.definition.log, self.epoch))[1]
+            split_records(
+                self.session, self.definition, log_records.streamed_rows(self.session, self.definition.log, self.epoch)
+            )[1]
             or self.failed
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.engines import log_records
-from tailrace.engines.batch.batch_answers import taken
+from tailrace.engines.batch.batch_answers import split_records
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.contracts import PRODUCTION, REJECTED
@@ -30,8 +30,8 @@ def replay_map(definition: Map, lake: Lake, asked: ReplayRange) -> Replayed:
 
 def _again(definition: Map, session: Session, first: int, last: int) -> Iterator[RowsAgain]:
     within = f"epoch BETWEEN {first}L AND {last}L"
-    streamed = log_records.streamed(session, definition.log, last)
-    good, failed = taken(
+    streamed = log_records.streamed_rows(session, definition.log, last)
+    good, failed = split_records(
         session, definition, session.materialized(Query(f"SELECT * FROM {streamed} WHERE _epoch >= {first}L"))
     )
     own = {name: quoted(name) for name in (*definition.results, PANE_TIME, *PLACE)}

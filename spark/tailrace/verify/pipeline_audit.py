@@ -7,7 +7,7 @@ from contextlib import closing
 
 from tailrace.engines import log_records
 from tailrace.engines.batch.batch_answers import answering
-from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.held_answers import held_answers
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.run import Run
 from tailrace.lake.catalog.table_protocol import STAMP, Head
@@ -18,12 +18,12 @@ from tailrace.lake.schema.contracts import LATE, PANE, PARTIAL, REJECTED
 from tailrace.lake.schema.filters import equal
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.epoch.partials import closed
+from tailrace.sql.epoch.partials import is_closed
 from tailrace.sql.query_shapes import equal_in
-from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.assignment import join_items, key_names
 from tailrace.sql.records.selections import leaves_out
 from tailrace.sql.records.ways import may_reject
-from tailrace.sql.results.answers import answer_rows, current_answers, latest
+from tailrace.sql.results.answers import answer_rows, current_answers, latest_answers
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 from tailrace.verify.audit_checks import RowsAudit
 from tailrace.verify.tampering.audit_result import Check
@@ -46,7 +46,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
 
     def checks(self, counts: dict[str, int]) -> Iterator[Check]:
         yield from (*self.landing_checks(counts), self.order_check())
-        window = [*names(self.pipeline), *SPAN, "generation", "epoch"]
+        window = [*key_names(self.pipeline), *SPAN, "generation", "epoch"]
         # A version has one pane and one retraction, an epoch one state.
         yield self.once_check({PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]})
         yield self._late_are_records(counts)
@@ -66,7 +66,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         """Make views of the log, the ledger's kinds of rows and the answers up to the audited epoch."""
         view = self.session.view
         self.first_rows = self.rows
-        self.log = view(all_of(log_records.records(self.session, self.first.log, self.epoch)))
+        self.log = view(all_of(log_records.rows_of_log(self.session, self.first.log, self.epoch)))
         self.panes, self.late_own, self.rejected = (
             view(Query(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
                        f"WHERE kind = '{kind}'")) for kind in (PANE, LATE, REJECTED)
@@ -80,7 +80,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         self.account = WindowAccount(
             self.session, self.answering.first, self.log, self.first_rows, self.late, self.epoch
         )
-        self.answers = held(self.session, self.pipeline, snapshot=self.head.snapshot)
+        self.answers = held_answers(self.session, self.pipeline, snapshot=self.head.snapshot)
 
     def counts(self) -> dict[str, int]:
         relations = {
@@ -146,7 +146,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         A closed window that merged into an open one has its answer until the open one fires (rule V3).
         """
         within = "o.window_start < a.window_end AND a.window_start < o.window_end"
-        same = " AND ".join(filter(None, [equal_in("o", "a", names(self.pipeline)), within]))
+        same = " AND ".join(filter(None, [equal_in("o", "a", key_names(self.pipeline)), within]))
         return Query(f"SELECT a.* FROM ({answers}) a LEFT ANTI JOIN ({open_}) o ON {same}")
 
     def _mended(self, within: Callable[[Run], Condition]) -> Condition:
@@ -165,7 +165,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         runs = self.repaired if first is self.answering else self.committed_runs(self.first)
         if not (self.first.where.merges and runs and self.session.count(self.late)):
             return self.late
-        keys, known, texts = names(self.first), epoch_commits(self.lake, ledger_name(self.first.name)), []
+        keys, known, texts = key_names(self.first), epoch_commits(self.lake, ledger_name(self.first.name)), []
         for run in runs:
             within = _within("window_end")(run)
             if while_open:
@@ -175,7 +175,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
                 within = Condition(f"{within} AND window_end > {reach}L")
             until = f"SELECT * FROM {self.log} WHERE _epoch <= {run.log_epoch}L"
             windows = first.batch(first.placed(bracketed(Query(until))), within)
-            texts.append(f"SELECT {listed(keys, list(SPAN), [f'{run.log_epoch}L AS _until'])} FROM ({windows})")
+            texts.append(f"SELECT {join_items(keys, list(SPAN), [f'{run.log_epoch}L AS _until'])} FROM ({windows})")
         if not texts:
             return self.late
         inside = "m.window_start <= UNIX_MICROS(l.window_start) AND UNIX_MICROS(l.window_end) <= m.window_end"
@@ -201,13 +201,13 @@ class PipelineAudit(RowsAudit[Pipeline]):
         stamped = self.lake.head(self.pipeline.name).properties.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
-        standing = Query(f"SELECT * FROM ({latest(self.pipeline, self.panes)}) WHERE NOT retraction")
-        columns = [*names(self.pipeline), *SPAN, *map(quoted, self.pipeline.answer_columns), "timing", *VERSION]
+        standing = Query(f"SELECT * FROM ({latest_answers(self.pipeline, self.panes)}) WHERE NOT retraction")
+        columns = [*key_names(self.pipeline), *SPAN, *map(quoted, self.pipeline.answer_columns), "timing", *VERSION]
         return self.same_rows_check("panes give the answers", columns, bracketed(standing), self.answers)
 
     def _closed(self) -> Condition:
         """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""
-        return closed(self.pipeline, "window_end", f"{self.watermark}L")
+        return is_closed(self.pipeline, "window_end", f"{self.watermark}L")
 
     def _accepted(self, lost: Condition = ALWAYS, late: Relation | None = None) -> Query:
         """Write the SQL of the first stage's assigned records without records that were too late for their window.
@@ -217,7 +217,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         """
         late_ = f"SELECT * FROM {late or self.late} WHERE {lost}"
         place = "r._epoch = l.source_epoch AND r._source = l.source_partition AND r._offset = l.source_offset"
-        place += "".join(f" AND r.{name} <=> l.{name}" for name in names(self.first))
+        place += "".join(f" AND r.{name} <=> l.{name}" for name in key_names(self.first))
         if not self.first.where.merges:
             place += " AND r.window_start = UNIX_MICROS(l.window_start)"
         placed = self.answering.first.placed(self.log)

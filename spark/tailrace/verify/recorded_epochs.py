@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from tailrace.engines.arrivals import arrived
-from tailrace.engines.batch.run_engine import here_first, session_for
+from tailrace.engines.arrivals import with_arrival
+from tailrace.engines.batch.run_engine import run_with_fallback, session_for
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.catalog.drift import check_definition
 from tailrace.lake.catalog.lake import Lake
@@ -165,7 +165,7 @@ class Recording(Generic[D]):
         where, table = _filter_of(log, epochs.start, epochs.stop - 1), _table_of(log)
         if isinstance(log, Arrivals):
             times = {epoch: self.clock(epoch).processing_time for epoch in epochs}
-            return all_of(arrived(session, log, session.log(log.of, where, self.snapshots[table]), times))
+            return all_of(with_arrival(session, log, session.log(log.of, where, self.snapshots[table]), times))
         if isinstance(log, Panes):
             return changes(log.of, session.table(table, where, self.snapshots[table]))
         if isinstance(log, Productions):
@@ -189,7 +189,7 @@ class Recording(Generic[D]):
 
         `what` is the kind of the work, which the session is opened for.
         """
-        return here_first(self.lake, partial(self._ran, what, list(reads), work))
+        return run_with_fallback(self.lake, partial(self._ran, what, list(reads), work))
 
     def _ran(self, what: str, reads: list[tuple[str, Filter]], work: Callable[[Session], T], lake: Lake) -> T:
         with pin_snapshots(lake, self.snapshots), session_for(lake, self.definition, what, reads) as session:

@@ -18,7 +18,7 @@ from tailrace.lake.schema.pipeline_tables import ledger_contract, part_types, pr
 from tailrace.model.base.types import element_type
 from tailrace.model.combiners.basic import Merge
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.assignment import listed
+from tailrace.sql.records.assignment import join_items
 from tailrace.sql.results.compared_rows import counted_rows
 from tailrace.sql.terms import Query, Relation, quoted
 
@@ -111,7 +111,7 @@ def compare_rows(session: Session, columns: ReplayedColumns, ledger: Relation, r
     if all(count.ledger == count.replay == count.same for count in counts.values()):
         return counts, ()
     by = (*columns.key, *columns.span, *columns.version, *columns.place)
-    order = listed(["epoch", "kind", *map(quoted, by)])
+    order = join_items(["epoch", "kind", *map(quoted, by)])
     # A place has at most one row of each side, unless rows are doubled: so many rows make `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
     differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ours <> _theirs) {most}")

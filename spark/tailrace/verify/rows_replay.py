@@ -56,7 +56,7 @@ def replayed_rows(
         took = time.perf_counter() - started
         return Replayed(first, last, latest, counts, differences, took, session.choice)
 
-    reads = [*log_records.read(lake, definition.log, last), (recording.table, EVERYTHING)]
+    reads = [*log_records.tables_of_log(lake, definition.log, last), (recording.table, EVERYTHING)]
     return recording.run("replay", reads, work)
 
 

@@ -22,9 +22,9 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Arrivals, Productions
 from tailrace.model.logs.log import PLACE
-from tailrace.sql.epoch.partials import closed
+from tailrace.sql.epoch.partials import is_closed
 from tailrace.sql.query_shapes import equal_in
-from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.assignment import join_items, key_names
 from tailrace.sql.terms import Query, Relation, all_of
 from tailrace.verify.audit_checks import in_common
 from tailrace.verify.tampering.audit_result import Check
@@ -46,16 +46,17 @@ class WindowAccount:
         self._late_rows = late
         log = as_streamed(session, self.pipeline, log, epoch)
         span = list(SPAN)
-        placed = f"SELECT {listed(names(self.pipeline), span, list(PLACE))} FROM ({answering.placed(log)})"
+        placed = f"SELECT {join_items(key_names(self.pipeline), span, list(PLACE))} FROM ({answering.placed(log)})"
         clocks = _clocks(session, self.pipeline, epoch)
-        expired = closed(self.pipeline, "r.window_end", "c._before")
+        expired = is_closed(self.pipeline, "r.window_end", "c._before")
         self.placed = session.materialized(
             Query(f"SELECT r.*, c._before IS NOT NULL AS _known, COALESCE({expired}, false) AS _expired "
                   f"FROM ({placed}) r LEFT JOIN {clocks} c ON r._epoch = c._clock")
         )  # fmt: skip
         spans = ", ".join(f"UNIX_MICROS({name}) AS {name}" for name in SPAN)
+        items = join_items(key_names(self.pipeline), [*SOURCE, spans, "reason"])
         self.late = session.materialized(
-            Query(f"SELECT {listed(names(self.pipeline), [*SOURCE, spans, 'reason'])}, c._clock IS NOT NULL AS _known "
+            Query(f"SELECT {items}, c._clock IS NOT NULL AS _known "
                   f"FROM {late} l LEFT JOIN {clocks} c ON l.source_epoch = c._clock")
         )  # fmt: skip
 
@@ -63,7 +64,9 @@ class WindowAccount:
         """Check that the recorded clocks judge just the records of late rows of expired windows to be late."""
         rows = Relation(f"(SELECT * FROM {self.late} WHERE _known AND reason = '{EXPIRED}')")
         judged = Relation(f"(SELECT * FROM {self.placed} WHERE _known AND _expired)")
-        on = dict(zip([*SOURCE, *SPAN, *names(self.pipeline)], [*PLACE, *SPAN, *names(self.pipeline)], strict=True))
+        on = dict(
+            zip([*SOURCE, *SPAN, *key_names(self.pipeline)], [*PLACE, *SPAN, *key_names(self.pipeline)], strict=True)
+        )
         held, found = self.session.count(rows), self.session.count(judged)
         both = in_common(self.session, rows, judged, on)
         detail = f"{held:,} late rows of closed windows, {found:,} by the recorded clocks, {both:,} of them the same"
@@ -87,7 +90,7 @@ class WindowAccount:
         place = zip(["r.window_start", *(f"r.{name}" for name in PLACE)],
                     ["l.window_start", *(f"l.{name}" for name in SOURCE)], strict=True)  # fmt: skip
         same = [f"{ours} = {theirs}" for ours, theirs in place][1 if self.pipeline.where.merges else 0 :]
-        on = " AND ".join([*same, *filter(None, [equal_in("r", "l", names(self.pipeline))])])
+        on = " AND ".join([*same, *filter(None, [equal_in("r", "l", key_names(self.pipeline))])])
         said = f"SELECT * FROM {self.late} WHERE NOT _known OR reason <> '{EXPIRED}'"
         return Relation(f"(SELECT r.* FROM {self.placed} r LEFT ANTI JOIN ({said}) l ON {on} WHERE NOT r._expired)")
 
@@ -98,12 +101,12 @@ class WindowAccount:
             return ""
         spans = ", ".join(f"UNIX_MICROS({name}) AS {name}" for name in SPAN)
         kinds = f"kind IN ('{PANE}', '{PARTIAL}')"
-        windows = f"SELECT DISTINCT {listed(names(self.pipeline), [spans])} FROM {self.rows} WHERE {kinds}"
+        windows = f"SELECT DISTINCT {join_items(key_names(self.pipeline), [spans])} FROM {self.rows} WHERE {kinds}"
         if self.pipeline.where.merges:
             inside = ["w.window_start <= r.window_start", "r.window_end <= w.window_end"]
         else:
             inside = [f"w.{name} = r.{name}" for name in SPAN]
-        on = " AND ".join([*inside, *filter(None, [equal_in("w", "r", names(self.pipeline))])])
+        on = " AND ".join([*inside, *filter(None, [equal_in("w", "r", key_names(self.pipeline))])])
         return f" LEFT SEMI JOIN ({windows}) w ON {on}"
 
 
@@ -111,7 +114,7 @@ def as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int)
     """Return the records as the stream has read them, without later corrections of a map by runs."""
     parts = pipeline.log.parts
     if any(isinstance(one, Productions) for one in parts) and not any(isinstance(one, Arrivals) for one in parts):
-        return session.materialized(all_of(log_records.streamed(session, pipeline.log, epoch)))
+        return session.materialized(all_of(log_records.streamed_rows(session, pipeline.log, epoch)))
     return log
 
 

@@ -25,10 +25,10 @@ from pyspark.sql import SparkSession
 from tailrace.backfill.open_windows_correction import OpenWindowsCorrection, PythonCorrection
 from tailrace.engines.batch.batch_answers import Answering, PythonAnswering, answering
 from tailrace.engines.choose import Engine, EngineChoice
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb
-from tailrace.engines.duckdb.database.shares import SHARE_COLUMN, checked, in_shares, with_share
+from tailrace.engines.duckdb.database.shares import SHARE_COLUMN, check_shares, in_shares, with_share
 from tailrace.engines.duckdb.executions import sql_execution
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
 from tailrace.engines.duckdb.executions.preparation import DuckBundle
@@ -42,7 +42,7 @@ from tailrace.engines.session_protocol import Session
 from tailrace.engines.spark.executions import per_key
 from tailrace.engines.spark.executions.native import Native
 from tailrace.engines.spark.executions.per_key import PerKey
-from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.preparation import query_frame
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.keys import SparkKeys
 from tailrace.engines.spark.productions import SparkMap
@@ -170,7 +170,7 @@ class OnDuck(EngineRuns):
 
     @contextmanager
     def ledger(self, one: Any, rows: Any) -> Iterator[Any]:
-        with registered(one.connection, rows) as found:
+        with register(one.connection, rows) as found:
             yield found
 
     @contextmanager
@@ -254,7 +254,7 @@ class OnSpark(EngineRuns):
         return stepped.rows.toArrow()
 
     def changes(self, one: Any, stepped: Any) -> Any:
-        return queried(self.spark, stepped.rows, partial(changes, one.pipeline))
+        return query_frame(self.spark, stepped.rows, partial(changes, one.pipeline))
 
     def consume(self, one: Any, rows: pa.Table, state: Any) -> Any:
         brought = one.brought(rows, state)
@@ -345,7 +345,7 @@ class _ByParts(PartsExecution):
         for share, batch in in_shares(rows.to_batches(3)):
             shares[share].append(batch)
         tables = ((share, pa.Table.from_batches(batches)) for share, batches in shares.items())
-        there = self.put_together([gives.empty_table(), *checked(self.connection, self.windowed_by, tables)])
+        there = self.put_together([gives.empty_table(), *check_shares(self.connection, self.windowed_by, tables)])
         found = self.count_late(state)
         assert found is None or there or not found
 
@@ -387,7 +387,7 @@ class _DuckKeysAsTables(KeysAsTables):
         return found
 
     def again(self, ledger: list[pa.Table], clock: Clock) -> Any:
-        with registered(self.side.connection, pa.concat_tables(ledger)) as rows:
+        with register(self.side.connection, pa.concat_tables(ledger)) as rows:
             return self.side.restore(rows, clock)
 
 

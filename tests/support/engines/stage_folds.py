@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace import Pipeline
-from tailrace.engines.batch.held_answers import held
+from tailrace.engines.batch.held_answers import held_answers
 from tailrace.fold.fold_group import FoldGroup
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange, repeated_properties
@@ -72,7 +72,7 @@ class StageFolds:
 
     def answers(self, stage: Pipeline) -> Answers:
         with closing(in_process(self.lake)) as session:
-            rows = session.rows(current_answers(stage, held(session, stage)))
+            rows = session.rows(current_answers(stage, held_answers(session, stage)))
         return {
             (tuple(row[name] for name in stage.key), Window(row["window_start"], row["window_end"])): {
                 name: row[name] for name in stage.what

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tailrace.engines.python.assigned import BOUNDS, placer
+from tailrace.engines.python.assigned import BOUNDS, assigning_calls
 from tailrace.engines.python.finished_windows import answer_calls, rejecting_calls, window_calls
 from tailrace.engines.session_protocol import Session
 from tailrace.lake.schema.column_groups import SPAN
@@ -17,9 +17,9 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import SIGN
 from tailrace.sql.epoch import map_rows
-from tailrace.sql.epoch.partials import put_together
+from tailrace.sql.epoch.partials import combine_partials
 from tailrace.sql.records import assignment
-from tailrace.sql.records.selections import FAILED, accepted, may_fail, rejected
+from tailrace.sql.records.selections import FAILED, accepted_records, may_fail, rejected_records
 from tailrace.sql.records.stage_records import records_of_batch
 from tailrace.sql.records.ways import Way, way
 from tailrace.sql.results import answers
@@ -65,7 +65,7 @@ class Answering:
 
     def left_out(self, source: Relation) -> Query:
         """Write the query of a relation's records after the steps that the definition's `keep` leaves out."""
-        return Query(f"SELECT * FROM {self._prepared(source)} WHERE NOT {assignment.kept(self.pipeline)}")
+        return Query(f"SELECT * FROM {self._prepared(source)} WHERE NOT {assignment.keep_condition(self.pipeline)}")
 
     @property
     def _types(self) -> dict[str, str]:
@@ -80,14 +80,16 @@ class Answering:
         if not self.pipeline.each:
             return source
         prepared = self.session.prepared(source, self.pipeline)
-        return accepted(prepared) if may_fail(self.pipeline) else prepared
+        return accepted_records(prepared) if may_fail(self.pipeline) else prepared
 
     def failed(self, source: Relation) -> Query:
         """Write the query of the records that the stage rejects: the place of each, and the reason."""
         items = ", ".join([*PLACED, FAILED])
         texts = []
         if may_fail(self.pipeline):
-            texts.append(f"SELECT {items} FROM {bracketed(rejected(self.session.prepared(source, self.pipeline)))}")
+            texts.append(
+                f"SELECT {items} FROM {bracketed(rejected_records(self.session.prepared(source, self.pipeline)))}"
+            )
         if way(self.pipeline) is not Way.SQL:
             good = Query(f"SELECT * FROM {self._stepped(source)}{assignment.keep_clause(self.pipeline)}")
             refused = self.session.mapped(good, partial(rejecting_calls, self.pipeline), {**PLACED, FAILED: "string"})
@@ -97,9 +99,9 @@ class Answering:
     def batch(self, rows: Query, within: Condition = ALWAYS) -> Query:
         """Write the query of the answers of records with windows.
 
-        `within` is a condition on the windows (`answers.batch`).
+        `within` is a condition on the windows (`answers.batch_answers`).
         """
-        return answers.batch(self.pipeline, rows, within)
+        return answers.batch_answers(self.pipeline, rows, within)
 
     def brought(self, source: Relation, within: Condition = ALWAYS) -> Query:
         """Write the query of the answers of a relation's records, without the number of records.
@@ -111,7 +113,7 @@ class Answering:
         # A part of the records may give a part of a session, for which the condition is not known yet.
         at_once, at_last = (ALWAYS, within) if pipeline.where.merges else (within, ALWAYS)
         accumulators = answers.accumulators(pipeline, self._prepared(source), at_once)
-        taken = self.session.brought(accumulators, types, partial(put_together, pipeline))
+        taken = self.session.brought(accumulators, types, partial(combine_partials, pipeline))
         return answers.results_of(pipeline, taken, at_last)
 
 
@@ -123,7 +125,7 @@ class AssignedAnswering(Answering):
         within = f"FROM {super()._prepared(source)}{assignment.keep_clause(pipeline)}"
         text = Query(f"SELECT {', '.join(map(quoted, types))} {within}")
         columns = {**types, assignment.WINDOWS: BOUNDS, FAILED: "string"}
-        return accepted(self.session.mapped(text, partial(placer, pipeline), columns))
+        return accepted_records(self.session.mapped(text, partial(assigning_calls, pipeline), columns))
 
 
 class PythonAnswering(Answering):
@@ -168,7 +170,7 @@ _ANSWERING: dict[Way, type[Answering]] = {
 }
 
 
-def taken(session: Session, definition: Map, records: Relation) -> tuple[Relation, Relation | None]:
+def split_records(session: Session, definition: Map, records: Relation) -> tuple[Relation, Relation | None]:
     """Name a map's records after the steps, and the records that a step rejects.
 
     None where no step may reject records.
@@ -176,9 +178,9 @@ def taken(session: Session, definition: Map, records: Relation) -> tuple[Relatio
     prepared = session.prepared(records, definition)
     if not may_fail(definition):
         return prepared, None
-    return accepted(prepared), session.view(rejected(prepared))
+    return accepted_records(prepared), session.view(rejected_records(prepared))
 
 
-def mapped(session: Session, definition: Map, records: Relation) -> Query:
+def map_output(session: Session, definition: Map, records: Relation) -> Query:
     """Write the query of a map's productions, from the records of its log that no step rejects."""
-    return map_rows.output(definition, taken(session, definition, records)[0])
+    return map_rows.output(definition, split_records(session, definition, records)[0])

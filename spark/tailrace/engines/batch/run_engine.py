@@ -20,7 +20,7 @@ from tailrace.model.definition.definition import Definition
 T = TypeVar("T")
 
 
-def here_first(lake: Lake, run: Callable[[Lake], T]) -> T:
+def run_with_fallback(lake: Lake, run: Callable[[Lake], T]) -> T:
     """Do a run; where this process runs out of room, do it again on Spark, unless the settings name an engine."""
     try:
         return run(lake)

@@ -13,10 +13,10 @@ import pyarrow as pa
 from tailrace.engines.arrivals import UNKNOWN
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import KeySide
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
-from tailrace.engines.duckdb.database.scans import as_declared, scanned
+from tailrace.engines.duckdb.database.scans import as_declared, scan_table
 from tailrace.engines.duckdb.executions.execution import DuckResult
 from tailrace.engines.duckdb.executions.preparation import DuckBundle, Steps
 from tailrace.engines.duckdb.follower import ProcessFollower
@@ -79,14 +79,14 @@ class DuckEngine:
     def read(self, log: Log, after: int, until: int) -> pa.Table:
         """Read a log's records of the epochs after one up to another."""
         own = self.database.cursor()
-        with scanned(own, self.lake, log.name, every(above("_epoch", after), at_most("_epoch", until))) as rows:
+        with scan_table(own, self.lake, log.name, every(above("_epoch", after), at_most("_epoch", until))) as rows:
             within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")
             return own.execute(as_declared(self.lake, log, within)).to_arrow_table()
 
     def united(self, union: Union, bundles: Mapping[str, pa.Table]) -> pa.Table:
         """Combine the bundles of a union's logs, which are given by the logs' names in the union."""
         with self.database.cursor() as own, ExitStack() as there:
-            names = {side: there.enter_context(registered(own, bundle)) for side, bundle in bundles.items()}
+            names = {side: there.enter_context(register(own, bundle)) for side, bundle in bundles.items()}
             return own.execute(in_duckdb_once(union_records(union, names))).to_arrow_table()
 
     def arrived(self, log: Arrivals, bundle: pa.Table, times: Mapping[int, int]) -> pa.Table:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import connect
-from tailrace.engines.duckdb.database.scans import here, parquet
+from tailrace.engines.duckdb.database.scans import is_local, parquet_relation
 from tailrace.settings import Settings
 
 
@@ -40,12 +40,12 @@ class FileQuery:
     def over(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Answer the query over the rows of these files, on one thread."""
         with closing(_database(self.memory).cursor()) as connection, ExitStack() as held:
-            if all(map(here, files)):
-                connection.execute(f"CREATE TEMP VIEW {self.relation} AS SELECT * FROM {parquet(files)}")
+            if all(map(is_local, files)):
+                connection.execute(f"CREATE TEMP VIEW {self.relation} AS SELECT * FROM {parquet_relation(files)}")
             else:
                 fetched = (batch for file in files for batch in self._batches(file))
                 reader = pa.RecordBatchReader.from_batches(self.columns, fetched)
-                rows = held.enter_context(registered(connection, reader))
+                rows = held.enter_context(register(connection, reader))
                 connection.execute(f"CREATE TEMP TABLE {self.relation} AS SELECT * FROM {rows}")
             for batch in connection.execute(self.text).to_arrow_reader(_ROWS):
                 yield from pa.Table.from_batches([batch]).cast(self.schema).to_batches()

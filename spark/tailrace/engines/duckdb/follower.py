@@ -20,9 +20,9 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import TimestamptzType
 
 from tailrace.engines.choose import in_bytes
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.dialect import in_duckdb
-from tailrace.engines.duckdb.database.scans import Scan, bytes_read, files_read, table_bytes
+from tailrace.engines.duckdb.database.scans import Scan, bytes_read, scan_files, table_bytes
 from tailrace.engines.duckdb.database.written_rows import some_at_once
 from tailrace.lake.catalog.lake import Lake, head_of
 from tailrace.lake.catalog.table_protocol import FileChange
@@ -34,8 +34,8 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.query_shapes import NEWEST, first_of
-from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.results.answers import latest, pane_answers
+from tailrace.sql.records.assignment import join_items, key_names
+from tailrace.sql.results.answers import latest_answers, pane_answers
 from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 _LEDGER = Relation(f"(SELECT * FROM tailrace_ledger WHERE kind = '{PANE}')")
@@ -58,7 +58,7 @@ class ProcessFollower(AnswersFollowing):
         self.connection = connection
         self.ledger = ledger_name(pipeline.name)
         self._columns = [
-            *names(pipeline),
+            *key_names(pipeline),
             *SPAN,
             *(quoted(name) for name in pipeline.answer_columns),
             "timing",
@@ -82,7 +82,7 @@ class ProcessFollower(AnswersFollowing):
             return
         with self._panes(since, until) as rows, self._ends(rows) as ends:
             touched = [] if empty else self._touched(table, ends)
-            with files_read(self.connection, table, table.scan(), touched) as held:
+            with scan_files(self.connection, table, table.scan(), touched) as held:
                 text = in_duckdb(self._merged)
                 shares = (
                     text.replace("tailrace_ledger", f"(FROM {rows} WHERE {share})").replace(
@@ -95,7 +95,7 @@ class ProcessFollower(AnswersFollowing):
     def _hold(self, texts: Iterable[str], touched: Sequence[FileScanTask], stamp: Mapping[str, str]) -> None:
         """Write the rows of queries, a few files at a time; a commit will put them in place of the touched files."""
         readers = (self.connection.execute(text).to_arrow_reader(ROWS_A_FILE) for text in texts)
-        each = (part for reader in readers for part in parts(reader))
+        each = (part for reader in readers for part in cut_into_files(reader))
         files = some_at_once(partial(self.lake.write_files, self.name), each)
         self.branch.hold(FileChange(tuple(files), tuple(task.file for task in touched)), stamp)
 
@@ -103,7 +103,7 @@ class ProcessFollower(AnswersFollowing):
     def _panes(self, since: int | None, until: int) -> Iterator[Relation]:
         """Name a relation of the panes that the ledger gained from one snapshot to another."""
         scan = self._gaining(since, until)
-        with files_read(self.connection, self.lake.table(self.ledger), scan, list(scan.plan_files())) as rows:
+        with scan_files(self.connection, self.lake.table(self.ledger), scan, list(scan.plan_files())) as rows:
             yield rows
 
     def _gaining(self, since: int | None, until: int) -> Scan:
@@ -120,7 +120,7 @@ class ProcessFollower(AnswersFollowing):
     def _fresh(self) -> Query:
         """The query of the answers of panes where there are no answers yet, one pane to a window, and no retraction."""
         answers = pane_answers(self.pipeline, _LEDGER)
-        return Query(f"SELECT {listed(self._columns)} FROM ({answers}) ORDER BY window_end, window_start")
+        return Query(f"SELECT {join_items(self._columns)} FROM ({answers}) ORDER BY window_end, window_start")
 
     @contextmanager
     def _ends(self, rows: Relation) -> Iterator[Relation]:
@@ -153,7 +153,7 @@ class ProcessFollower(AnswersFollowing):
         spans = [(place, *_span(table, task.file)) for place, task in enumerate(tasks)]
         columns = {"place": pa.int64(), "low": pa.int64(), "high": pa.int64()}
         rows = [dict(zip(columns, span, strict=True)) for span in spans]
-        with registered(self.connection, pa.Table.from_pylist(rows, pa.schema(list(columns.items())))) as files:
+        with register(self.connection, pa.Table.from_pylist(rows, pa.schema(list(columns.items())))) as files:
             found = self.connection.execute(
                 f"SELECT place FROM {files} f WHERE low IS NULL OR EXISTS (SELECT 1 FROM {changed} t "
                 "WHERE epoch_us(t.window_end) BETWEEN f.low AND f.high)"
@@ -163,15 +163,15 @@ class ProcessFollower(AnswersFollowing):
     @property
     def _merged(self) -> Query:
         """The query of the touched files' rows after the merge: each window's highest version, if not retracted."""
-        own = listed(self._columns)
-        new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM ({latest(self.pipeline, _LEDGER)})"
+        own = join_items(self._columns)
+        new = f"SELECT {own}, retraction AS _gone, 1 AS _new FROM ({latest_answers(self.pipeline, _LEDGER)})"
         both = Query(f"{new} UNION ALL SELECT {own}, false AS _gone, 0 AS _new FROM tailrace_held")
         # Only a higher version replaces a row: of equal versions, the row in the table stays (rule V1).
-        newest = first_of(bracketed(both), [*names(self.pipeline), *SPAN], [*NEWEST, "_new"])
+        newest = first_of(bracketed(both), [*key_names(self.pipeline), *SPAN], [*NEWEST, "_new"])
         return Query(f"SELECT {own} FROM ({newest}) WHERE NOT _gone ORDER BY window_end, window_start")
 
 
-def parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def cut_into_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Cut rows in the order of window ends into files; rows with the same end stay together up to `MOST_ALIKE`."""
     left: pa.Table | None = None
     for batch in batches:

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.claims import CLAIM_PLACE, Claiming
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, literal_row, name_of, table_columns
-from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.engines.duckdb.database.scans import scan_table
 from tailrace.engines.duckdb.known_claims import KnownClaims
 from tailrace.engines.duckdb.productions import DuckProducer
 from tailrace.engines.duckdb.session import ROWS_A_CALL, DuckSession
@@ -80,7 +80,7 @@ class DuckKeys(DuckProducer):
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int = 1) -> DuckKeyState:
         kinds = [PARTIAL, FEEDBACK] if self.computation.loops else [PARTIAL]
-        with scanned(self.connection, self.lake, self.ledger, among("kind", kinds), snapshot) as rows:
+        with scan_table(self.connection, self.lake, self.ledger, among("kind", kinds), snapshot) as rows:
             return self.restore(rows, clock)
 
     def restore(self, ledger: Relation, clock: Clock) -> DuckKeyState:
@@ -113,7 +113,7 @@ class DuckKeys(DuckProducer):
             elif touched:
                 self.connection.execute(f"DELETE FROM {self._table} WHERE rowid IN (SELECT _row FROM {awake})")
             for one in made:
-                with registered(self.connection, one.states) as states:
+                with register(self.connection, one.states) as states:
                     self.connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM {states}")
         rows = pa.concat_tables([one.ledger for one in made])
         in_flight = rows.filter(pc.equal(rows["kind"], FEEDBACK)).select(self._loop.names).cast(self._loop)

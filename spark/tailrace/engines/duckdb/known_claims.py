@@ -11,7 +11,7 @@ import uuid
 import duckdb
 from pyiceberg.table import Table
 
-from tailrace.engines.duckdb.database.scans import Scan, files_read
+from tailrace.engines.duckdb.database.scans import Scan, scan_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.filters import Filter, since
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, hours
@@ -79,7 +79,7 @@ class KnownClaims:
         self._insert(loaded, loaded.scan(row_filter=self._filter, snapshot_id=snapshot))
 
     def _insert(self, loaded: Table, scan: Scan) -> None:
-        with files_read(self.connection, loaded, scan, list(scan.plan_files())) as rows:
+        with scan_files(self.connection, loaded, scan, list(scan.plan_files())) as rows:
             within = f"{PANE_TIME} >= make_timestamptz({self._first})"
             self.connection.execute(
                 f"INSERT INTO {self._table} SELECT id, {PANE_TIME}, claimant FROM {rows} WHERE {within}"

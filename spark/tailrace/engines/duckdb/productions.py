@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import in_one_transaction
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, table_columns
-from tailrace.engines.duckdb.database.scans import scanned
+from tailrace.engines.duckdb.database.scans import scan_table
 from tailrace.engines.duckdb.executions.preparation import Connection, Stepping, Steps
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.protocol import EpochCounts, EpochState, SteppedRows
@@ -33,7 +33,7 @@ from tailrace.model.definition.join import Join
 from tailrace.model.definition.join_input import SIDES
 from tailrace.model.definition.map import Map
 from tailrace.sql.epoch import join_rows, map_rows
-from tailrace.sql.records.selections import accepted, may_fail, rejected, stepped
+from tailrace.sql.records.selections import accepted_records, may_fail, query_steps, rejected_records
 from tailrace.sql.records.stage_records import productions
 from tailrace.sql.terms import Query, Relation, bracketed
 
@@ -56,13 +56,13 @@ class DuckProducer:
         return EpochCounts.of_kinds({one["values"]: one["counts"] for one in kinds})
 
     def passed(self, stepped: SteppedRows[pa.Table, Any]) -> pa.Table:
-        with registered(self.connection, stepped.rows) as rows:
+        with register(self.connection, stepped.rows) as rows:
             return self._produced(rows)
 
     def passed_again(self, epoch: int, after: int | None = None) -> pa.Table:
         after = epoch - 1 if after is None else after
         where = every(equal("kind", PRODUCTION), above("epoch", after), at_most("epoch", epoch))
-        with scanned(self.connection, self.lake, self.ledger, where) as rows:
+        with scan_table(self.connection, self.lake, self.ledger, where) as rows:
             return self._produced(Relation(f"(SELECT * FROM {rows} WHERE epoch > {after}L AND epoch <= {epoch}L)"))
 
     def _produced(self, rows: Relation) -> pa.Table:
@@ -86,13 +86,13 @@ class MapExecution(Stepping):
         super().__init__(connection, definition, steps)
         self.map = definition
         columns = [*definition.log.columns, *map_rows.PLACE.values()]
-        self._stepped = None if steps is not None else stepped(definition, self._names["bundle"], columns)
+        self._stepped = None if steps is not None else query_steps(definition, self._names["bundle"], columns)
 
     def rows(self, bundle: pa.Table, clock: Clock, generation: int) -> pa.Table:
         """Make the rows that an epoch writes to the ledger, with the rows of rejected records."""
         if (own := self._stepped) is not None:
             # Rejected records are found by the columns that decide, so no other column is copied for them.
-            good, bad = (accepted(own), bracketed(rejected(own))) if may_fail(self.map) else (own, None)
+            good, bad = (accepted_records(own), bracketed(rejected_records(own))) if may_fail(self.map) else (own, None)
             return self._made(bundle, good, None if bad is None else bundle, bad, clock, generation)
         taken, name = self._prepared(bundle), self._names["bundle"]
         return self._made(taken.records, name, taken.rejected, name, clock, generation)
@@ -163,7 +163,7 @@ class DuckJoin(JoinSide[pa.Table], DuckRows):
             execute(f"CREATE OR REPLACE TEMP TABLE {made[-1]} AS {in_duckdb_once(text)}")
             return made[-1]
 
-        with in_one_transaction(self.connection), registered(self.connection, consumed) as bundle:
+        with in_one_transaction(self.connection), register(self.connection, consumed) as bundle:
             text, entries = join_rows.epoch_rows(
                 self.definition, bundle, self._held, name, clock, state.watermark, state.generation
             )

@@ -22,7 +22,7 @@ from tailrace.engines.choose import Engine, EngineChoice, EnginePolicy
 from tailrace.engines.duckdb.allowed_sql import lock
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
-from tailrace.engines.duckdb.database.scans import files_read, here, path_of, table_bytes
+from tailrace.engines.duckdb.database.scans import is_local, path_of, scan_files, table_bytes
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.read.query_views import plan_reading, tables, unknown_table
 from tailrace.sql.terms import Query
@@ -47,7 +47,7 @@ _NAMED = (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg)
 """The functions for which Spark names a column by the text of the call, such as `sum(rides)`."""
 
 
-def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, EngineChoice] | str:
+def try_duckdb(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, EngineChoice] | str:
     """Answer a query on DuckDB, with the choice of DuckDB; or return the reason for Spark, as a clause for people.
 
     With `epoch` each table is read as it was after that epoch. Raises `LakeError` where there is no lake, `EpochError`
@@ -83,12 +83,12 @@ def asked(lake: Lake, query: str, epoch: int | None = None) -> tuple[pa.Table, E
             for table, loaded in loadeds.items():
                 scan = loaded.scan(snapshot_id=snapshots.get(table))
                 tasks = list(scan.plan_files())
-                rows = held.enter_context(files_read(connection, loaded, scan, tasks))
+                rows = held.enter_context(scan_files(connection, loaded, scan, tasks))
                 connection.execute(f"CREATE VIEW {name_of(table)} AS SELECT * FROM {rows}")
                 files += (task.file.file_path for task in tasks)
             for name, text in kinds.items():
                 connection.execute(f"CREATE VIEW {name_of(name)} AS {text}")
-            lock(connection, map(path_of, filter(here, files)))
+            lock(connection, map(path_of, filter(is_local, files)))
             found = connection.execute(in_duckdb_once(Query(tree.sql(dialect="spark")))).to_arrow_table()
         except duckdb.Error:
             # Spark then reports the error, about Spark's SQL.

@@ -15,18 +15,18 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
 from tailrace.engines.choose import EngineChoice
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import connect
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once, name_of
 from tailrace.engines.duckdb.database.preview import readable_rows
-from tailrace.engines.duckdb.database.scans import as_declared, scanned
-from tailrace.engines.duckdb.database.written_rows import written
+from tailrace.engines.duckdb.database.scans import as_declared, scan_table
+from tailrace.engines.duckdb.database.written_rows import write_rows
 from tailrace.engines.duckdb.executions.execution import DuckResult
 from tailrace.engines.duckdb.follower import ProcessFollower
 from tailrace.engines.duckdb.side import DuckSide, execution_of
 from tailrace.engines.protocol import EpochState
 from tailrace.engines.python.record_calls import OverBatches, step_calls
-from tailrace.engines.session_protocol import Counted, OverTables, Together
+from tailrace.engines.session_protocol import CountedRelation, OverTables, Together
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.table_protocol import FileChange
 from tailrace.lake.commit.branch import Branch
@@ -44,7 +44,7 @@ ROWS_A_CALL = 200_000
 """The approximate number of rows for one call of a Python function, which turns them into objects."""
 
 
-class Gathered:
+class DuckGathering:
     """A table of the database that collects the ledger rows of epochs; many epochs are inserted at once."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> None:
@@ -58,7 +58,7 @@ class Gathered:
 
     def settle(self) -> None:
         if self._waiting:
-            with registered(self.connection, pa.concat_tables(self._waiting)) as rows:
+            with register(self.connection, pa.concat_tables(self._waiting)) as rows:
                 self.connection.execute(f"INSERT INTO {self.relation} SELECT * FROM {rows}")
             self._waiting = []
 
@@ -97,7 +97,7 @@ class DuckSession:
         self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
     ) -> Relation:
         held = ExitStack()
-        name = held.enter_context(scanned(self.connection, of or self.lake, table, where, snapshot))
+        name = held.enter_context(scan_table(self.connection, of or self.lake, table, where, snapshot))
         self._relations[name] = held
         return name
 
@@ -111,7 +111,7 @@ class DuckSession:
     def lent(self, rows: pa.Table) -> Relation:
         """Name a relation of rows that stay in Arrow's memory, outside of DuckDB's memory limit."""
         held = ExitStack()
-        name = held.enter_context(registered(self.connection, rows))
+        name = held.enter_context(register(self.connection, rows))
         self._relations[name] = held
         return name
 
@@ -128,14 +128,14 @@ class DuckSession:
     def brought(self, text: Query, types: Mapping[str, str], together: Together) -> Relation:
         return self.view(text)
 
-    def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
+    def counted(self, text: Query, counts: Mapping[str, Condition]) -> CountedRelation:
         return self.tallied(self.materialized(text), counts)
 
-    def tallied(self, relation: Relation, counts: Mapping[str, Condition]) -> Counted:
+    def tallied(self, relation: Relation, counts: Mapping[str, Condition]) -> CountedRelation:
         """Count the rows of a computed relation that meet each condition."""
         items = ", ".join(f"COUNT_IF({condition}) AS {name}" for name, condition in counts.items())
         (row,) = self.rows(Query(f"SELECT {items} FROM {relation}"))
-        return Counted(relation, {name: int(row[name]) for name in counts})
+        return CountedRelation(relation, {name: int(row[name]) for name in counts})
 
     def rows(self, text: Query) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.fetched(text).to_pylist()
@@ -174,7 +174,7 @@ class DuckSession:
         for part in range(parts):
             rows = self.connection.execute(f"SELECT * FROM {source} WHERE {bucket} = {part}").to_arrow_table()
             if rows.num_rows:
-                with registered(self.connection, call(rows)) as some:
+                with register(self.connection, call(rows)) as some:
                     self.connection.execute(f"INSERT INTO {made} SELECT * FROM {some}")
         self.free(source)
         return made
@@ -189,15 +189,15 @@ class DuckSession:
             yield self.connection.execute(f"SELECT * FROM {rows} WHERE _epoch = {epoch}").to_arrow_table()
         self.free(rows)
 
-    def gathered(self, pipeline: Pipeline) -> Gathered:
+    def gathered(self, pipeline: Pipeline) -> DuckGathering:
         schema = iceberg_schema(ledger_contract(pipeline)).as_arrow()
-        return Gathered(self.connection, self._taken_over(schema.empty_table()))
+        return DuckGathering(self.connection, self._taken_over(schema.empty_table()))
 
     def write(self, text: Query, branch: Branch, properties: Mapping[str, str], of: Lake | None = None) -> None:
-        branch.hold(FileChange(tuple(written(self.connection, text, of or self.lake, branch.table))), properties)
+        branch.hold(FileChange(tuple(write_rows(self.connection, text, of or self.lake, branch.table))), properties)
 
     def files(self, text: Query, table: str) -> Sequence[DataFile]:
-        return written(self.connection, text, self.lake, table)
+        return write_rows(self.connection, text, self.lake, table)
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
         return ProcessFollower(self.connection, self.lake, pipeline, owner)
@@ -246,7 +246,7 @@ class DuckSession:
         return name
 
     def _taken_over(self, rows: pa.Table | pa.RecordBatchReader) -> Relation:
-        with registered(self.connection, rows) as there:
+        with register(self.connection, rows) as there:
             return self._named("TABLE", f"SELECT * FROM {there}")
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from tailrace.engines.choose import EngineChoice
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
-from tailrace.engines.duckdb.database.scans import scanned
-from tailrace.engines.duckdb.database.written_rows import written
+from tailrace.engines.duckdb.database.scans import scan_table
+from tailrace.engines.duckdb.database.written_rows import write_rows
 from tailrace.engines.duckdb.executions.execution import DuckExecution, DuckResult
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle, Steps
 from tailrace.engines.duckdb.executions.python_execution import PythonExecution
@@ -48,7 +48,7 @@ class DuckSide:
         # A backfill may have corrected the restored state; later stages read its corrections with the next epoch.
         self._restored_at = clock.epoch
         where = every(equal("kind", PARTIAL), at_most("epoch", clock.epoch))
-        with scanned(self.connection, self.lake, self.ledger, where, snapshot) as rows:
+        with scan_table(self.connection, self.lake, self.ledger, where, snapshot) as rows:
             until = Relation(f"(SELECT * FROM {rows} WHERE epoch <= {clock.epoch})")
             return self.execution.restore(until, clock, generation)
 
@@ -61,7 +61,7 @@ class DuckSide:
     def write(self, stepped: DuckResult, branch: Branch, properties: Mapping[str, str]) -> EpochCounts:
         files, groups = list(self.lake.write_files(self.ledger, stepped.computed)), count_rows(stepped.computed)
         for query in stepped.queries:
-            files += written(self.connection, query, self.lake, self.ledger)
+            files += write_rows(self.connection, query, self.lake, self.ledger)
             groups += self._counted(query)
         branch.hold(FileChange(tuple(files)), properties)
         return EpochCounts.of_groups(groups, stepped.state.count)
@@ -92,7 +92,7 @@ class DuckSide:
     def _read(self, which: Condition, first: int, last: int) -> pa.Table:
         """Return the records that a later stage reads, from the ledger rows of some epochs."""
         where = every(equal("kind", PANE), above("epoch", first - 1), at_most("epoch", last))
-        with scanned(self.connection, self.lake, self.ledger, where) as rows:
+        with scan_table(self.connection, self.lake, self.ledger, where) as rows:
             found = self.connection.execute(in_duckdb(Query(f"SELECT * FROM {rows} WHERE {which}")))
             return self.execution.changed(found.to_arrow_table())
 

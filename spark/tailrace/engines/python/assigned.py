@@ -49,7 +49,9 @@ def assigned_windows(pipeline: Pipeline, records: pa.Table | pa.RecordBatch) -> 
         return AssignedWindows(lists, why)
 
 
-def placer(pipeline: Pipeline, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def assigning_calls(
+    pipeline: Pipeline, schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function that makes rows of `schema` from records, with their windows and the reasons for rejection.
 
     The last two columns of the schema are `WINDOWS` and `FAILED`.

@@ -65,7 +65,7 @@ def fields(column: Column) -> Iterator[Column]:
     return (pc.struct_field(column, place) for place in range(column.type.num_fields))
 
 
-def grouped(column: Column, elements: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+def group_by_row(column: Column, elements: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
     """Group the converted elements of a list column by row, as tuples.
 
     `elements` has the elements of all rows, in order.
@@ -79,7 +79,7 @@ def instants(microseconds: Sequence[int | None], type: pa.DataType) -> pa.Array:
     return pa.array(microseconds, pa.int64()).cast(type)
 
 
-def alike(value: Any, count: int, type: pa.DataType) -> pa.Array:
+def repeat_value(value: Any, count: int, type: pa.DataType) -> pa.Array:
     """Make a column that repeats one value."""
     return pa.repeat(pa.scalar(value, type), count)
 

@@ -233,8 +233,8 @@ class KeyStep:
         """Make rows of the ledger of one kind, for this epoch."""
         now = columns.instants([self.clock.processing_time], self.ledger.field("processing_time").type)[0]
         own = {
-            "kind": columns.alike(kind, count, self.ledger.field("kind").type),
-            "epoch": columns.alike(self.clock.epoch, count, self.ledger.field("epoch").type),
+            "kind": columns.repeat_value(kind, count, self.ledger.field("kind").type),
+            "epoch": columns.repeat_value(self.clock.epoch, count, self.ledger.field("epoch").type),
             "processing_time": pa.repeat(now, count),
         }
         return columns.batch(own | dict(arrays), count, self.ledger)
@@ -247,13 +247,13 @@ def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
     values = columns.rows(columns.fields(held["state"]) if names else (), count)
     name, domain, at, holds = columns.fields(pc.list_flatten(held["timers"]))
     parts = zip(name.to_pylist(), columns.micros(at), domain.to_pylist(), columns.micros(holds), strict=True)
-    timers = columns.grouped(held["timers"], (Timer(n, t, _DOMAINS[d], h) for n, t, d, h in parts))
+    timers = columns.group_by_row(held["timers"], (Timer(n, t, _DOMAINS[d], h) for n, t, d, h in parts))
     waiting: Iterable[tuple[Any, ...]] = [()] * count
     if computation.ordered:
         flat = pc.list_flatten(held["waiting"])
         fields = [field.name for field in flat.type]
         records = (dict(zip(fields, row, strict=True)) for row in columns.rows(columns.fields(flat), len(flat)))
-        waiting = columns.grouped(held["waiting"], records)
+        waiting = columns.group_by_row(held["waiting"], records)
     return {
         key: KeyState(dict(zip(names, row, strict=True)), pending, waits)
         for key, row, pending, waits in zip(keys, values, timers, waiting, strict=True)

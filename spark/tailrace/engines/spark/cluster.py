@@ -23,18 +23,18 @@ from tailrace.engines.duckdb.database.scans import table_bytes
 from tailrace.engines.duckdb.database.written_rows import ROWS_A_FILE
 from tailrace.engines.duckdb.session import DuckSession
 from tailrace.engines.python.record_calls import OverBatches
-from tailrace.engines.session_protocol import Counted, OverTables, Together
+from tailrace.engines.session_protocol import CountedRelation, OverTables, Together
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.open_windows import unconstrained
+from tailrace.engines.spark.executions.open_windows import without_constraints
 from tailrace.engines.spark.executions.preparation import schema_of
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.relations import SparkRelations
 from tailrace.engines.spark.rows.branch_rows import append
-from tailrace.engines.spark.rows.gathered_rows import Gathered
+from tailrace.engines.spark.rows.gathered_rows import SparkGathering
 from tailrace.engines.spark.session import cancellable
 from tailrace.engines.spark.side import SparkSide
 from tailrace.engines.spark.workers.arrow_frames import arrow_of
-from tailrace.engines.spark.workers.python_tasks import tried
+from tailrace.engines.spark.workers.python_tasks import try_on_executors
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
@@ -79,7 +79,7 @@ class ClusterSession:
         self._logs: dict[Relation, tuple[Log, Filter, int | None]] = {}
         self._readable: dict[Relation, _Table | Query] = {}
         self._bound = EnginePolicy.of(lake.settings).memory
-        self._gathered: list[Gathered] = []
+        self._gathered: list[SparkGathering] = []
         self.cancel = cancellable(spark, str(choice))
 
     def table(
@@ -111,7 +111,7 @@ class ClusterSession:
     def materialized(self, text: Query) -> Relation:
         return self._at(text).materialized(text)
 
-    def counted(self, text: Query, counts: Mapping[str, Condition]) -> Counted:
+    def counted(self, text: Query, counts: Mapping[str, Condition]) -> CountedRelation:
         if self._at(text) is self._here:
             with suppress(duckdb.OutOfMemoryException):
                 # Rows that are compared with the rows of a table are computed once; other rows are not copied.
@@ -123,14 +123,14 @@ class ClusterSession:
         items = [F.count_if(F.expr(condition)).alias(name) for name, condition in counts.items()]
         every = F.count(F.lit(1)).alias(_ALL)
         counted = ObservedCounts(self._there.frame(text), *items, every)
-        with unconstrained(self.spark):
+        with without_constraints(self.spark):
             relation = self._there.once(counted.rows.localCheckpoint())
         found = counted.read()
         if found.pop(_ALL) > SMALL:
-            return Counted(relation, found)
+            return CountedRelation(relation, found)
         small = self._bring(self.spark.table(relation))
         if small is None:
-            return Counted(relation, found)
+            return CountedRelation(relation, found)
         self.free(relation)
         return self._here.tallied(small, counts)
 
@@ -165,7 +165,7 @@ class ClusterSession:
                 return small
             return self._there.once(files.answer(self.spark, text, log, schema).localCheckpoint())
 
-        return tried(answered)
+        return try_on_executors(answered)
 
     def _log_files(self, text: Query) -> tuple[Relation, LogFiles] | None:
         """Find the one log that a query reads, and its files.
@@ -268,8 +268,8 @@ class ClusterSession:
     def bundles(self, text: Query, epochs: Iterable[int]) -> Iterator[DataFrame]:
         return (self._there.frame(Query(f"SELECT * FROM ({text}) WHERE _epoch = {epoch}L")) for epoch in epochs)
 
-    def gathered(self, pipeline: Pipeline) -> Gathered:
-        made = Gathered(self.lake, pipeline)
+    def gathered(self, pipeline: Pipeline) -> SparkGathering:
+        made = SparkGathering(self.lake, pipeline)
         self._gathered.append(made)
         return made
 

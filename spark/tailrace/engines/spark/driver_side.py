@@ -17,15 +17,15 @@ from pyspark.sql import SparkSession
 
 from tailrace.engines.choose import EngineChoice, EnginePolicy
 from tailrace.engines.duckdb.database.connection import EngineError
-from tailrace.engines.duckdb.database.shares import checked
+from tailrace.engines.duckdb.database.shares import check_shares
 from tailrace.engines.duckdb.executions.parts_execution import PartsExecution
 from tailrace.engines.duckdb.executions.preparation import DuckBundle
 from tailrace.engines.duckdb.side import DuckSide
 from tailrace.engines.protocol import BundleRecords, EpochState
 from tailrace.engines.spark.bundles import FiledRecords, as_frame
-from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.preparation import query_frame
 from tailrace.engines.spark.workers.arrow_frames import arrow_of
-from tailrace.engines.spark.workers.python_tasks import tried
+from tailrace.engines.spark.workers.python_tasks import try_on_executors
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.base.clock import Clock
@@ -88,8 +88,10 @@ class DriverSide(DuckSide):
     def _by_workers(self, files: LogFiles, text: Query, schema: pa.Schema) -> Iterator[pa.Table] | None:
         """Have the executors' Python add up parts of files; None where a task fails, or the partials are too large."""
         one, by = self.execution, self.execution.windowed_by
-        found = tried(lambda: files.fetched_shares(self.spark, text, one.records, schema, by, self._memory))
-        return None if found is None else chain([schema.empty_table()], checked(one.connection, by, found.shares()))
+        found = try_on_executors(lambda: files.fetched_shares(self.spark, text, one.records, schema, by, self._memory))
+        return (
+            None if found is None else chain([schema.empty_table()], check_shares(one.connection, by, found.shares()))
+        )
 
     def _late(self, bundle: BundleRecords, state: EpochState) -> int:
         """Count the late records of a bundle, once for each window."""
@@ -115,10 +117,10 @@ class DriverSide(DuckSide):
         found = None
         if isinstance(bundle, FiledRecords):
             files, records, most = bundle.files, self.execution.records, self._memory
-            found = tried(lambda: files.fetched(self.spark, text, records, schema, most))
+            found = try_on_executors(lambda: files.fetched(self.spark, text, records, schema, most))
         return self._by_spark(bundle, text) if found is None else found
 
     def _by_spark(self, bundle: BundleRecords, text: Query) -> pa.Table | None:
         """Have Spark answer a query; None where the answer is more than the driver takes."""
         frame, records = as_frame(self.spark, bundle), self.execution.records
-        return arrow_of(queried(self.spark, frame, lambda view: Query(text.replace(records, view))))
+        return arrow_of(query_frame(self.spark, frame, lambda view: Query(text.replace(records, view))))

@@ -22,7 +22,7 @@ from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.driver_side import DriverSide
 from tailrace.engines.spark.executions.execution import BundlePartials, SparkResult
 from tailrace.engines.spark.executions.open_windows import OpenWindows
-from tailrace.engines.spark.executions.preparation import prepare, viewed
+from tailrace.engines.spark.executions.preparation import prepare, view_frame
 from tailrace.engines.spark.follower import Follower
 from tailrace.engines.spark.keys import SparkKeys, SparkKeyState
 from tailrace.engines.spark.productions import SparkJoin, SparkMap
@@ -94,7 +94,7 @@ class SparkEngine:
         """Combine the bundles of a union's logs, which are given by the logs' names in the union."""
         with ExitStack() as views:
             frames = {side: as_frame(self.spark, bundle) for side, bundle in bundles.items()}
-            names = {side: views.enter_context(viewed(self.spark, frame)) for side, frame in frames.items()}
+            names = {side: views.enter_context(view_frame(self.spark, frame)) for side, frame in frames.items()}
             return self.spark.sql(union_records(union, names))
 
     def arrived(self, log: Arrivals, bundle: BundleRecords, times: Mapping[int, int]) -> DataFrame:

@@ -25,8 +25,8 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.base.time import END_OF_TIME, duration, hours
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.sql.records.assignment import listed, names
-from tailrace.sql.results.answers import latest, pane_answers
+from tailrace.sql.records.assignment import join_items, key_names
+from tailrace.sql.results.answers import latest_answers, pane_answers
 from tailrace.sql.terms import Condition, Relation, quoted
 
 _HOUR = duration(hours(1))
@@ -66,24 +66,24 @@ class Follower(AnswersFollowing):
             raise MovedError(f"{self.name} was moved while it was merged into") from error
 
     def _merge(self, view: Relation, *, fresh: bool, empty: bool) -> None:
-        keys = names(self.pipeline)
+        keys = key_names(self.pipeline)
         results = [quoted(name) for name in self.pipeline.answer_columns]
         columns = [*keys, *SPAN, *results, "timing", *VERSION]
         span = None if fresh or empty else self._span(view)
         if span is None:
-            rows = pane_answers(self.pipeline, view) if fresh else latest(self.pipeline, view)
-            insert = f"INSERT INTO {self.branch.open_for_spark()} ({listed(columns)})"
-            text = f"{insert} SELECT {listed(columns)} FROM ({rows}) WHERE NOT retraction"
+            rows = pane_answers(self.pipeline, view) if fresh else latest_answers(self.pipeline, view)
+            insert = f"INSERT INTO {self.branch.open_for_spark()} ({join_items(columns)})"
+            text = f"{insert} SELECT {join_items(columns)} FROM ({rows}) WHERE NOT retraction"
             beside_others(lambda: self.spark.sql(text))
             return
         on = " AND ".join([*(f"t.{n} <=> s.{n}" for n in keys), *(f"t.{n} = s.{n}" for n in SPAN), span])
         sets = ", ".join(f"t.{n} = s.{n}" for n in [*results, "timing", *VERSION])
         merged = (
             f"MERGE INTO {self.branch.open_for_spark()} t "
-            f"USING ({latest(self.pipeline, view)}) s ON {on} "
+            f"USING ({latest_answers(self.pipeline, view)}) s ON {on} "
             f"WHEN MATCHED AND ({_NEWER}) AND s.retraction THEN DELETE "
             f"WHEN MATCHED AND ({_NEWER}) THEN UPDATE SET {sets} "
-            f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({listed(columns)}) "
+            f"WHEN NOT MATCHED AND NOT s.retraction THEN INSERT ({join_items(columns)}) "
             f"VALUES ({', '.join(f's.{n}' for n in columns)})"
         )
         beside_others(lambda: self.spark.sql(merged))

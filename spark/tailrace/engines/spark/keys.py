@@ -22,9 +22,9 @@ from tailrace.engines.protocol import BundleRecords, SteppedRows
 from tailrace.engines.python.keys import KeyRows, KeyStep
 from tailrace.engines.spark.bundles import as_frame
 from tailrace.engines.spark.cluster import ClusterSession
-from tailrace.engines.spark.executions.buckets import BUCKET, BucketStep, bucketed, keys_of, split_state
+from tailrace.engines.spark.executions.buckets import BUCKET, BucketStep, bucket_term, keys_of, split_state
 from tailrace.engines.spark.executions.open_windows import free
-from tailrace.engines.spark.executions.preparation import empty_frame, schema_of, viewed
+from tailrace.engines.spark.executions.preparation import empty_frame, schema_of, view_frame
 from tailrace.engines.spark.productions import SparkProducer
 from tailrace.engines.spark.rows.branch_rows import as_of_snapshot
 from tailrace.lake.catalog.lake import Lake
@@ -99,7 +99,7 @@ class SparkKeys(SparkProducer):
         types = ledger_types(computation)
         self._state = schema_of(key_row_types(computation))
         self._step = BucketStep(spark, self._state, schema_of(types))
-        self._bucket = f"{bucketed(computation.key)} AS {BUCKET}"
+        self._bucket = f"{bucket_term(computation.key)} AS {BUCKET}"
         self._fed_back = [name for name in loop_types(computation) if name not in (*computation.key, *SOURCE)]
         self._returned = f"struct<{','.join(f'{name}:{types[name]}' for name in self._fed_back)}>"
 
@@ -114,7 +114,7 @@ class SparkKeys(SparkProducer):
 
     def restore(self, ledger: DataFrame, clock: Clock) -> SparkKeyState:
         """Restore the state after the epoch of `clock` from a ledger's rows."""
-        with viewed(self.spark, ledger) as rows:
+        with view_frame(self.spark, ledger) as rows:
             frame = self.spark.sql(restored_keys(self.computation, rows, clock.epoch)).localCheckpoint()
             if not self.computation.loops:
                 return SparkKeyState(frame, clock, (frame,))
@@ -147,7 +147,7 @@ class SparkKeys(SparkProducer):
         self, stepped: SteppedRows[DataFrame, SparkKeyState], claiming: Claiming, epoch: int
     ) -> SteppedRows[DataFrame, SparkKeyState]:
         asked = ClusterSession(self.spark, self.lake, self.choice, small=False)
-        with closing(asked) as session, viewed(self.spark, stepped.rows) as ledger_rows:
+        with closing(asked) as session, view_frame(self.spark, stepped.rows) as ledger_rows:
             others = claiming.left_out(session, ledger_rows, epoch)
             if others is None:
                 return stepped

@@ -15,7 +15,7 @@ from tailrace.engines.row_side import JoinSide, MapSide, RowSide
 from tailrace.engines.spark.bundles import as_frame
 from tailrace.engines.spark.cluster import ClusterSession
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.preparation import held_once, prepare, queried, viewed
+from tailrace.engines.spark.executions.preparation import hold_once, prepare, query_frame, view_frame
 from tailrace.engines.spark.rows.branch_rows import append
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.commit.branch import Branch
@@ -49,7 +49,7 @@ class SparkProducer:
         return EpochCounts.of_kinds(counts.read())
 
     def passed(self, stepped: SteppedRows[DataFrame, Any]) -> DataFrame:
-        return queried(self.spark, stepped.rows, lambda view: productions(self.definition, view))
+        return query_frame(self.spark, stepped.rows, lambda view: productions(self.definition, view))
 
     def passed_again(self, epoch: int, after: int | None = None) -> DataFrame:
         which = f"epoch > {epoch - 1 if after is None else after}L AND epoch <= {epoch}L"
@@ -75,11 +75,15 @@ class SparkMap(MapSide[DataFrame], SparkRows):
     def made(self, bundle: BundleRecords, clock: Clock, generation: int) -> DataFrame:
         frame = prepare(as_frame(self.spark, bundle), self.definition)
         if not may_fail(self.definition):
-            return queried(self.spark, frame, lambda view: map_rows.of_epoch(self.definition, view, clock, generation))
-        held, _ = held_once(frame, self.definition)
+            return query_frame(
+                self.spark, frame, lambda view: map_rows.of_epoch(self.definition, view, clock, generation)
+            )
+        held, _ = hold_once(frame, self.definition)
         good, bad = (held.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
-        rows = queried(self.spark, good, lambda view: map_rows.of_epoch(self.definition, view, clock, generation))
-        return rows.unionAll(queried(self.spark, bad, lambda view: map_rows.of_rejected(self.definition, view, clock)))
+        rows = query_frame(self.spark, good, lambda view: map_rows.of_epoch(self.definition, view, clock, generation))
+        return rows.unionAll(
+            query_frame(self.spark, bad, lambda view: map_rows.of_rejected(self.definition, view, clock))
+        )
 
 
 class SparkJoin(JoinSide[DataFrame], SparkRows):
@@ -91,7 +95,7 @@ class SparkJoin(JoinSide[DataFrame], SparkRows):
         clock.after(state.clock)
         with ExitStack() as views:
             session = views.enter_context(closing(ClusterSession(self.spark, self.lake, self.choice, small=False)))
-            bundle = views.enter_context(viewed(self.spark, as_frame(self.spark, consumed)))
+            bundle = views.enter_context(view_frame(self.spark, as_frame(self.spark, consumed)))
             # A join that takes back reads each relation several times.
             named = session.materialized if self.definition.takes_back else bracketed
 

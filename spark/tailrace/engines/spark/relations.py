@@ -12,17 +12,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tailrace.engines.duckdb.database.preview import readable_rows
 from tailrace.engines.python.record_calls import OverBatches
 from tailrace.engines.session_protocol import OverTables
-from tailrace.engines.spark.executions.buckets import BUCKET, bucketed
-from tailrace.engines.spark.executions.open_windows import free, unconstrained
+from tailrace.engines.spark.executions.buckets import BUCKET, bucket_term
+from tailrace.engines.spark.executions.open_windows import free, without_constraints
 from tailrace.engines.spark.executions.preparation import prepare, schema_of
-from tailrace.engines.spark.rows.declared_rows import logged
+from tailrace.engines.spark.rows.declared_rows import log_relation
 from tailrace.engines.spark.workers.arrow_frames import frame_of
 from tailrace.engines.spark.workers.python_tasks import over_batches, over_group
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import current_columns
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.logs.log import Log
-from tailrace.sql.records.selections import is_common, leaves_out, stepped
+from tailrace.sql.records.selections import is_common, leaves_out, query_steps
 from tailrace.sql.terms import Query, Relation, all_of, new_relation
 
 
@@ -59,7 +59,7 @@ class SparkRelations:
 
     def log(self, log: Log, snapshot: int | None) -> Relation:
         """Name a relation of a landed log's rows, as of a snapshot if given."""
-        return self._once_read(logged(self.lake, log, snapshot))
+        return self._once_read(log_relation(self.lake, log, snapshot))
 
     def relation_of(self, rows: pa.Table) -> Relation:
         """Name a relation of rows that are in memory."""
@@ -73,7 +73,7 @@ class SparkRelations:
         return self._view(new_relation(), self.frame(text))
 
     def materialized(self, text: Query) -> Relation:
-        with unconstrained(self.spark):
+        with without_constraints(self.spark):
             return self.once(self.frame(text).localCheckpoint(eager=False))
 
     def once(self, frame: DataFrame) -> Relation:
@@ -94,7 +94,7 @@ class SparkRelations:
             # No view, so the executors' Python can take the steps as well. Only steps that may leave records out need
             # the columns, for which Spark has to look at the table.
             columns = self.frame(all_of(source)).columns if leaves_out(pipeline) else []
-            text = stepped(pipeline, source, columns)
+            text = query_steps(pipeline, source, columns)
             assert text is not None, "common steps have a text"
             return text
         return self._view(new_relation(), prepare(self.frame(all_of(source)), pipeline))
@@ -108,7 +108,7 @@ class SparkRelations:
         self, text: Query, key: Sequence[str], function: Callable[[pa.Schema], OverTables], types: Mapping[str, str]
     ) -> Relation:
         schema = schema_of(types)
-        grouped = self.frame(Query(f"SELECT *, {bucketed(key)} AS {BUCKET} FROM ({text})")).groupBy(BUCKET)
+        grouped = self.frame(Query(f"SELECT *, {bucket_term(key)} AS {BUCKET} FROM ({text})")).groupBy(BUCKET)
         call = function(to_arrow_schema(schema))
         return self._view(new_relation(), grouped.applyInArrow(lambda rows: over_group(call, rows), schema))
 

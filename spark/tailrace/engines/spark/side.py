@@ -20,7 +20,7 @@ from tailrace.engines.spark.executions.native import Assigned, Native
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
 from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows
 from tailrace.engines.spark.executions.per_key import PerKey
-from tailrace.engines.spark.executions.preparation import queried
+from tailrace.engines.spark.executions.preparation import query_frame
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.rows.branch_rows import append, as_of_snapshot
 from tailrace.engines.spark.workers.arrow_frames import arrow_of
@@ -143,7 +143,7 @@ class SparkSide:
         return passed if corrections.isEmpty() else passed.unionByName(corrections)
 
     def _records(self, rows: DataFrame) -> DataFrame:
-        return queried(self.spark, rows, lambda view: changes(self.pipeline, view))
+        return query_frame(self.spark, rows, lambda view: changes(self.pipeline, view))
 
     def passed_again(self, epoch: int, after: int | None = None) -> DataFrame:
         return self._read(sent_with(epoch, after))

@@ -22,7 +22,7 @@ from pyiceberg.types import BinaryType, FixedType, NestedField, PrimitiveType, S
 
 from tailrace.engines.duckdb.database.connection import EngineError, connect
 from tailrace.engines.duckdb.database.dialect import name_of
-from tailrace.engines.duckdb.database.scans import files_read
+from tailrace.engines.duckdb.database.scans import scan_files
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.catalog.still_lake import KeptManifests, StillLake
 from tailrace.lake.read.file_bounds import bounds
@@ -118,7 +118,7 @@ class Session:
     def relation(self, table: Table, where: Filter = EVERYTHING, columns: Sequence[str] = ("*",)) -> Iterator[str]:
         """Yield the name of a relation of some columns of a table, valid within the block; `where` only skips files."""
         scan = table.scan(row_filter=where, selected_fields=tuple(columns))
-        with files_read(self.cursor, table, scan, self._files(table, where)) as name:
+        with scan_files(self.cursor, table, scan, self._files(table, where)) as name:
             yield name
 
     def _files(self, table: Table, where: Filter) -> list[FileScanTask]:

@@ -7,9 +7,9 @@ from functools import cached_property
 
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import Rows
-from tailrace.sql.epoch.partials import late, may_have_passed, partials, refused
-from tailrace.sql.epoch.state_merge import met
-from tailrace.sql.epoch.touched_windows import touched
+from tailrace.sql.epoch.partials import late_records, may_have_passed, partials, refused_records
+from tailrace.sql.epoch.state_merge import meeting_windows
+from tailrace.sql.epoch.touched_windows import touched_windows
 from tailrace.sql.epoch.transition_rows import transitions
 from tailrace.sql.terms import Query, Relation
 
@@ -34,15 +34,17 @@ class EpochTexts:
         return partials(self.pipeline, self.names["bundle"], self.names["clock"], by_slices=self.in_process)
 
     def touched(self, *, by_key: bool) -> Query:
-        """Write the query of the open windows that a record or the clock touches; see `touched_windows.touched`."""
+        """Write the query of the open windows that a record or the clock touches."""
         names = self.names
-        return touched(self.pipeline, names["state"], names["clock"], names["partials"], by_key=by_key)
+        return touched_windows(self.pipeline, names["state"], names["clock"], names["partials"], by_key=by_key)
 
     @cached_property
     def transitions(self) -> Query:
         """The query of each window after the epoch, with the panes that it fires on the way."""
         state = self.names["touched" if self.in_process else "state"]
-        both = met(self.pipeline, state, self.names["partials"], self.names["clock"], joined=self.in_process)
+        both = meeting_windows(
+            self.pipeline, state, self.names["partials"], self.names["clock"], joined=self.in_process
+        )
         return transitions(self.pipeline, both)
 
     @cached_property
@@ -57,7 +59,7 @@ class EpochTexts:
         """The query of the ledger's rows of records that came too late."""
         bundle, clock = self.names["bundle"], self.names["clock"]
         source = may_have_passed(self.pipeline, bundle, clock) if self.in_process else bundle
-        return self.rows.of_late(late(self.pipeline, source, clock))
+        return self.rows.of_late(late_records(self.pipeline, source, clock))
 
     @cached_property
     def refused(self) -> Query | None:
@@ -65,7 +67,7 @@ class EpochTexts:
         if self.pipeline.finishing != "close":
             return None
         names = self.names
-        return self.rows.of_late(refused(self.pipeline, names["bundle"], names["clock"], names["transitions"]))
+        return self.rows.of_late(refused_records(self.pipeline, names["bundle"], names["clock"], names["transitions"]))
 
     @cached_property
     def remaining(self) -> Query:

@@ -63,7 +63,7 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
     """Write the query of a side's entries, from a relation of the records of both sides (`Join.log`).
 
     `also` maps the names of further columns to terms of a record. Where the side takes records back, its entries also
-    have `SIGN`, which `added` resolves.
+    have `SIGN`, which `added_entries` resolves.
     """
     signed = join.side(side).takes_back
     also = {**also, SIGN: SIGN} if signed else also
@@ -86,12 +86,12 @@ def entries(join: Join, records: Relation, side: str, also: Mapping[str, str] = 
     return Query(f"SELECT {named}, {start} AS window_start, {end} AS window_end FROM ({placed})")
 
 
-def added(join: Join, side: str, rows: Relation) -> Query:
+def added_entries(join: Join, side: str, rows: Relation) -> Query:
     """Write the query of the entries that are added and not taken back, each as often as it is added."""
     return all_of(rows) if not join.side(side).takes_back else _less(join, side, rows, f"{SIGN} > 0", f"{SIGN} < 0")
 
 
-def taken_back(join: Join, side: str, rows: Relation) -> Query:
+def retracted_entries(join: Join, side: str, rows: Relation) -> Query:
     """Write the query of the entries that are taken back, of a side that takes records back."""
     return _less(join, side, rows, f"{SIGN} < 0", f"{SIGN} > 0")
 
@@ -101,7 +101,7 @@ def _less(join: Join, side: str, rows: Relation, which: str, less: str) -> Query
     return Query(f"SELECT {items} FROM {rows} WHERE {which} EXCEPT ALL SELECT {items} FROM {rows} WHERE {less}")
 
 
-def stays(join: Join, side: str, held: Relation, gone: Relation) -> Query:
+def remaining_entries(join: Join, side: str, held: Relation, gone: Relation) -> Query:
     """Write the query of held entries without the entries that an epoch takes back."""
     items = ", ".join(map(quoted, entry_types(join, side)))
     return Query(f"SELECT {items} FROM {held} EXCEPT ALL SELECT {items} FROM {gone}")
@@ -148,7 +148,7 @@ def oldest(join: Join, watermark: int) -> int | None:
     return max(BEGINNING, watermark - max(map(join.kept, SIDES)))
 
 
-def given(join: Join, entries: EpochEntries, before: int, after: int) -> Query:
+def given_rows(join: Join, entries: EpochEntries, before: int, after: int) -> Query:
     """Write the query of the rows that an epoch gives and retracts, as its watermark goes from `before` to `after`.
 
     Column `retraction` marks the retracted rows. Late records are not among the entries.
@@ -164,15 +164,15 @@ def given(join: Join, entries: EpochEntries, before: int, after: int) -> Query:
         done, was = complete(join, side, after), complete(join, side, before)
         fresh = Query(f"SELECT * FROM {new[side]} WHERE {done}")
         due = Query(f"SELECT * FROM {stay[side]} WHERE {done} AND NOT ({was})")
-        texts[False].append(alone(join, side, Relation(f"({fresh} UNION ALL {due})"), now[other]))
+        texts[False].append(unmatched_rows(join, side, Relation(f"({fresh} UNION ALL {due})"), now[other]))
         if join.takes_back:
             told = f"{was} AND NOT ({settled(join, side, before)})"
-            texts[True].append(alone(join, side, _met(join, side, stay[side], new[other], told), held[other]))
+            texts[True].append(unmatched_rows(join, side, _met(join, side, stay[side], new[other], told), held[other]))
         if join.side(other).takes_back:
-            texts[False].append(alone(join, side, _met(join, side, stay[side], gone[other], told), now[other]))
+            texts[False].append(unmatched_rows(join, side, _met(join, side, stay[side], gone[other], told), now[other]))
         if join.side(side).takes_back:
             there = Relation(f"(SELECT * FROM {gone[side]} WHERE {told})")
-            texts[True].append(alone(join, side, there, held[other]))
+            texts[True].append(unmatched_rows(join, side, there, held[other]))
     marked = ((f"{taken}".lower(), text) for taken, some in texts.items() for text in some)
     return Query(" UNION ALL ".join(f"SELECT *, {taken} AS retraction FROM ({text})" for taken, text in marked))
 
@@ -189,7 +189,7 @@ def finished(join: Join, sides: Entries, watermark: int = END_OF_TIME) -> Query:
     texts = [pairs(join, sides[LEFT], sides[RIGHT])]
     for side in filter(join.keeps, SIDES):
         rows = Relation(f"(SELECT * FROM {sides[side]} WHERE {complete(join, side, watermark)})")
-        texts.append(alone(join, side, rows, sides[RIGHT if side == LEFT else LEFT]))
+        texts.append(unmatched_rows(join, side, rows, sides[RIGHT if side == LEFT else LEFT]))
     return Query(" UNION ALL ".join(texts))
 
 
@@ -202,7 +202,7 @@ def pairs(join: Join, left: Relation, right: Relation, also: str = "") -> Query:
     return Query(f"SELECT {items}{also} FROM {left} l JOIN {right} r ON {meet(join)}")
 
 
-def alone(join: Join, side: str, rows: Relation, partners: Relation | None, also: str = "") -> Query:
+def unmatched_rows(join: Join, side: str, rows: Relation, partners: Relation | None, also: str = "") -> Query:
     """Write the query of a side's entries without a partner among `partners`, in the columns of `pairs`.
 
     Of all, if None.
@@ -226,7 +226,7 @@ def output(join: Join, rows: Query, *also: str) -> Query:
 
 def no_entries(join: Join, records: Relation, side: str) -> Query:
     """Write the query of a side's entries without a row."""
-    return Query(f"SELECT * FROM ({added(join, side, bracketed(entries(join, records, side)))}) WHERE false")
+    return Query(f"SELECT * FROM ({added_entries(join, side, bracketed(entries(join, records, side)))}) WHERE false")
 
 
 def epoch_rows(
@@ -246,17 +246,17 @@ def epoch_rows(
         texts.append(of_late(join, side, bad, clock, before))
         if join.set_aside:
             texts.append(of_set_aside(join, side, bundle, clock))
-        new[side] = name(side, "new", added(join, side, good))
+        new[side] = name(side, "new", added_entries(join, side, good))
         if join.side(side).takes_back:
-            gone[side] = name(side, "gone", taken_back(join, side, good))
-            stay[side] = name(side, "stay", stays(join, side, held[side], gone[side]))
+            gone[side] = name(side, "gone", retracted_entries(join, side, good))
+            stay[side] = name(side, "stay", remaining_entries(join, side, held[side], gone[side]))
     found = EpochEntries(held, gone, stay, new)
-    texts.append(of_epoch(join, given(join, found, before, clock.watermark), clock, generation))
+    texts.append(of_epoch(join, given_rows(join, found, before, clock.watermark), clock, generation))
     return Query(" UNION ALL ".join(texts)), found
 
 
 def of_epoch(join: Join, rows: Query, clock: Clock, generation: int) -> Query:
-    """Write the query of the ledger rows of an epoch, from the rows that it gives and retracts (`given`)."""
+    """Write the query of the ledger rows of an epoch, from the rows that it gives and retracts (`given_rows`)."""
     own = production_columns(clock, generation, "retraction")
     return Query(f"SELECT {_row(join, own | _carried(join))} FROM ({rows})")
 

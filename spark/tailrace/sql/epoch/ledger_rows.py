@@ -19,7 +19,7 @@ from tailrace.sql.epoch import part_columns
 from tailrace.sql.epoch.rejected_rows import rejected_rows
 from tailrace.sql.epoch.transition_rows import any_emits, phases
 from tailrace.sql.query_shapes import first_of, instants, named_struct, select_list
-from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.assignment import join_items, key_names
 from tailrace.sql.terms import Condition, Query, Relation, Sql, null, quoted
 
 
@@ -63,7 +63,7 @@ class Rows:
 
     def _inlined(self, transitions: Relation, merged: str) -> Query:
         """Write the query of the rows in the array `merged` of each transition: the rows of windows that merged."""
-        inlined = f"SELECT {listed(names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
+        inlined = f"SELECT {join_items(key_names(self.pipeline), [f'INLINE({merged})'])} FROM {transitions}"
         return Query(f"SELECT {self._ordered()} FROM ({inlined})")
 
     def _entry(self, rows: Relation, holds: str, values: dict[str, str]) -> Query:
@@ -119,8 +119,8 @@ class Rows:
     def restored(self, ledger: Relation) -> Query:
         """Write the query of the open windows in a ledger: the latest partial of each window, unless it is gone."""
         partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}')")
-        rows = first_of(partials, [*names(self.pipeline), *SPAN], ["generation DESC", "epoch DESC", "gone"])
-        items = names(self.pipeline)
+        rows = first_of(partials, [*key_names(self.pipeline), *SPAN], ["generation DESC", "epoch DESC", "gone"])
+        items = key_names(self.pipeline)
         items += [f"UNIX_MICROS(window_{end}) AS window_{end}" for end in ("start", "end")]
         for name in self.rules.columns():
             which, _, part = name.partition("_")
@@ -162,7 +162,7 @@ class Rows:
         if self.pipeline.where.merges:
             emitted = any_emits(self.pipeline)
             columns.append(f"IF({emitted}, SLICE(predecessors, 1, 0), predecessors) AS predecessors")
-        items = listed(names(self.pipeline), ["window_start", "window_end"], columns)
+        items = join_items(key_names(self.pipeline), ["window_start", "window_end"], columns)
         return Query(f"SELECT {items} FROM {transitions} WHERE remains")
 
     def _struct(self, values: Mapping[str, str]) -> str:
@@ -198,7 +198,7 @@ class Rows:
 
     def _unpacked(self, of: str, part: str) -> str:
         """Write a part of an accumulator from the ledger's struct `of`."""
-        return part_columns.unpacked(self.pipeline, part, lambda name: f"{of}.{quoted(name)}")
+        return part_columns.unpack_part(self.pipeline, part, lambda name: f"{of}.{quoted(name)}")
 
     def _results(self, prefix: str) -> dict[str, str]:
         results: dict[str, str] = self.rules.results({name: quoted(prefix + name) for name in self.pipeline.parts})

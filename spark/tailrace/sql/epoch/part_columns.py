@@ -33,7 +33,7 @@ def struct(pipeline: Pipeline, prefix: str) -> str:
     return named_struct(dict(part_columns(pipeline, prefix)))
 
 
-def unpacked(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:
+def unpack_part(pipeline: Pipeline, name: str, column: Callable[[str], str]) -> str:
     """Write a part of an accumulator from its columns in a table; `column` writes a column's term."""
     part = pipeline.parts[name]
     if part.kept:

@@ -15,22 +15,22 @@ from tailrace.sql.query_shapes import equal_in, islands
 from tailrace.sql.records.assignment import (
     NATIVE,
     end_by_start,
-    listed,
-    names,
-    overlapping,
+    has_overlap,
+    join_items,
+    key_names,
     slice_rows,
-    spread,
+    slices_in_windows,
     window_rows,
 )
 from tailrace.sql.terms import Condition, Query, Relation, Sql, bracketed, quoted, total, whole_total
 
 
-def closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
+def is_closed(pipeline: Pipeline, end: str, watermark: str) -> Condition:
     """Write the condition that the watermark has closed a window that ends at `end` (rule M1)."""
     return Condition(str(Transition(pipeline, Sql()).closed(end, watermark)))
 
 
-def merged(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
+def merged_items(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
     """Write the merged accumulator of a group of rows, as select-list items.
 
     `lifted` says that the rows are records.
@@ -44,19 +44,23 @@ def merged(pipeline: Pipeline, *, lifted: bool = False) -> list[str]:
 
 
 def partials(pipeline: Pipeline, source: Relation, clock: Relation, *, by_slices: bool = False) -> Query:
-    """Write the query of a bundle's partials; with `by_slices` overlapping windows are computed as in `finished`.
+    """Write the query of a bundle's partials.
+
+    With `by_slices` overlapping windows are computed as in `finished_accumulators`.
 
     Where windows do not merge, lateness depends on the window alone, so the watermark judges them later, as groups.
     Where windows merge, the watermark judges each record here, by its window before merging (rule M1).
     """
     if not pipeline.where.merges:
-        return finished(pipeline, source) if by_slices else _grouped(pipeline, window_rows(pipeline, source))
-    expired = closed(pipeline, "window_end", "c.watermark_before")
+        return (
+            finished_accumulators(pipeline, source) if by_slices else _grouped(pipeline, window_rows(pipeline, source))
+        )
+    expired = is_closed(pipeline, "window_end", "c.watermark_before")
     alive = Query(f"SELECT r.* FROM ({window_rows(pipeline, source)}) r CROSS JOIN {clock} c WHERE NOT {expired}")
     return _sessions(pipeline, alive)
 
 
-def aggregated(pipeline: Pipeline, rows: Query) -> Query:
+def window_accumulators(pipeline: Pipeline, rows: Query) -> Query:
     """Write the query of each window's accumulator on finished input, for backfills.
 
     `rows` is a query of records with windows. Windows that merge are merged.
@@ -64,59 +68,59 @@ def aggregated(pipeline: Pipeline, rows: Query) -> Query:
     return _sessions(pipeline, rows) if pipeline.where.merges else _grouped(pipeline, rows)
 
 
-def put_together(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
+def combine_partials(pipeline: Pipeline, rows: Relation, *, counted: bool = False) -> Query:
     """Write the query of each window's accumulator, from the accumulators of parts of its records; windows may merge.
 
     With `counted`, the parts and the result have the number of records, `arrived`.
     """
     arrived = ["CAST(SUM(arrived) AS bigint) AS arrived"] if counted else []
-    totals = listed(arrived, merged(pipeline))
+    totals = join_items(arrived, merged_items(pipeline))
     if pipeline.where.merges:
-        return _spans(pipeline, islands(rows, names(pipeline), SPAN), totals)
-    by = listed(names(pipeline), list(SPAN))
+        return _spans(pipeline, islands(rows, key_names(pipeline), SPAN), totals)
+    by = join_items(key_names(pipeline), list(SPAN))
     return Query(f"SELECT {by}, {totals} FROM {rows} GROUP BY {by}")
 
 
-def finished(pipeline: Pipeline, source: Relation) -> Query:
-    """Write the query of each window's accumulator like `aggregated`, from a relation of records after the steps.
+def finished_accumulators(pipeline: Pipeline, source: Relation) -> Query:
+    """Write the query of each window's accumulator, from a relation of records after the steps.
 
     For windows that overlap, the records of each slice of time are added up first, and then the slices of each window.
     So a record is not read once for every window that it is in.
     """
-    if not overlapping(pipeline):
-        return aggregated(pipeline, window_rows(pipeline, source))
-    by, carried = listed(names(pipeline), ["at"]), [quoted(name) for name in pipeline.parts]
+    if not has_overlap(pipeline):
+        return window_accumulators(pipeline, window_rows(pipeline, source))
+    by, carried = join_items(key_names(pipeline), ["at"]), [quoted(name) for name in pipeline.parts]
     slices = Query(f"SELECT {by}, {_totals(pipeline)} FROM ({slice_rows(pipeline, source)}) GROUP BY {by}")
-    rows = spread(pipeline, [*names(pipeline), "arrived", *carried], slices)
+    rows = slices_in_windows(pipeline, [*key_names(pipeline), "arrived", *carried], slices)
     return _grouped(pipeline, rows, "CAST(SUM(arrived) AS bigint)")
 
 
 def _totals(pipeline: Pipeline, arrived: str = "COUNT(*)") -> str:
-    return listed([f"{arrived} AS arrived"], merged(pipeline, lifted=arrived == "COUNT(*)"))
+    return join_items([f"{arrived} AS arrived"], merged_items(pipeline, lifted=arrived == "COUNT(*)"))
 
 
 def _grouped(pipeline: Pipeline, rows: Query, arrived: str = "COUNT(*)") -> Query:
-    keys, end = names(pipeline), end_by_start(pipeline)
+    keys, end = key_names(pipeline), end_by_start(pipeline)
     if end is None:
-        by = listed(keys, list(SPAN))
+        by = join_items(keys, list(SPAN))
         return Query(f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}")
     # The end follows from the start; grouping takes a quarter less time without the end as a key.
-    by, carried = listed(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
+    by, carried = join_items(keys, ["window_start"]), [quoted(name) for name in pipeline.parts]
     grouped = f"SELECT {by}, {_totals(pipeline, arrived)} FROM ({rows}) GROUP BY {by}"
-    items = listed(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
+    items = join_items(keys, ["window_start", f"{end} AS window_end", "arrived"], carried)
     return Query(f"SELECT {items} FROM ({grouped})")
 
 
 def _sessions(pipeline: Pipeline, rows: Query) -> Query:
     # Sessions have one gap, so a record starts an island if the record before it is at least a gap away.
-    return _spans(pipeline, islands(bracketed(rows), names(pipeline), ["at"], alike=True), _totals(pipeline))
+    return _spans(pipeline, islands(bracketed(rows), key_names(pipeline), ["at"], alike=True), _totals(pipeline))
 
 
 def _spans(pipeline: Pipeline, rows: Query, totals: str) -> Query:
     """Write the query of one window for each island, from the first start to the last end."""
     span = "MIN(window_start) AS window_start, MAX(window_end) AS window_end"
-    by = listed(names(pipeline), ["island"])
-    return Query(f"SELECT {listed(names(pipeline), [span])}, {totals} FROM ({rows}) GROUP BY {by}")
+    by = join_items(key_names(pipeline), ["island"])
+    return Query(f"SELECT {join_items(key_names(pipeline), [span])}, {totals} FROM ({rows}) GROUP BY {by}")
 
 
 def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -> bool:
@@ -131,12 +135,12 @@ def may_be_late(pipeline: Pipeline, closest: int | None, before: Clock | None) -
     return bool(Transition(pipeline, Scalars()).closed(closest, before.watermark))
 
 
-def late(pipeline: Pipeline, source: Relation, clock: Relation) -> Query:
+def late_records(pipeline: Pipeline, source: Relation, clock: Relation) -> Query:
     """Write the query of a bundle's records that came too late for a window (rule M1).
 
     Columns: the keys, `at`, the window, the record's place, the clock's columns, and the `reason`.
     """
-    expired = closed(pipeline, "r.window_end", "c.watermark_before")
+    expired = is_closed(pipeline, "r.window_end", "c.watermark_before")
     return _too_late(
         pipeline, "r.window_start, r.window_end", "expired", source, f"CROSS JOIN {clock} c WHERE {expired}"
     )
@@ -156,19 +160,22 @@ def may_have_passed(pipeline: Pipeline, source: Relation, clock: Relation) -> Re
     return Relation(f"(SELECT b.* FROM {source} b CROSS JOIN {clock} c WHERE {passed})")
 
 
-def refused(pipeline: Pipeline, source: Relation, clock: Relation, transitions: Relation) -> Query:
-    """Write the query of a bundle's records for windows with a finished trigger (rule M4); columns as in `late`."""
-    alive = f"NOT {closed(pipeline, 'r.window_end', 'c.watermark_before')}"
+def refused_records(pipeline: Pipeline, source: Relation, clock: Relation, transitions: Relation) -> Query:
+    """Write the query of a bundle's records for windows with a finished trigger (rule M4).
+
+    It has the columns of `late_records`.
+    """
+    alive = f"NOT {is_closed(pipeline, 'r.window_end', 'c.watermark_before')}"
     if pipeline.where.merges:
         inside = "r.window_start >= t.window_start AND r.window_end <= t.window_end"
     else:
         inside = "r.window_start = t.window_start AND r.window_end = t.window_end"
-    on = " AND ".join(filter(None, [equal_in("r", "t", names(pipeline)), inside]))
+    on = " AND ".join(filter(None, [equal_in("r", "t", key_names(pipeline)), inside]))
     joined = f"CROSS JOIN {clock} c JOIN {transitions} t ON {on} WHERE t.refused AND {alive}"
     return _too_late(pipeline, "t.window_start, t.window_end", "finished", source, joined)
 
 
 def _too_late(pipeline: Pipeline, span: str, reason: str, source: Relation, joined: str) -> Query:
-    items = [*(f"r.{name}" for name in names(pipeline)), "r.at", span, "r._source", "r._offset"]
+    items = [*(f"r.{name}" for name in key_names(pipeline)), "r.at", span, "r._source", "r._offset"]
     items += ["c.watermark_before", "c.epoch", "c.now", f"'{reason}' AS reason"]
-    return Query(f"SELECT {listed(items)} FROM ({window_rows(pipeline, source)}) r {joined}")
+    return Query(f"SELECT {join_items(items)} FROM ({window_rows(pipeline, source)}) r {joined}")

@@ -17,11 +17,13 @@ from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_columns
 from tailrace.sql.epoch.part_columns import part_columns
 from tailrace.sql.query_shapes import equal_in, islands, named_struct
-from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.assignment import join_items, key_names
 from tailrace.sql.terms import Query, Relation, Sql, bracketed, null, quoted, total
 
 
-def met(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation, *, joined: bool = False) -> Query:
+def meeting_windows(
+    pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation, *, joined: bool = False
+) -> Query:
     """Write the query of the open windows in `state` with the partials in `partials` and the clock's columns.
 
     With `joined`, windows that do not merge meet their partials by a join, which is faster than grouping in one
@@ -39,7 +41,7 @@ def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
     `both` is a query of each window's state and arrivals, with nulls for a missing one.
     """
     rules = Transition(pipeline, Sql())
-    columns, window = rules.columns(), [*names(pipeline), *SPAN]
+    columns, window = rules.columns(), [*key_names(pipeline), *SPAN]
     opened = rules.opened("c.new_generation")
     is_held = "g.generation IS NOT NULL"
     items = [f"g.{name}" for name in window]
@@ -48,16 +50,16 @@ def _opened(pipeline: Pipeline, both: Query, clock: Relation) -> Query:
     items += _arrived_parts(pipeline, "g")
     items += [f"c.{name}" for name in clock_columns(pipeline)]
     alive = f"({is_held} OR NOT {rules.closed('g.window_end', 'c.watermark_before')})"
-    return Query(f"SELECT {listed(items)} FROM ({both}) g CROSS JOIN {clock} c WHERE {alive}")
+    return Query(f"SELECT {join_items(items)} FROM ({both}) g CROSS JOIN {clock} c WHERE {alive}")
 
 
 def _joined(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
     """Write the query of each window's state beside its arrivals, by a join."""
     came = [f"p.{name}" for name in ["arrived", *(quoted(name) for name in pipeline.parts)]]
     held = [f"s.{quoted(name)}" for name in Transition(pipeline, Sql()).columns()]
-    window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*names(pipeline), *SPAN]]
-    same = equal_in("s", "p", names(pipeline), SPAN)
-    return Query(f"SELECT {listed(window, came, held)} FROM {state} s FULL OUTER JOIN {partials} p ON {same}")
+    window = [f"COALESCE(s.{name}, p.{name}) AS {name}" for name in [*key_names(pipeline), *SPAN]]
+    same = equal_in("s", "p", key_names(pipeline), SPAN)
+    return Query(f"SELECT {join_items(window, came, held)} FROM {state} s FULL OUTER JOIN {partials} p ON {same}")
 
 
 def _grouped(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
@@ -67,15 +69,15 @@ def _grouped(pipeline: Pipeline, state: Relation, partials: Relation) -> Query:
     has the same partitions. A group has at most one row of each, which any aggregate that skips nulls picks.
     """
     columns, parts = Transition(pipeline, Sql()).columns(), pipeline.parts
-    window = [*names(pipeline), *SPAN]
+    window = [*key_names(pipeline), *SPAN]
     held = [f"{null('bigint')} AS arrived", *(f"{null(part.type)} AS {quoted(name)}" for name, part in parts.items())]
     came = ["arrived", *(quoted(name) for name in parts)]
     both = (
-        f"SELECT {listed(window, held, [quoted(name) for name in columns])} FROM {state} "
-        f"UNION ALL SELECT {listed(window, came, [null(type) for type in columns.values()])} FROM {partials}"
+        f"SELECT {join_items(window, held, [quoted(name) for name in columns])} FROM {state} "
+        f"UNION ALL SELECT {join_items(window, came, [null(type) for type in columns.values()])} FROM {partials}"
     )
     picked = [f"MAX({name}) AS {name}" for name in [*came, *(quoted(name) for name in columns)]]
-    return Query(f"SELECT {listed(window, picked)} FROM ({both}) GROUP BY {listed(window)}")
+    return Query(f"SELECT {join_items(window, picked)} FROM ({both}) GROUP BY {join_items(window)}")
 
 
 def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
@@ -89,19 +91,20 @@ def _arrived_parts(pipeline: Pipeline, source: str) -> list[str]:
 def _merged(pipeline: Pipeline, state: Relation, partials: Relation, clock: Relation) -> Query:
     """Write the query of spans of overlapping windows by key: a span of one held window goes on, others start over."""
     rules = Transition(pipeline, Sql())
-    keys, columns = names(pipeline), rules.columns()
+    keys, columns = key_names(pipeline), rules.columns()
     predecessors = null(predecessors_type(pipeline))
     members = (
-        f"SELECT {listed(keys, ['window_start', 'window_end', 'true AS held', '0L AS arrived'])}, "
-        f"{listed([f'{part.zero(Sql())} AS {quoted(n)}' for n, part in pipeline.parts.items()])}, "
-        f"{listed([quoted(n) for n in columns])}, predecessors FROM {state} "
-        f"UNION ALL SELECT {listed(keys, ['window_start', 'window_end', 'false', 'arrived'])}, "
-        f"{listed([quoted(n) for n in pipeline.parts])}, "
-        f"{listed([null(type) for type in columns.values()])}, {predecessors} FROM {partials}"
+        f"SELECT {join_items(keys, ['window_start', 'window_end', 'true AS held', '0L AS arrived'])}, "
+        f"{join_items([f'{part.zero(Sql())} AS {quoted(n)}' for n, part in pipeline.parts.items()])}, "
+        f"{join_items([quoted(n) for n in columns])}, predecessors FROM {state} "
+        f"UNION ALL SELECT {join_items(keys, ['window_start', 'window_end', 'false', 'arrived'])}, "
+        f"{join_items([quoted(n) for n in pipeline.parts])}, "
+        f"{join_items([null(type) for type in columns.values()])}, {predecessors} FROM {partials}"
     )
     numbered = islands(bracketed(Query(members)), keys, [*SPAN, "held"])
-    grouped = f"SELECT {listed(keys, _spans(pipeline, columns))} FROM ({numbered}) GROUP BY {listed(keys, ['island'])}"
-    items = listed([f"c.{n}" for n in clock_columns(pipeline)])
+    by = join_items(keys, ["island"])
+    grouped = f"SELECT {join_items(keys, _spans(pipeline, columns))} FROM ({numbered}) GROUP BY {by}"
+    items = join_items([f"c.{n}" for n in clock_columns(pipeline)])
     return _started(pipeline, rules, Query(f"SELECT g.*, {items} FROM ({grouped}) g CROSS JOIN {clock} c"))
 
 
@@ -147,7 +150,7 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: Query) -> Query:
         )
         opened[f"pending_{name}"] = f"CAST({both} AS {part.type})"
     opened = rules.carried(opened)
-    items = [*names(pipeline), *SPAN]
+    items = [*key_names(pipeline), *SPAN]
     items += [f"IF(held, {quoted(n)}, {opened[n]}) AS {quoted(n)}" for n in rules.columns()]
     items += ["held", "arrived", *(quoted(name) for name in pipeline.parts), *clock_columns(pipeline)]
     empty = "SLICE(members, 1, 0)"
@@ -155,7 +158,7 @@ def _started(pipeline: Pipeline, rules: Transition, grouped: Query) -> Query:
         "IF(held, inherited, CONCAT(inherited, fired_before)) AS predecessors",
         f"IF(held, {empty}, members) AS absorbed",
     ]
-    return Query(f"SELECT {listed(items)} FROM ({grouped})")
+    return Query(f"SELECT {join_items(items)} FROM ({grouped})")
 
 
 def _or_zero(part: Part, column: str) -> str:

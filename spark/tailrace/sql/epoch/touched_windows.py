@@ -12,7 +12,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.step.transition import Transition
 from tailrace.sql.epoch.clock_row import clock_terms
 from tailrace.sql.query_shapes import equal_in
-from tailrace.sql.records.assignment import names
+from tailrace.sql.records.assignment import key_names
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, quoted
 
 
@@ -21,7 +21,7 @@ def meets_record(pipeline: Pipeline, *, by_key: bool) -> Condition:
 
     Where windows merge, or Python takes the step, a record touches all windows of its key.
     """
-    return Condition(equal_in("s", "p", names(pipeline), () if by_key else SPAN) or "true")
+    return Condition(equal_in("s", "p", key_names(pipeline), () if by_key else SPAN) or "true")
 
 
 def changed_by_clock(pipeline: Pipeline) -> Condition:
@@ -31,21 +31,21 @@ def changed_by_clock(pipeline: Pipeline) -> Condition:
     return Condition(f"COALESCE({rules.changes_without_records(row, 'window_end', clock_terms(pipeline))}, true)")
 
 
-def touched(pipeline: Pipeline, state: Relation, clock: Relation, records: Relation, *, by_key: bool) -> Query:
+def touched_windows(pipeline: Pipeline, state: Relation, clock: Relation, records: Relation, *, by_key: bool) -> Query:
     """Write the query of the touched windows in one pass over the state, with DuckDB's row number as `_row`."""
     met = f"EXISTS (SELECT 1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     found = f"SELECT s.*, s.rowid AS _row FROM {state} s CROSS JOIN {clock} c"
     return Query(f"{found} WHERE {met} OR {changed_by_clock(pipeline)}")
 
 
-def met_by(pipeline: Pipeline, state: Relation, records: Relation, *, by_key: bool, few: bool) -> Query:
+def windows_with_records(pipeline: Pipeline, state: Relation, records: Relation, *, by_key: bool, few: bool) -> Query:
     """Write the query of the windows that records meet; `few` has Spark broadcast the records."""
     hint = "/*+ BROADCAST(p) */ " if few else ""
     met = f"EXISTS (SELECT {hint}1 FROM {records} p WHERE {meets_record(pipeline, by_key=by_key)})"
     return Query(f"SELECT s.* FROM {state} s WHERE {met}")
 
 
-def changed_alone(
+def windows_changed_by_clock(
     pipeline: Pipeline,
     state: Relation,
     clock: Relation,

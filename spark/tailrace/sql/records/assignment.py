@@ -20,12 +20,12 @@ from tailrace.model.windows.windows import PHASE_STEP, Fixed, Global, Sessions, 
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, quoted
 
 
-def names(pipeline: Pipeline) -> list[str]:
+def key_names(pipeline: Pipeline) -> list[str]:
     """Name the key columns, quoted."""
     return [quoted(name) for name in pipeline.key]
 
 
-def listed(*groups: list[str]) -> str:
+def join_items(*groups: list[str]) -> str:
     """Join the select-list items of several groups with commas."""
     return ", ".join(item for group in groups for item in group)
 
@@ -60,7 +60,7 @@ def window_rows(pipeline: Pipeline, source: Relation) -> Query:
     source. `source` is a relation of records after the definition's steps; custom windows are in its column `WINDOWS`.
     """
     where, places = pipeline.where, list(PLACE)
-    carried = listed(names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
+    carried = join_items(key_names(pipeline), ["at"], [quoted(name) for name in pipeline.parts], places)
     native = NATIVE.get(type(where))
     more = [] if native else [WINDOWS]
     records = _lifted_records(pipeline, source, f"UNIX_MICROS({_at(pipeline)})", [*places, *more])
@@ -73,7 +73,7 @@ WINDOWS = "_windows"
 """The column of the windows that custom code assigns to a record: a list of their bounds."""
 
 
-def overlapping(pipeline: Pipeline) -> bool:
+def has_overlap(pipeline: Pipeline) -> bool:
     """Tell whether a record is in so many windows that it pays to add up the records of a slice of time first."""
     where = pipeline.where
     return type(where) is Sliding and duration(where.size) >= LEAST_WINDOWS * duration(where.every)
@@ -96,12 +96,14 @@ def slice_rows(pipeline: Pipeline, source: Relation) -> Query:
     return _lifted_records(pipeline, source, f"{at} - PMOD({at} - {duration(where.offset)}L, {slice_}L)", [])
 
 
-def spread(pipeline: Pipeline, carried: list[str], slices: Query) -> Query:
+def slices_in_windows(pipeline: Pipeline, carried: list[str], slices: Query) -> Query:
     """Write the query of slices with their windows: a row for each slice and window.
 
     `carried` are the columns of slices.
     """
-    return _cut(pipeline, listed(carried), NATIVE[type(pipeline.where)](pipeline.where, listed(carried), slices))
+    return _cut(
+        pipeline, join_items(carried), NATIVE[type(pipeline.where)](pipeline.where, join_items(carried), slices)
+    )
 
 
 def _cut(pipeline: Pipeline, carried: str, windows: Query) -> Query:
@@ -117,16 +119,16 @@ def _at(pipeline: Pipeline) -> str:
 
 
 def _lifted_records(pipeline: Pipeline, source: Relation, at: str, places: list[str]) -> Query:
-    items = listed(names(pipeline), [f"{at} AS at"], lifted_items(pipeline), places)
+    items = join_items(key_names(pipeline), [f"{at} AS at"], lifted_items(pipeline), places)
     return Query(f"SELECT {items} FROM {source}{keep_clause(pipeline)}")
 
 
 def keep_clause(pipeline: Ranged) -> str:
     """Write the WHERE clause of the definition's `keep`; empty where it keeps all records."""
-    return "" if pipeline.keep is None else f" WHERE {kept(pipeline)}"
+    return "" if pipeline.keep is None else f" WHERE {keep_condition(pipeline)}"
 
 
-def kept(pipeline: Ranged) -> Condition:
+def keep_condition(pipeline: Ranged) -> Condition:
     """Write the condition that the definition's `keep` takes a record, after the steps."""
     holds = ALWAYS if pipeline.keep is None else pipeline.keep.holds(Sql(), _columns(pipeline), pipeline.columns)
     return Condition(str(holds))

@@ -132,7 +132,7 @@ def set_aside(reasons: Reasons) -> str:
     return f"CASE {' '.join(cases)} ELSE {null('string')} END"
 
 
-def stepped(definition: Ranged, source: Relation, columns: Collection[str]) -> Relation | None:
+def query_steps(definition: Ranged, source: Relation, columns: Collection[str]) -> Relation | None:
     """Write the query, in brackets, of a relation's records after a definition's steps.
 
     None where a step is custom code. `columns` are the relation's columns; they may be empty where no step leaves
@@ -152,12 +152,12 @@ def stepped(definition: Ranged, source: Relation, columns: Collection[str]) -> R
     return source
 
 
-def accepted(prepared: Relation) -> Relation:
+def accepted_records(prepared: Relation) -> Relation:
     """Write the relation of the records that all steps took, from a relation with the column `FAILED`."""
     return Relation(f"(SELECT * EXCEPT ({FAILED}) FROM {prepared} WHERE {FAILED} IS NULL)")
 
 
-def rejected(prepared: Relation) -> Query:
+def rejected_records(prepared: Relation) -> Query:
     """Write the query of the records that a step rejected, from a relation with the column `FAILED`."""
     return Query(f"SELECT * FROM {prepared} WHERE {FAILED} IS NOT NULL")
 

@@ -58,7 +58,7 @@ def records_of_batch(pipeline: Pipeline, answers: Query) -> Query:
     return _records(pipeline, Query(f"SELECT {', '.join(items)}, 1 AS {SIGN}, 0L AS _epoch FROM ({answers})"))
 
 
-def standing(pipeline: Pipeline, answers: Query) -> Query:
+def current_records(pipeline: Pipeline, answers: Query) -> Query:
     """Write the query of a reader's records, from current answers with the columns of a table of answers."""
     at = f"CAST(NULL AS timestamp) AS {PANE_TIME}"
     return _records(pipeline, Query(f"SELECT *, {at}, 1 AS {SIGN}, epoch AS _epoch FROM ({answers})"))

@@ -21,7 +21,7 @@ class Way(Enum):
 
 def way(pipeline: Pipeline) -> Way:
     """Choose how the records of a definition go through an epoch."""
-    if not reasons(pipeline):
+    if not reasons_for_python(pipeline):
         return Way.SQL
     return Way.PYTHON if pipeline.where.merges or _own_combiners(pipeline) else Way.ASSIGNED
 
@@ -39,7 +39,7 @@ def may_reject(pipeline: Pipeline) -> bool:
     return may_fail(pipeline) or way(pipeline) is not Way.SQL
 
 
-def reasons(pipeline: Pipeline) -> list[str]:
+def reasons_for_python(pipeline: Pipeline) -> list[str]:
     """List the reasons why a definition's step is not SQL alone, each with the part of the definition.
 
     Triggers are never a reason: all of them, even custom ones, are written in the algebra. Windows have SQL for each

@@ -14,20 +14,20 @@ from tailrace.model.step.transition import Transition
 from tailrace.model.windows.panes import END_OF_WINDOW
 from tailrace.model.windows.window_spans import window_at
 from tailrace.model.windows.windows import Fixed, Windowing
-from tailrace.sql.epoch.partials import aggregated, finished
+from tailrace.sql.epoch.partials import finished_accumulators, window_accumulators
 from tailrace.sql.query_shapes import NEWEST, first_of
-from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.assignment import join_items, key_names
 from tailrace.sql.results.compared_rows import ComparedRows
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, bracketed, quoted
 
 
-def batch(pipeline: Pipeline, rows: Query, within: Condition = ALWAYS) -> Query:
+def batch_answers(pipeline: Pipeline, rows: Query, within: Condition = ALWAYS) -> Query:
     """Write the query of each window's answer, from a query of records with windows.
 
     Columns: keys, window, results, accumulator, and the number of records (`_arrived`). `within` is a condition on
     windows.
     """
-    return _answers(pipeline, aggregated(pipeline, rows), within, ["arrived AS _arrived"])
+    return _answers(pipeline, window_accumulators(pipeline, rows), within, ["arrived AS _arrived"])
 
 
 def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAYS) -> Query:
@@ -35,12 +35,12 @@ def accumulators(pipeline: Pipeline, source: Relation, within: Condition = ALWAY
 
     `source` is a relation of records after the steps, without windows.
     """
-    items = listed(names(pipeline), list(SPAN), [quoted(name) for name in pipeline.parts])
-    return Query(f"SELECT {items} FROM ({finished(pipeline, source)}) WHERE {within}")
+    items = join_items(key_names(pipeline), list(SPAN), [quoted(name) for name in pipeline.parts])
+    return Query(f"SELECT {items} FROM ({finished_accumulators(pipeline, source)}) WHERE {within}")
 
 
 def results_of(pipeline: Pipeline, rows: Relation, within: Condition = ALWAYS) -> Query:
-    """Write the query of the answers from rows of `accumulators`, as in `batch` but without the number of records."""
+    """Write the query of the answers from rows of `accumulators`, without the number of records."""
     return _answers(pipeline, all_of(rows), within, [])
 
 
@@ -48,7 +48,9 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
     rules, parts = Transition(pipeline, Sql()), {name: quoted(name) for name in pipeline.parts}
     results, level = rules.results(parts), rules.levelled(parts)
     typed = [f"CAST({term} AS {pipeline.answer_columns[name]}) AS {quoted(name)}" for name, term in results.items()]
-    items = listed(names(pipeline), list(SPAN), typed, [f"{level[name]} AS {quoted(name)}" for name in parts], more)
+    items = join_items(
+        key_names(pipeline), list(SPAN), typed, [f"{level[name]} AS {quoted(name)}" for name in parts], more
+    )
     # A window whose records are all taken back has no answer.
     there = f"`{NET}` > 0 AND " if pipeline.log.signed else ""
     return Query(f"SELECT {items} FROM ({accumulators}) WHERE {there}{within}")
@@ -57,14 +59,14 @@ def _answers(pipeline: Pipeline, accumulators: Query, within: Condition, more: l
 def current_answers(pipeline: Pipeline, table: Relation, within: Condition = ALWAYS) -> Query:
     """Write the query of the current answers in a table, with windows in microseconds, and the version."""
     spans = [f"UNIX_MICROS({name}) AS {name}" for name in SPAN]
-    items = listed(names(pipeline), spans, [quoted(name) for name in pipeline.answer_columns], list(VERSION))
+    items = join_items(key_names(pipeline), spans, [quoted(name) for name in pipeline.answer_columns], list(VERSION))
     return Query(f"SELECT * FROM (SELECT {items} FROM {table}) WHERE {within}")
 
 
 def answer_rows(pipeline: Pipeline) -> ComparedRows:
     """Return how answers are compared: key and window identify them, and computed answers carry accumulators."""
     return ComparedRows(
-        (*names(pipeline), *SPAN), pipeline.answer_columns, filled=tuple(SPAN), carried=tuple(pipeline.parts)
+        (*key_names(pipeline), *SPAN), pipeline.answer_columns, filled=tuple(SPAN), carried=tuple(pipeline.parts)
     )
 
 
@@ -72,14 +74,14 @@ def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
     """Write the query of the answer that each pane gives or retracts: its columns and `retraction`."""
     results = [quoted(name) for name in pipeline.answer_columns]
     values = [f"answer.{n} AS {n}" if pipeline.how.value == "discarding" else n for n in results]
-    items = listed(names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
+    items = join_items(key_names(pipeline), list(SPAN), values, ["timing", *VERSION, "retraction"])
     return Query(f"SELECT {items} FROM {panes}")
 
 
-def latest(pipeline: Pipeline, panes: Relation) -> Query:
+def latest_answers(pipeline: Pipeline, panes: Relation) -> Query:
     """Write the query of `pane_answers` for each window's last pane."""
     # A retraction shares the version of the pane that takes its place (rule V1).
-    return first_of(bracketed(pane_answers(pipeline, panes)), [*names(pipeline), *SPAN], [*NEWEST, "retraction"])
+    return first_of(bracketed(pane_answers(pipeline, panes)), [*key_names(pipeline), *SPAN], [*NEWEST, "retraction"])
 
 
 def in_range(first: int, last: int) -> Condition:

@@ -69,9 +69,9 @@ def sql(
 
         answer = by_duckdb(lake, query, epoch)
     elif engine is SqlEngine.AUTO:
-        from tailrace.engines.duckdb.query import asked
+        from tailrace.engines.duckdb.query import try_duckdb
 
-        answered = asked(lake, query, epoch)
+        answered = try_duckdb(lake, query, epoch)
         answer, by = (None, f"spark: {answered}") if isinstance(answered, str) else (answered[0], str(answered[1]))
     if answer is None:
         news = output if form is Form.TABLE else output.without_news

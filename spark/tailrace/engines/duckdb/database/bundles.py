@@ -19,7 +19,7 @@ from tailrace.sql.terms import Query, Relation, new_relation
 
 
 @contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[Relation]:
+def register(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.RecordBatchReader) -> Iterator[Relation]:
     """Name a relation of an Arrow table, or of a reader, which can be read once, for the duration of the block."""
     name = new_relation()
     connection.register(name, table)
@@ -31,7 +31,7 @@ def registered(connection: duckdb.DuckDBPyConnection, table: pa.Table | pa.Recor
 
 def queried_arrow(connection: duckdb.DuckDBPyConnection, table: pa.Table, text: str) -> list[dict[str, Any]]:
     """Run a query of the common SQL over an Arrow table, whose name in the query is `{view}`."""
-    with registered(connection, table) as view:
+    with register(connection, table) as view:
         found: list[dict[str, Any]] = (
             connection.execute(_translated(text).format(view=view)).to_arrow_table().to_pylist()
         )
@@ -78,7 +78,7 @@ class RememberedRows:
         names = [f"k.{name_of(name)} IS NOT DISTINCT FROM r.{name_of(name)}" for name in self.log.id_columns]
         same = " AND ".join(names)
         good, remaining = rows["_error"].null_count, rows
-        with registered(self.connection, rows) as read:
+        with register(self.connection, rows) as read:
             there = f"SELECT * FROM {read} r WHERE _error IS NULL"
             twice = f"SELECT 1 FROM ({there}) GROUP BY {own} HAVING COUNT(*) > 1"
             # The remembered ids are many, so they are scanned once; the ids that came again are few.
@@ -90,7 +90,7 @@ class RememberedRows:
                 text = f"{unique} UNION ALL SELECT * FROM {read} WHERE _error IS NOT NULL"
                 remaining = self.connection.execute(text).to_arrow_table().cast(rows.schema)
         left = remaining["_error"].null_count
-        with registered(self.connection, remaining) as some:
+        with register(self.connection, remaining) as some:
             insert = f"INSERT INTO {table} SELECT {own}, {epoch} FROM {some} WHERE _error IS NULL"
             self.connection.execute(insert)
         self._forget(epoch, now)

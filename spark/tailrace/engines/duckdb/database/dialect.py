@@ -30,7 +30,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from tailrace.engines.duckdb.database.ordering import in_order
+from tailrace.engines.duckdb.database.ordering import sort_list
 from tailrace.model.base.types import MAX_PRECISION, decimal_parts
 from tailrace.sql.terms import Query
 
@@ -46,10 +46,10 @@ def in_duckdb(text: Query) -> str:
     >>> in_duckdb(Query("SELECT CAST(a AS int) + 1L AS `b` FROM t"))
     'SELECT CAST(a AS INT) + CAST(1 AS BIGINT) AS "b" FROM t'
     """
-    return rewritten(parsed(text))
+    return write_tree(parse_query(text))
 
 
-def parsed(text: Query) -> exp.Expr:
+def parse_query(text: Query) -> exp.Expr:
     """Parse a query of the common SQL."""
     return sqlglot.parse_one(_FIELD.sub(_quoted_field, text), read="spark")
 
@@ -63,7 +63,7 @@ def _quoted_field(found: re.Match[str]) -> str:
     return found[0] if found[2] is None else f"{found[1]}`{found[2]}`:"
 
 
-def rewritten(tree: exp.Expr) -> str:
+def write_tree(tree: exp.Expr) -> str:
     """Write a parsed query in DuckDB's dialect; this changes the tree."""
     # Inner nodes first, as a rule moves the inner nodes of a node into another node.
     for node in reversed([node for node in tree.walk() if type(node) in _RULES]):
@@ -180,7 +180,7 @@ def _inline(node: exp.Expression) -> exp.Expression:
 def _sorted(node: exp.Expression) -> exp.Expr:
     """Write a sorted list, with nulls as the least values as in Spark."""
     down = isinstance(node.args.get("asc"), exp.Boolean) and not node.args["asc"].this
-    return in_order(node.this, down=down)
+    return sort_list(node.this, down=down)
 
 
 def _added_up(node: exp.Expression) -> exp.Expression:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pyarrow as pa
 from sqlglot import exp
 
-from tailrace.engines.duckdb.database.dialect import parsed, rewritten
+from tailrace.engines.duckdb.database.dialect import parse_query, write_tree
 from tailrace.sql.terms import Query
 
 
-class SetApart(NamedTuple):
+class SplitQuery(NamedTuple):
     """A query without its literal columns, and a query of a row of these, None without any.
 
     Both in DuckDB's dialect.
@@ -25,25 +25,25 @@ class SetApart(NamedTuple):
     literals: str | None
 
 
-def set_apart(text: Query) -> SetApart:
+def split_literals(text: Query) -> SplitQuery:
     """Separate the literal columns of a query, or of a union of queries; at least one column stays.
 
-    >>> set_apart(Query("SELECT 'pane' AS kind, n FROM t UNION ALL SELECT 'pane' AS kind, -n AS n FROM t"))
-    SetApart(rest='SELECT n FROM t UNION ALL SELECT -n AS n FROM t', literals="SELECT 'pane' AS kind")
+    >>> split_literals(Query("SELECT 'pane' AS kind, n FROM t UNION ALL SELECT 'pane' AS kind, -n AS n FROM t"))
+    SplitQuery(rest='SELECT n FROM t UNION ALL SELECT -n AS n FROM t', literals="SELECT 'pane' AS kind")
     """
-    tree = parsed(text)
+    tree = parse_query(text)
     selects = _selects(tree)
     columns = [select.expressions for select in selects]
     alike = list(map(_alike, zip(*columns, strict=True))) if _side_by_side(columns) else []
     if not any(alike) or all(alike):
-        return SetApart(rewritten(tree), None)
+        return SplitQuery(write_tree(tree), None)
     literals = exp.select(*(column.copy() for column, apart in zip(columns[0], alike, strict=True) if apart))
     for select, own in zip(selects, columns, strict=True):
         select.set("expressions", [column for column, apart in zip(own, alike, strict=True) if not apart])
-    return SetApart(rewritten(tree), rewritten(literals))
+    return SplitQuery(write_tree(tree), write_tree(literals))
 
 
-def put_back(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
+def append_literals(rows: pa.Table, literals: pa.Table | None) -> pa.Table:
     """Add literal columns, given as a row, to rows; null columns are left out."""
     if literals is None:
         return rows

@@ -12,10 +12,10 @@ from sqlglot import exp, parse_one
 _LIST = "_tailrace_sorted"
 
 
-def in_order(values: exp.Expr, *, down: bool) -> exp.Expr:
+def sort_list(values: exp.Expr, *, down: bool) -> exp.Expr:
     """Write a sorted list; a list of structs has to be cast to its type, which names the fields.
 
-    >>> print(in_order(parse_one("CAST(a AS ARRAY<STRUCT<x BIGINT>>)", read="spark"), down=False).sql("duckdb"))
+    >>> print(sort_list(parse_one("CAST(a AS ARRAY<STRUCT<x BIGINT>>)", read="spark"), down=False).sql("duckdb"))
     LIST_TRANSFORM(SORTED_UP(LIST_TRANSFORM(CAST(a AS STRUCT(x BIGINT)[]), LAMBDA _e : {'there_0': \
 NOT _e."x" IS NULL, 'field_0': _e."x"})), LAMBDA _k : {'x': _k.field_0})
     """

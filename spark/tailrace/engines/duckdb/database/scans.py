@@ -17,7 +17,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.dialect import column_type, name_of
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import declared_types, has_grown, match_names, schema_at
@@ -45,7 +45,7 @@ def table_bytes(table: Table, where: BooleanExpression = EVERYTHING, snapshot: i
 
 
 @contextmanager
-def scanned(
+def scan_table(
     connection: duckdb.DuckDBPyConnection,
     lake: Lake,
     table: str,
@@ -58,22 +58,22 @@ def scanned(
     """
     loaded = lake.table(table)
     scan = loaded.scan(row_filter=where, snapshot_id=snapshot)
-    with files_read(connection, loaded, scan, list(scan.plan_files())) as name:
+    with scan_files(connection, loaded, scan, list(scan.plan_files())) as name:
         yield name
 
 
 @contextmanager
-def files_read(
+def scan_files(
     connection: duckdb.DuckDBPyConnection, table: Table, scan: Scan, tasks: Sequence[FileScanTask]
 ) -> Iterator[Relation]:
     """Name a relation of the rows of some files of a scan, for the duration of the block."""
     name = new_relation()
     addresses = [task.file.file_path for task in tasks]
-    if tasks and plain(table, tasks) and all(map(here, addresses)):
-        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet(addresses)}")
+    if tasks and is_plain(table, tasks) and all(map(is_local, addresses)):
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {parquet_relation(addresses)}")
         kind = "VIEW"
     else:
-        with registered(connection, _fetched(table, scan, tasks)) as rows:
+        with register(connection, _fetched(table, scan, tasks)) as rows:
             connection.execute(f"CREATE TABLE {name} AS SELECT * FROM {rows}")
         kind = "TABLE"
     try:
@@ -107,18 +107,18 @@ def _batches(
     yield from pa.RecordBatchReader.from_batches(schema, rows).cast(schema)
 
 
-def parquet(addresses: Iterable[str]) -> str:
+def parquet_relation(addresses: Iterable[str]) -> str:
     """Write DuckDB's relation of Parquet files of this machine; the names of folders become no columns."""
     listed = ", ".join("'" + path_of(address).replace("'", "''") + "'" for address in addresses)
     return f"read_parquet([{listed}], hive_partitioning = false)"
 
 
-def plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
+def is_plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
     """Tell whether files hold just the rows and columns of the table."""
     return len(table.schemas()) == 1 and not any(task.delete_files for task in tasks)
 
 
-def here(address: str) -> bool:
+def is_local(address: str) -> bool:
     """Tell whether a file is on this machine."""
     return address.startswith(("file:", "/"))
 

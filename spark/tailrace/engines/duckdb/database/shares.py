@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.connection import EngineError
 from tailrace.engines.duckdb.database.dialect import name_of
 
@@ -38,7 +38,7 @@ def in_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
             yield share, rows.slice(int(ends[share] - counts[share]), int(counts[share]))
 
 
-def checked(
+def check_shares(
     connection: duckdb.DuckDBPyConnection, by: Sequence[str], shares: Iterable[tuple[int, pa.Table]]
 ) -> Iterator[pa.Table]:
     """Yield the rows of each share. Raises `EngineError` if some belong to another share.
@@ -46,7 +46,7 @@ def checked(
     Equal rows would be in two shares if processes hashed them differently, as two versions of DuckDB may.
     """
     for share, rows in shares:
-        with registered(connection, rows) as name:
+        with register(connection, rows) as name:
             other = connection.execute(f"SELECT 1 FROM {name} WHERE {_share(by)} <> {share} LIMIT 1").fetchone()
         if other is not None:
             raise EngineError(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
 from tailrace.engines.duckdb.database.dialect import name_of
-from tailrace.engines.duckdb.database.literal_columns import put_back, set_apart
+from tailrace.engines.duckdb.database.literal_columns import append_literals, split_literals
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.layouts import span_columns
 from tailrace.sql.terms import Query
@@ -26,9 +26,9 @@ WRITERS = 2
 """The number of files that are written at once. The rows of so many files and of one more are in memory."""
 
 
-def written(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
+def write_rows(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, table: str) -> list[DataFile]:
     """Write the rows of a query as files that a table does not list yet."""
-    target, (rest, apart) = lake.table(table), set_apart(text)
+    target, (rest, apart) = lake.table(table), split_literals(text)
     literals = None if apart is None else connection.execute(apart).to_arrow_table()
     alike = () if literals is None else literals.column_names
     if spans := [name_of(name) for name in span_columns(target.spec(), target.schema()) if name not in alike]:
@@ -36,7 +36,7 @@ def written(connection: duckdb.DuckDBPyConnection, text: Query, lake: Lake, tabl
         rest = f"SELECT * FROM ({rest}) ORDER BY {', '.join(spans)}"
 
     def write(batch: pa.RecordBatch) -> Sequence[DataFile]:
-        return lake.write_files(table, put_back(pa.Table.from_batches([batch]), literals))
+        return lake.write_files(table, append_literals(pa.Table.from_batches([batch]), literals))
 
     return some_at_once(write, connection.execute(rest).to_arrow_reader(ROWS_A_FILE))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from tailrace.engines.duckdb.database.bundles import registered
+from tailrace.engines.duckdb.database.bundles import register
 from tailrace.engines.duckdb.database.dialect import in_duckdb, in_duckdb_once
 from tailrace.engines.duckdb.executions.preparation import Connection, DuckBundle
 from tailrace.engines.duckdb.executions.sql_execution import SqlExecution, clock_before
@@ -19,7 +19,7 @@ from tailrace.model.base.clock import Clock
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.clock_row import clock_row
 from tailrace.sql.epoch.epoch_texts import EpochTexts
-from tailrace.sql.epoch.partials import closed, put_together
+from tailrace.sql.epoch.partials import combine_partials, is_closed
 from tailrace.sql.terms import Query, Relation
 
 _SHARE = Relation("tailrace_share")
@@ -35,7 +35,7 @@ class PartsExecution(SqlExecution):
         super().__init__(connection, pipeline)
         self.records = Relation(f"{self._own}_records")
         self.windowed_by = (*pipeline.key, *SPAN)
-        self._together = in_duckdb(put_together(pipeline, _SHARE, counted=True))
+        self._together = in_duckdb(combine_partials(pipeline, _SHARE, counted=True))
 
     @property
     def adds_up(self) -> bool:
@@ -76,7 +76,7 @@ class PartsExecution(SqlExecution):
         text = Query(f"SELECT * FROM {_SHARE}") if self._by_key else self._together
         for place, share in enumerate(shares):
             made = f"INSERT INTO {name}" if place else f"CREATE OR REPLACE TEMP TABLE {name} AS"
-            with registered(self.connection, share) as rows:
+            with register(self.connection, share) as rows:
                 self.connection.execute(f"{made} {text.replace(_SHARE, rows)}")
         return self._count(name)
 
@@ -84,7 +84,7 @@ class PartsExecution(SqlExecution):
         """Count the late records of the partials, once for each window; None where the partials do not say."""
         if self._by_key:
             return None
-        expired = closed(self.pipeline, "window_end", f"{state.watermark}L")
+        expired = is_closed(self.pipeline, "window_end", f"{state.watermark}L")
         text = Query(f"SELECT COALESCE(SUM(arrived), 0) FROM {self._names['partials']} WHERE {expired}")
         return int(self._value(in_duckdb_once(text)))
 

@@ -30,7 +30,7 @@ BucketCall: TypeAlias = Callable[[pa.Table, pa.Table], tuple[pa.Table, pa.Table]
 """A function from the state and the records of a bucket to the state after an epoch and rows of the ledger."""
 
 
-def bucketed(key: Sequence[str]) -> str:
+def bucket_term(key: Sequence[str]) -> str:
     """Write the SQL of a row's bucket, by the key's columns."""
     return f"PMOD(HASH({', '.join(map(quoted, key))}), {BUCKETS})" if key else "0"
 

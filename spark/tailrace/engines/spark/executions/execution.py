@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
-from tailrace.engines.spark.executions.preparation import empty_frame, held_once, prepare, queried, schema_of
+from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpoint
+from tailrace.engines.spark.executions.preparation import empty_frame, hold_once, prepare, query_frame, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.workers.worker_queries import LogFiles
@@ -93,8 +93,8 @@ class SparkExecution:
         if partials > self.rest.most:
             # In parts small enough for a task, each with all partials of its windows.
             spread = self.rest.spread(ledger.where(f"kind = '{PARTIAL}'"), partials)
-            return self.rest.restored(queried(self.spark, spread, text), clock, generation, partials)
-        windows, count = checkpointed(queried(self.spark, ledger, text), F.lit(True), eager=True)
+            return self.rest.restored(query_frame(self.spark, spread, text), clock, generation, partials)
+        windows, count = checkpoint(query_frame(self.spark, ledger, text), F.lit(True), eager=True)
         return OpenWindows(windows, clock, generation, (windows,), count, ends=count.ends)
 
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
@@ -110,7 +110,7 @@ class SparkExecution:
         frame = prepare(bundle, self.pipeline)
         if not may_fail(self.pipeline):
             return PreparedBundle(frame)
-        frame, held = held_once(frame, self.pipeline)
+        frame, held = hold_once(frame, self.pipeline)
         good, bad = (frame.where(f"{FAILED} IS {which}") for which in ("NULL", "NOT NULL"))
         return PreparedBundle(good.drop(FAILED), bad, held)
 
@@ -118,7 +118,7 @@ class SparkExecution:
         """Append the ledger rows of rejected records to the other rows."""
         if bundle.rejected is None:
             return rows
-        rejected = queried(self.spark, bundle.rejected, lambda view: self.rows.of_rejected(view, clock))
+        rejected = query_frame(self.spark, bundle.rejected, lambda view: self.rows.of_rejected(view, clock))
         return rows.unionAll(rejected)
 
     @property

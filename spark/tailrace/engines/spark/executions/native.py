@@ -21,15 +21,15 @@ from pyspark.sql.types import StructType
 
 from tailrace.engines.duckdb.executions.sql_execution import SqlExecution
 from tailrace.engines.protocol import EpochState
-from tailrace.engines.python.assigned import BOUNDS, placer
+from tailrace.engines.python.assigned import BOUNDS, assigning_calls
 from tailrace.engines.spark.executions.execution import BundlePartials, PreparedBundle, SparkExecution, SparkResult
 from tailrace.engines.spark.executions.observed_counts import ObservedCounts
-from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows, checkpointed, kept
-from tailrace.engines.spark.executions.preparation import queried, schema_of
+from tailrace.engines.spark.executions.open_windows import MANY, OpenWindows, checkpoint, storage_level
+from tailrace.engines.spark.executions.preparation import query_frame, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.workers.arrow_frames import frame_of
-from tailrace.engines.spark.workers.python_tasks import over_batches, tried
+from tailrace.engines.spark.workers.python_tasks import over_batches, try_on_executors
 from tailrace.engines.spark.workers.worker_queries import LogFiles
 from tailrace.model.base.clock import Clock
 from tailrace.model.base.time import BEGINNING
@@ -37,7 +37,7 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.log import PLACE
 from tailrace.sql.epoch.clock_row import clock_row
 from tailrace.sql.epoch.epoch_texts import VIEWS, EpochTexts
-from tailrace.sql.epoch.partials import may_be_late, put_together
+from tailrace.sql.epoch.partials import combine_partials, may_be_late
 from tailrace.sql.records.assignment import WINDOWS, keep_clause
 from tailrace.sql.records.selections import FAILED
 from tailrace.sql.terms import Query, Relation
@@ -106,14 +106,14 @@ class Native(SparkExecution):
 
         def once(frame: DataFrame, rows: int = 0) -> tuple[DataFrame, dict[str, Any]]:
             observed = ObservedCounts(frame, *aggregates)
-            return observed.rows.localCheckpoint(storageLevel=kept(rows)), observed.read()
+            return observed.rows.localCheckpoint(storageLevel=storage_level(rows)), observed.read()
 
         # No file has the records that steps make, and the watermark judges windows before they merge.
         if files is not None and files.worth and self._by_sql and not self.pipeline.where.merges:
             schema = to_arrow_schema(by_spark.schema)
             parts = files.answer(self.spark, self._texts.partials, self._views["bundle"], schema)
-            frame = queried(self.spark, parts, lambda view: put_together(self.pipeline, view, counted=True))
-            if (made := tried(lambda: once(frame, MANY))) is not None:
+            frame = query_frame(self.spark, parts, lambda view: combine_partials(self.pipeline, view, counted=True))
+            if (made := try_on_executors(lambda: once(frame, MANY))) is not None:
                 return made
         return once(by_spark)
 
@@ -126,7 +126,7 @@ class Native(SparkExecution):
         windows.createOrReplaceTempView(self._views["state"])
         bundle.partials.createOrReplaceTempView(self._views["partials"])
         self._clock_view(state, clock)
-        moved, count = checkpointed(self.spark.sql(texts.transitions), F.col("remains"), rows=bundle.count)
+        moved, count = checkpoint(self.spark.sql(texts.transitions), F.col("remains"), rows=bundle.count)
         moved.createOrReplaceTempView(self._views["transitions"])
         (ledger,) = texts.ledger
         rows, ends = self.spark.sql(ledger), _ends(state, bundle)
@@ -188,10 +188,10 @@ class Assigned(Native):
     def _prepared(self, bundle: DataFrame) -> PreparedBundle:
         prepared, pipeline = super()._prepared(bundle), self.pipeline
         where = keep_clause(pipeline)
-        records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
+        records = query_frame(self.spark, prepared.records, lambda view: Query(f"SELECT * FROM {view}{where}"))
         schema = StructType([*records.schema.fields, *schema_of({WINDOWS: BOUNDS, FAILED: "string"}).fields])
         # Checkpointed, so the code is called once for a record although partials and late records are read apart.
-        placed = records.mapInArrow(over_batches(placer(pipeline, to_arrow_schema(schema))), schema)
+        placed = records.mapInArrow(over_batches(assigning_calls(pipeline, to_arrow_schema(schema))), schema)
         placed = placed.localCheckpoint(eager=False)
         place = [pipeline.log.event_time, *PLACE, FAILED]
         bad = placed.where(f"{FAILED} IS NOT NULL").select(*place)

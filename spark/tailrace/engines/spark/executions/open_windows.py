@@ -12,7 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.spark.executions.resting_files import Resting
+from tailrace.engines.spark.executions.resting_files import RestingState
 from tailrace.model.base.clock import Clock
 
 
@@ -30,7 +30,7 @@ class OpenWindows:
     generation: int
     held: tuple[DataFrame, ...] = ()
     count: Callable[[], int] | None = None
-    resting: Resting | None = None
+    resting: RestingState | None = None
     ends: Callable[[], tuple[int, int] | None] | None = None
 
     def open(self) -> int:
@@ -54,7 +54,7 @@ def free(frame: DataFrame) -> None:
 
 
 @contextmanager
-def unconstrained(spark: SparkSession) -> Iterator[None]:
+def without_constraints(spark: SparkSession) -> Iterator[None]:
     """Have Spark keep no constraints on the columns of frames that are checkpointed in the block.
 
     The constraints may name columns that Spark has replaced, and the planning of a UNION of such frames then fails with
@@ -109,12 +109,12 @@ MANY = 200_000
 """The number of an epoch's rows from which the ways for many rows pay off."""
 
 
-def kept(rows: int) -> StorageLevel:
+def storage_level(rows: int) -> StorageLevel:
     """Return the storage of a checkpoint by its number of rows: many rows go to files, which spares the heap."""
     return StorageLevel.DISK_ONLY if rows >= MANY else StorageLevel.MEMORY_AND_DISK
 
 
-def checkpointed(
+def checkpoint(
     frame: DataFrame, remains: Column, *, eager: bool = False, end: str = "window_end", rows: int = 0
 ) -> tuple[DataFrame, Remaining]:
     """Checkpoint a frame with the first job that needs it.
@@ -124,4 +124,4 @@ def checkpointed(
     """
     ends = F.when(remains, F.col(end))
     watched = frame.observe("remaining", F.count_if(remains).alias("windows"), F.min(ends), F.max(ends))
-    return watched.localCheckpoint(eager=eager, storageLevel=kept(rows)), Remaining(watched)
+    return watched.localCheckpoint(eager=eager, storageLevel=storage_level(rows)), Remaining(watched)

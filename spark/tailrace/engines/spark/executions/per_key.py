@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace.engines.python.window_step import PythonStep
-from tailrace.engines.spark.executions.buckets import BUCKET, BucketStep, bucketed, keys_of, split_state
+from tailrace.engines.spark.executions.buckets import BUCKET, BucketStep, bucket_term, keys_of, split_state
 from tailrace.engines.spark.executions.execution import BundlePartials, SparkExecution, SparkResult
-from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed
-from tailrace.engines.spark.executions.preparation import queried, schema_of
+from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpoint
+from tailrace.engines.spark.executions.preparation import query_frame, schema_of
 from tailrace.engines.spark.executions.resting_files import Reach
 from tailrace.engines.spark.executions.resting_windows import RestingWindows
 from tailrace.engines.spark.workers.worker_queries import LogFiles
@@ -41,10 +41,10 @@ class PerKey(SparkExecution):
     def consume(self, bundle: DataFrame, state: OpenWindows, files: LogFiles | None = None) -> BundlePartials:
         """Take a bundle through the definition's steps; the step itself reads the records."""
         prepared = self._prepared(bundle)
-        columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucketed(self.pipeline.key)} AS {BUCKET}"]
+        columns = [*map(quoted, self.pipeline.columns), *PLACE, f"{bucket_term(self.pipeline.key)} AS {BUCKET}"]
         columns += [SIGN] if self.pipeline.takes_back else []
         items, where = ", ".join(columns), keep_clause(self.pipeline)
-        records = queried(self.spark, prepared.records, lambda view: Query(f"SELECT {items} FROM {view}{where}"))
+        records = query_frame(self.spark, prepared.records, lambda view: Query(f"SELECT {items} FROM {view}{where}"))
         return BundlePartials(records, None, None, prepared.rejected, prepared.held)
 
     def step(self, state: OpenWindows, bundle: BundlePartials, clock: Clock) -> SparkResult:
@@ -57,12 +57,12 @@ class PerKey(SparkExecution):
             keys, reach = self._keys(state, bundle)
             there = (keys,)
         awake, after_rest = self.rest.awake(state, keys, reach, clock, by_key=True)
-        windows, resting = awake.selectExpr("*", f"{bucketed(self.pipeline.key)} AS {BUCKET}"), None
+        windows, resting = awake.selectExpr("*", f"{bucket_term(self.pipeline.key)} AS {BUCKET}"), None
         if many:
             now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
             windows, resting = split_state(windows, keys, self.pipeline.key, now, self._due)
         stepped = self._step.frame(windows, bundle.partials, call, resting)
-        made, count = checkpointed(stepped, F.col("state").isNotNull(), end="state.window_end")
+        made, count = checkpoint(stepped, F.col("state").isNotNull(), end="state.window_end")
         rows, after = self._step.parts(made)
         onward = OpenWindows(after, clock, state.generation, (made, *there, *bundle.held), count, after_rest)
         return SparkResult(self._with_rejected(rows, bundle, clock), onward)

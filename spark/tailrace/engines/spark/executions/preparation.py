@@ -21,7 +21,7 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.base.types import element_type, struct_fields
 from tailrace.model.definition.definition import Ranged
 from tailrace.model.definition.record_steps import Each, ElementWise, SparkFrame
-from tailrace.sql.records.selections import FAILED, step_query, stepped
+from tailrace.sql.records.selections import FAILED, query_steps, step_query
 from tailrace.sql.terms import Query, Relation, all_of, quoted
 
 Text = TypeVar("Text", Query, Relation)
@@ -40,14 +40,14 @@ def prepare(frame: DataFrame, pipeline: Ranged) -> DataFrame:
     """
     types, columns = pipeline.log.columns, frame.columns
     if pipeline.each and not any(isinstance(one, Each | SparkFrame) for one in pipeline.each):
-        return queried(frame.sparkSession, frame, lambda view: all_of(_given(stepped(pipeline, view, columns))))
+        return query_frame(frame.sparkSession, frame, lambda view: all_of(_given(query_steps(pipeline, view, columns))))
     for place, one in enumerate(pipeline.each):
         frame = _taken(frame, one, types, f"{pipeline.name}: each[{place}]")
         types = one.columns(types)
     return frame
 
 
-def held_once(frame: DataFrame, definition: Ranged) -> tuple[DataFrame, tuple[DataFrame, ...]]:
+def hold_once(frame: DataFrame, definition: Ranged) -> tuple[DataFrame, tuple[DataFrame, ...]]:
     """Return prepared records that are read twice, for the accepted and for the rejected ones, and their checkpoints.
 
     With a checkpoint, a function is called once for a record. Steps in SQL are computed again with each reading, for
@@ -64,7 +64,7 @@ def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place:
         return _called(frame, step, types)
     if not isinstance(step, SparkFrame):
         columns = frame.columns
-        return queried(
+        return query_frame(
             frame.sparkSession,
             frame,
             lambda view: _given(step_query(step, view, types, columns, failing=FAILED in columns)),
@@ -94,14 +94,14 @@ def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame
     return frame.mapInArrow(over_batches(step_calls(step, dict(types), to_arrow_schema(schema))), schema)
 
 
-def queried(spark: SparkSession, frame: DataFrame, text: Callable[[Relation], Query]) -> DataFrame:
+def query_frame(spark: SparkSession, frame: DataFrame, text: Callable[[Relation], Query]) -> DataFrame:
     """Query a frame: `text` writes the query over a view, which exists only during this call."""
-    with viewed(spark, frame) as view:
+    with view_frame(spark, frame) as view:
         return spark.sql(text(view))
 
 
 @contextmanager
-def viewed(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
+def view_frame(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
     """Name a view of a frame for the duration of the block."""
     view = Relation(f"tailrace_{uuid.uuid4().hex[:8]}")
     # Not a view of the frame itself, as dropping a view uncaches its frame.

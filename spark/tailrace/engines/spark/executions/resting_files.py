@@ -2,7 +2,7 @@
 
 The files are of an Iceberg table beside the ledger, in buckets by a hash of the key, and sorted by the windows' ends:
 an epoch reads the buckets of its keys and the row groups of its windows. A state has a snapshot of the table, and the
-windows that were taken out of the snapshot since (`Resting`), so later writes do not change the state. When windows
+windows that were taken out of the snapshot since (`RestingState`), so later writes do not change it. When windows
 return to the table, the windows that were taken out are deleted by position. Buckets with many files, or with mostly
 deleted rows, are rewritten a few at a time (O'Neil et al., The Log-Structured Merge-Tree, 1996). The ledger is the
 truth: a fold removes its table when it ends, and maintenance removes the table of a fold that died.
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.spark.executions.preparation import viewed
+from tailrace.engines.spark.executions.preparation import view_frame
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.contracts import MERGE_ON_READ, PROPERTIES, Contract
@@ -30,9 +30,9 @@ from tailrace.lake.schema.contracts import Column as ContractColumn
 from tailrace.lake.schema.lake_errors import LakeError
 from tailrace.model.definition.pipeline import Pipeline
 from tailrace.sql.epoch.ledger_rows import state_types
-from tailrace.sql.epoch.touched_windows import changed_alone, met_by
+from tailrace.sql.epoch.touched_windows import windows_changed_by_clock, windows_with_records
 from tailrace.sql.query_shapes import equal_in
-from tailrace.sql.records.assignment import listed, names
+from tailrace.sql.records.assignment import join_items, key_names
 from tailrace.sql.terms import ALWAYS, Condition, Relation, quoted
 
 BUCKET = "_bucket"
@@ -58,7 +58,7 @@ _ROW_GROUP = 4 * 2**20
 
 
 @dataclass(frozen=True)
-class Resting:
+class RestingState:
     """The resting windows: the windows of a table's snapshot, without the windows that epochs have taken out since.
 
     `rows` is the number of windows in the snapshot. `taken` are the windows that each epoch took out, and `counts`
@@ -80,7 +80,7 @@ class Resting:
         """Return the number of windows that were taken out of the snapshot."""
         return sum(count() for count in self.counts)
 
-    def less(self, taken: DataFrame, count: Callable[[], int]) -> Resting:
+    def less(self, taken: DataFrame, count: Callable[[], int]) -> RestingState:
         """Return the resting windows after more windows are taken out; `count` returns the number of these."""
         return replace(self, taken=(*self.taken, taken), counts=(*self.counts, count))
 
@@ -107,10 +107,10 @@ class RestingFiles:
         self.spark, self.lake, self.pipeline = spark, lake, pipeline
         self._prefix = f"{pipeline.name}__{kind}_"
         self._types = state_types(pipeline)
-        self._own = listed([quoted(name) for name in self._types])
+        self._own = join_items([quoted(name) for name in self._types])
         self._tables: list[str] = []
 
-    def made(self, rows: DataFrame, expected: int) -> Resting:
+    def made(self, rows: DataFrame, expected: int) -> RestingState:
         """Write windows to a new table; `expected` is their approximate number."""
         buckets = min(MOST, max(FEWEST, 1 << (expected // A_BUCKET).bit_length()))
         table = f"{self._prefix}{uuid.uuid4().hex[:8]}"
@@ -119,7 +119,7 @@ class RestingFiles:
         self._append(table, rows, buckets, tasks=buckets)
         return self._standing(table, buckets)
 
-    def returned(self, resting: Resting, rows: DataFrame) -> Resting:
+    def returned(self, resting: RestingState, rows: DataFrame) -> RestingState:
         """Return windows to the table, in place of the windows that were taken out of it."""
         total = resting.count()
         if resting.buckets < MOST and total > 4 * A_BUCKET * resting.buckets:
@@ -128,7 +128,7 @@ class RestingFiles:
         self._drop(table for table in self._tables if table != resting.table)
         name = self.lake.spark_name(resting.table)
         if resting.taken:
-            with viewed(self.spark, self._taken(resting)) as taken:
+            with view_frame(self.spark, self._taken(resting)) as taken:
                 self.spark.sql(f"DELETE FROM {name} t WHERE {self._among('t', resting, taken)}")
         self._append(resting.table, rows, resting.buckets, tasks=min(resting.buckets, self._tasks))
         self._tidied(resting)
@@ -139,18 +139,18 @@ class RestingFiles:
         )
         return self._standing(resting.table, resting.buckets)
 
-    def live(self, resting: Resting) -> DataFrame:
+    def live(self, resting: RestingState) -> DataFrame:
         """Return the resting windows."""
         rows = self.read(resting)
         return self._less(rows, resting) if resting.taken else rows
 
-    def read(self, resting: Resting, where: str = "true") -> DataFrame:
+    def read(self, resting: RestingState, where: str = "true") -> DataFrame:
         """Read the snapshot's windows that meet a condition on bounds and buckets; other files are skipped."""
         reader = self.spark.read.format("iceberg").option("versionAsOf", resting.snapshot)
         rows = reader.load(self.lake.identifier(resting.table)).where(where)
         return rows.selectExpr(*map(quoted, self._types))
 
-    def reach(self, resting: Resting, *, windows: bool) -> tuple[Column, ...]:
+    def reach(self, resting: RestingState, *, windows: bool) -> tuple[Column, ...]:
         """List the aggregates that make a `Reach` from an epoch's records, or from their keys."""
         bits = f"BIT_OR(SHIFTLEFT(1L, {self._bucket(resting.buckets)}))"
         found = [F.count(F.lit(1)).alias("records"), F.expr(bits).alias("buckets")]
@@ -160,7 +160,14 @@ class RestingFiles:
         return tuple(found)
 
     def touched(
-        self, resting: Resting, records: DataFrame, reach: Reach, clock: DataFrame, until: int | None, *, by_key: bool
+        self,
+        resting: RestingState,
+        records: DataFrame,
+        reach: Reach,
+        clock: DataFrame,
+        until: int | None,
+        *,
+        by_key: bool,
     ) -> DataFrame:
         """Return the windows of the snapshot that records meet or the clock changes, even if they were taken out.
 
@@ -169,25 +176,27 @@ class RestingFiles:
         parts, pipeline = [], self.pipeline
         soon = self.read(resting, "true" if until is None else f"window_end < {until}L")
         with ExitStack() as views:
-            partials, now = (views.enter_context(viewed(self.spark, frame)) for frame in (records, clock))
+            partials, now = (views.enter_context(view_frame(self.spark, frame)) for frame in (records, clock))
             if reach.records:
                 there = self.read(resting, f"{self._in_buckets(resting, reach)} AND {self._within(reach)}")
-                state = views.enter_context(viewed(self.spark, there))
+                state = views.enter_context(view_frame(self.spark, there))
                 few = reach.records <= FEW
-                parts.append(self.spark.sql(met_by(pipeline, state, partials, by_key=by_key, few=few)))
-            state = views.enter_context(viewed(self.spark, soon))
+                parts.append(self.spark.sql(windows_with_records(pipeline, state, partials, by_key=by_key, few=few)))
+            state = views.enter_context(view_frame(self.spark, soon))
             less = partials if reach.records else None
             within = self._within(reach)
-            parts.append(self.spark.sql(changed_alone(pipeline, state, now, less, by_key=by_key, within=within)))
+            parts.append(
+                self.spark.sql(windows_changed_by_clock(pipeline, state, now, less, by_key=by_key, within=within))
+            )
         return reduce(DataFrame.unionAll, parts)
 
-    def changed(self, resting: Resting, clock: DataFrame, after: int) -> DataFrame:
+    def changed(self, resting: RestingState, clock: DataFrame, after: int) -> DataFrame:
         """Return the windows of the snapshot that the clock changes, of those that end at `after` or later."""
-        with viewed(self.spark, self.read(resting, f"window_end >= {after}L")) as state, \
-             viewed(self.spark, clock) as now:  # fmt: skip
-            return self.spark.sql(changed_alone(self.pipeline, state, now, None, by_key=True))
+        with view_frame(self.spark, self.read(resting, f"window_end >= {after}L")) as state, \
+             view_frame(self.spark, clock) as now:  # fmt: skip
+            return self.spark.sql(windows_changed_by_clock(self.pipeline, state, now, None, by_key=True))
 
-    def taken_out(self, resting: Resting, found: DataFrame) -> DataFrame:
+    def taken_out(self, resting: RestingState, found: DataFrame) -> DataFrame:
         """Return the found windows that were not taken out of the snapshot, partitioned like the state."""
         rows = self._less(found, resting) if resting.taken else found
         by = [F.col(name) for name in [*self.pipeline.key, *SPAN]]
@@ -232,10 +241,10 @@ class RestingFiles:
     def _placed(self, rows: DataFrame, buckets: int, tasks: int) -> DataFrame:
         """Add the bucket to each row, and sort the rows of a task, which then writes one file after another."""
         all_ = rows.selectExpr(f"{self._bucket(buckets)} AS {BUCKET}", *map(quoted, self._types))
-        order = [BUCKET, "window_end", *names(self.pipeline)]
+        order = [BUCKET, "window_end", *key_names(self.pipeline)]
         return all_.repartitionById(tasks, F.expr(f"PMOD({BUCKET}, {tasks})")).sortWithinPartitions(*order)
 
-    def _tidied(self, resting: Resting) -> None:
+    def _tidied(self, resting: RestingState) -> None:
         """Rewrite some buckets: all with more than half of their rows deleted, and the eighth with the most files."""
         found = self.spark.sql(
             f"SELECT partition.{BUCKET} AS bucket, file_count AS files, record_count AS there, "
@@ -251,26 +260,26 @@ class RestingFiles:
         rows = self.spark.table(table).where(where).selectExpr(*map(quoted, self._types))
         self._placed(rows, resting.buckets, min(len(some), resting.buckets)).writeTo(table).overwrite(F.expr(where))
 
-    def _standing(self, table: str, buckets: int) -> Resting:
+    def _standing(self, table: str, buckets: int) -> RestingState:
         head = self.lake.table(table).current_snapshot()
         assert head is not None
         assert head.summary is not None
         counts = head.summary.additional_properties
         rows = int(counts["total-records"]) - int(counts["total-position-deletes"])
-        return Resting(table, buckets, head.snapshot_id, rows)
+        return RestingState(table, buckets, head.snapshot_id, rows)
 
-    def _less(self, rows: DataFrame, resting: Resting) -> DataFrame:
-        with viewed(self.spark, rows) as there, viewed(self.spark, self._taken(resting)) as taken:
+    def _less(self, rows: DataFrame, resting: RestingState) -> DataFrame:
+        with view_frame(self.spark, rows) as there, view_frame(self.spark, self._taken(resting)) as taken:
             return self.spark.sql(f"SELECT t.* FROM {there} t WHERE NOT {self._among('t', resting, taken)}")
 
-    def _among(self, row: str, resting: Resting, taken: Relation) -> Condition:
+    def _among(self, row: str, resting: RestingState, taken: Relation) -> Condition:
         """Write the condition that a row's window was taken out."""
         hint = "/*+ BROADCAST(x) */ " if resting.gone() <= FEW else ""
-        same = equal_in(row, "x", names(self.pipeline), SPAN)
+        same = equal_in(row, "x", key_names(self.pipeline), SPAN)
         return Condition(f"EXISTS (SELECT {hint}1 FROM {taken} x WHERE {same})")
 
-    def _taken(self, resting: Resting) -> DataFrame:
-        key = [*names(self.pipeline), *SPAN]
+    def _taken(self, resting: RestingState) -> DataFrame:
+        key = [*key_names(self.pipeline), *SPAN]
         return reduce(DataFrame.unionAll, (frame.selectExpr(*key) for frame in resting.taken))
 
     def _within(self, reach: Reach) -> Condition:
@@ -283,7 +292,7 @@ class RestingFiles:
             return Condition(f"(window_end >= {reach.first_start}L AND window_start <= {reach.last_end}L)")
         return Condition(f"(window_end BETWEEN {reach.first_end}L AND {reach.last_end}L)")
 
-    def _in_buckets(self, resting: Resting, reach: Reach) -> Condition:
+    def _in_buckets(self, resting: RestingState, reach: Reach) -> Condition:
         """Write the condition that a window is in a bucket of the records."""
         bits = -1 if reach.buckets is None else reach.buckets
         some = [number for number in range(resting.buckets) if bits >> number & 1]
@@ -292,5 +301,5 @@ class RestingFiles:
         return Condition(f"{BUCKET} IN ({', '.join(map(str, some))})")
 
     def _bucket(self, buckets: int) -> str:
-        own = ", ".join(names(self.pipeline))
+        own = ", ".join(key_names(self.pipeline))
         return f"PMOD(HASH({own}), {buckets})" if own else "0"

@@ -12,9 +12,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpointed, free, unconstrained
+from tailrace.engines.spark.executions.open_windows import OpenWindows, checkpoint, free, without_constraints
 from tailrace.engines.spark.executions.preparation import empty_frame, schema_of
-from tailrace.engines.spark.executions.resting_files import Reach, Resting, RestingFiles
+from tailrace.engines.spark.executions.resting_files import Reach, RestingFiles, RestingState
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_groups import SPAN
 from tailrace.lake.schema.table_names import RESTING
@@ -58,14 +58,14 @@ class RestingWindows:
         """Write restored windows to files where they are too many; `partials` is a bound on their number."""
         resting = self.files.made(rows, partials)
         if resting.rows <= self.most:
-            windows, count = checkpointed(self.files.read(resting), F.lit(True), eager=True)
+            windows, count = checkpoint(self.files.read(resting), F.lit(True), eager=True)
             self.files.close()
             return OpenWindows(windows, clock, generation, (windows,), count)
         state = OpenWindows(self._none(), clock, generation, (), _nothing, resting)
         if self._outlook is not Outlook.SAME:
             return state
         now, after = self._standing(state), passed_before(self.pipeline, clock.watermark)
-        windows, count = checkpointed(self.files.changed(resting, now, after), F.lit(True), eager=True)
+        windows, count = checkpoint(self.files.changed(resting, now, after), F.lit(True), eager=True)
         self._taken.append(windows)
         return replace(state, windows=windows, count=count, resting=resting.less(windows, count))
 
@@ -96,7 +96,7 @@ class RestingWindows:
 
     def awake(
         self, state: OpenWindows, records: DataFrame, reach: Reach | None, clock: Clock, *, by_key: bool
-    ) -> tuple[DataFrame, Resting | None]:
+    ) -> tuple[DataFrame, RestingState | None]:
         """Return the windows that an epoch takes through the rules, and the windows that rest after it, if any rest.
 
         Records meet all windows of their key with `by_key`, else only the windows that they are in.
@@ -107,8 +107,8 @@ class RestingWindows:
         now = self.spark.sql(clock_row(self.pipeline, state.clock, clock, state.generation))
         until = self._until(state, clock)
         found = self.files.touched(resting, records, reach, now, until, by_key=by_key)
-        with unconstrained(self.spark):
-            taken, count = checkpointed(self.files.taken_out(resting, found), F.lit(True))
+        with without_constraints(self.spark):
+            taken, count = checkpoint(self.files.taken_out(resting, found), F.lit(True))
         self._taken.append(taken)
         return state.windows.unionByName(taken), resting.less(taken, count)
 
@@ -141,7 +141,7 @@ class RestingWindows:
             stays = F.expr(f"window_end >= {after}L AND {self._changing}").alias(_STAYS)
             judged = goes.crossJoin(self._standing(state)).select(*names, stays)
             goes = judged.where(f"NOT {_STAYS}").select(*names)
-            stay, count = checkpointed(judged.where(_STAYS).select(*names), F.lit(True), eager=True)
+            stay, count = checkpoint(judged.where(_STAYS).select(*names), F.lit(True), eager=True)
         made = self.files.made(goes, there) if resting is None else self.files.returned(resting, goes)
         self._release(*(() if count is _nothing else (stay,)))
         return replace(state, windows=stay, count=count, resting=made)
@@ -162,9 +162,9 @@ class RestingWindows:
         again = replace(state.clock, signals=())
         return self.spark.sql(clock_row(self.pipeline, state.clock, again, state.generation))
 
-    def _in_one(self, resting: Resting) -> Resting:
+    def _in_one(self, resting: RestingState) -> RestingState:
         rows = reduce(DataFrame.unionAll, (frame.select(*self.pipeline.key, *SPAN) for frame in resting.taken))
-        frame, count = checkpointed(rows, F.lit(True), eager=True)
+        frame, count = checkpoint(rows, F.lit(True), eager=True)
         self._release()
         self._taken.append(frame)
         return replace(resting, taken=(frame,), counts=(count,))

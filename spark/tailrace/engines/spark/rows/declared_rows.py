@@ -13,7 +13,7 @@ from tailrace.model.logs.log import Log
 from tailrace.sql.terms import Relation, quoted
 
 
-def logged(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
+def log_relation(lake: Lake, log: Log, snapshot: int | None = None) -> Relation:
     """Write the relation of the log's rows, as of a snapshot if one is given."""
     table, as_of = lake.table(log.name), "" if snapshot is None else f" VERSION AS OF {snapshot}"
     fields = schema_at(table, snapshot).fields

@@ -19,7 +19,7 @@ BATCH = 8
 """The number of epochs in one commit."""
 
 
-class Gathered:
+class SparkGathering:
     """A table of the lake that collects the rows; maintenance removes the table where its writer died."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline) -> None:

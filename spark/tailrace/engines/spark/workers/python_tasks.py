@@ -88,7 +88,7 @@ def for_each(
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(over_batches(made), from_arrow_schema(schema))
 
 
-def results(
+def call_results(
     spark: SparkSession, parts: Sequence[Sequence[str]], call: Callable[[Sequence[str]], Found]
 ) -> list[Found] | None:
     """Return the results of a call for each part, each in a task of the executors' Python; None where a task failed."""
@@ -96,7 +96,7 @@ def results(
     def packed(part: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([pickle.dumps(call(part))])], _PICKLED)
 
-    answers = tried(for_each(spark, parts, packed, _PICKLED).toArrow)
+    answers = try_on_executors(for_each(spark, parts, packed, _PICKLED).toArrow)
     return None if answers is None else [pickle.loads(result) for result in answers["result"].to_pylist()]
 
 
@@ -104,7 +104,7 @@ _PICKLED = pa.schema({"result": pa.binary()})
 """The column in which pickled results go from an executor to the driver."""
 
 
-def fetched_shares(
+def fetch_shares(
     spark: SparkSession, parts: Sequence[Sequence[str]],
     call: Callable[[Sequence[str]], Iterator[tuple[int, pa.RecordBatch]]], schema: pa.Schema, most: int,
 ) -> FetchedShares | None:  # fmt: skip
@@ -160,7 +160,7 @@ def _unpacked(written: pa.Buffer) -> pa.RecordBatch:
         return stream.read_next_batch()
 
 
-def tried(job: Callable[[], Found]) -> Found | None:
+def try_on_executors(job: Callable[[], Found]) -> Found | None:
     """Do a job in the executors' Python; None where an executor lacks the package or memory, so Spark has to do it.
 
     Raises the error of a job that was cancelled.

@@ -19,7 +19,13 @@ from tailrace.engines.choose import WORTH
 from tailrace.engines.duckdb.database.dialect import in_duckdb_once
 from tailrace.engines.duckdb.database.shares import SHARE_COLUMN, in_shares, with_share
 from tailrace.engines.duckdb.file_query import FileQuery
-from tailrace.engines.spark.workers.python_tasks import FetchedShares, fetched_shares, files_in_parts, for_each, results
+from tailrace.engines.spark.workers.python_tasks import (
+    FetchedShares,
+    call_results,
+    fetch_shares,
+    files_in_parts,
+    for_each,
+)
 from tailrace.lake.catalog.detached_table import DetachedTable
 from tailrace.lake.catalog.lake import Lake
 from tailrace.lake.schema.column_names import has_only_declared
@@ -82,7 +88,7 @@ class LogFiles:
         Also None where they are more than the driver takes from one job.
         """
         asked = self._asked(text, relation, schema)
-        found = fetched_shares(
+        found = fetch_shares(
             spark, self._parts(spark), lambda files: ((0, batch) for batch in asked.over(files)), schema, most
         )
         return None if found is None else found.rows()
@@ -93,7 +99,7 @@ class LogFiles:
         """Bring a query's answers over parts of the files to this process like `fetched`, in shares by some columns."""
         asked = self._asked(text, relation, schema)
         asked = replace(asked, text=with_share(asked.text, by), schema=schema.append(SHARE_COLUMN))
-        return fetched_shares(spark, self._parts(spark), lambda files: in_shares(asked.over(files)), schema, most)
+        return fetch_shares(spark, self._parts(spark), lambda files: in_shares(asked.over(files)), schema, most)
 
     def write(
         self, spark: SparkSession, text: Query, relation: Relation, table: Table, rows: int
@@ -104,7 +110,7 @@ class LogFiles:
         """
         asked = self._asked(text, relation, table.schema().as_arrow())
         writing = partial(_write_answers, asked, DetachedTable.of(table), rows)
-        written = results(spark, self._parts(spark), writing)
+        written = call_results(spark, self._parts(spark), writing)
         return None if written is None else [file for files in written for file in files]
 
     def _asked(self, text: Query, relation: Relation, schema: pa.Schema) -> FileQuery:
