@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from tailrace.cli.demo import tour as demo
-from tailrace.cli.demo.reads import Reads
+from tailrace.cli.demo.demo_tables import DemoTables
 from tailrace.cli.demo.story import Story
 from tailrace.cli.terminal.console import Output
 from tailrace.cli.terminal.usage import ExitStatus
@@ -51,7 +51,7 @@ def test_the_demo_tells_shows_and_counts_what_happened(settings: Settings, spark
     assert summary["audit_ok"] is True
     assert summary["duckdb_agrees"] is True
 
-    panes = Reads(Lake(settings), pipeline).panes(demo.SHOWN)
+    panes = DemoTables(Lake(settings), pipeline).panes(demo.SHOWN)
     answers = [pane for pane in panes if not pane.retraction]
     assert [pane.timing for pane in answers if pane.timing != "early"] == ["on_time", *["late"] * 4, "correction"]
     assert [pane.values["flights"] for pane in answers][-6:] == [11, 13, 14, 15, 16, 20]

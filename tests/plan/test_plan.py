@@ -55,7 +55,7 @@ from tailrace.engines.spark.executions.native import Native
 from tailrace.lake.catalog.lake import Lake
 from tailrace.model.definition.definition import Definition, KindError
 from tailrace.model.definition.source_text import written
-from tailrace.plan.explainer import plan_data, plan_page, pretty
+from tailrace.plan.explainer import format_sql, plan_data, plan_page
 from tailrace.plan.plans import plan, plan_kind
 from tailrace.plan.stages import Beginning, Execution, KeptState, KindPlan, Plan, ledger_stage, stage
 from tailrace.settings import Settings
@@ -151,12 +151,12 @@ def test_the_sql_of_windows_in_the_driver_is_of_both_engines() -> None:
 @pytest.mark.parametrize("pipeline", DEFINITIONS, ids=lambda one: one.fingerprint)
 def test_breaking_sql_into_lines_changes_white_space_only(pipeline: Pipeline) -> None:
     for query in (*build(pipeline).kind.queries, *build(pipeline, EXECUTORS).kind.queries):
-        assert "".join(pretty(query.text).split()) == "".join(query.text.split())
+        assert "".join(format_sql(query.text).split()) == "".join(query.text.split())
 
 
 def test_a_text_in_sql_is_left_whole() -> None:
     for text in ("SELECT 'a FROM (b', `WHERE`", "SELECT 'a FROM (b', \"WHERE\""):
-        assert pretty(text) == text
+        assert format_sql(text) == text
 
 
 @pytest.mark.parametrize("pipeline", DEFINITIONS, ids=lambda one: one.fingerprint)

@@ -32,7 +32,7 @@ def plan_page(plan: Plan, sizes: Sizes) -> RenderableType:
     identity = f"fingerprint {definition.fingerprint}"
     kept = () if state is None else (_heading(f"kept for {state.of}"), _state(state), "")
     return Group(
-        Text.assemble((definition.name, "bold"), (f"  {reads(definition)}  {identity}", "dim")),
+        Text.assemble((definition.name, "bold"), (f"  {inputs_text(definition)}  {identity}", "dim")),
         Text.assemble("folded by ", (plan.engine.engine.value, "bold"), (f"  {plan.engine.why}", "dim")),
         "",
         _heading("an epoch, stage by stage"),
@@ -64,11 +64,11 @@ def plan_data(plan: Plan, sizes: Sizes) -> dict[str, Any]:
     return made
 
 
-def reads(definition: Definition) -> str:
+def inputs_text(definition: Definition) -> str:
     """Name the logs, or the earlier definitions, that a definition reads.
 
     >>> from tailrace.model.samples.visits import example
-    >>> reads(example())
+    >>> inputs_text(example())
     'log clicks'
     """
     when = " by arrival" if isinstance(definition.log, Arrivals) else ""
@@ -77,15 +77,15 @@ def reads(definition: Definition) -> str:
 
 def sql_page(query: PlannedQuery) -> Text:
     """Lay out a SQL text of a plan under its name."""
-    text = pretty(query.text)
+    text = format_sql(query.text)
     lexed = Syntax(text, "sql", theme="ansi_dark", background_color="default").highlight(text)
     return Text("\n").join([Text(f"-- {query.name}, by {query.by.value}: {query.gives}", style="bold"), lexed])
 
 
-def pretty(sql: str, width: int = 80) -> str:
+def format_sql(sql: str, width: int = 80) -> str:
     """Break a SQL text into lines at its clauses, and at the first comma past a width; only white space is changed.
 
-    >>> print(pretty("SELECT a FROM (SELECT 1 AS a) WHERE a > 0"))
+    >>> print(format_sql("SELECT a FROM (SELECT 1 AS a) WHERE a > 0"))
     SELECT a
     FROM (
       SELECT 1 AS a)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tailrace.backfill.backfill import backfill
 from tailrace.backfill.result import Backfilled
-from tailrace.cli.demo.reads import Answers, Reads, Span
+from tailrace.cli.demo.demo_tables import Answers, DemoTables, Span
 from tailrace.cli.demo.story import Story
 from tailrace.cli.demo.tour_page import changed_keys, to_a_tenth
 from tailrace.cli.terminal.console import table
@@ -31,14 +31,14 @@ class CorrectedAnswers:
     new: Answers
 
     @classmethod
-    def run(cls, reads: Reads, first: datetime, last: datetime) -> CorrectedAnswers:
+    def run(cls, tables: DemoTables, first: datetime, last: datetime) -> CorrectedAnswers:
         """Backfill the range twice; the second backfill changes nothing."""
-        before = reads.snapshot()
+        before = tables.snapshot()
         range_ = (instant(first), instant(last))
-        [done] = backfill(reads.lake, reads.pipeline, *range_, reason="the demo's correction")
-        after = reads.snapshot()
-        [again] = backfill(reads.lake, reads.pipeline, *range_, reason="the demo's correction, once more")
-        return cls(done, again, before, after, reads.answers(before), reads.answers(after))
+        [done] = backfill(tables.lake, tables.pipeline, *range_, reason="the demo's correction")
+        after = tables.snapshot()
+        [again] = backfill(tables.lake, tables.pipeline, *range_, reason="the demo's correction, once more")
+        return cls(done, again, before, after, tables.answers(before), tables.answers(after))
 
     @property
     def alone(self) -> int:
@@ -65,7 +65,7 @@ class CorrectedAnswers:
         }
 
 
-def tell(story: Story, corrected: CorrectedAnswers, reads: Reads, wide: Span, shown: Span) -> None:
+def show_backfill(story: Story, corrected: CorrectedAnswers, tables: DemoTables, wide: Span, shown: Span) -> None:
     """Print the result of a backfill."""
     done, differ = corrected.done, len(changed_keys(corrected.old, corrected.new))
     story.say(
@@ -73,7 +73,7 @@ def tell(story: Story, corrected: CorrectedAnswers, reads: Reads, wide: Span, sh
         f"{done.retracted:,} went away, in {span(done.seconds)}. Flights and their mean delay in the hours around the "
         "shown one, as the pane on time had them, as the stream left them, and now:"
     )
-    story.show(_history(reads, wide, shown))
+    story.show(_history(tables, wide, shown))
     if not corrected.clean:
         story.say(
             f"{quantity(differ, 'row')} differ where the backfill says it changed {done.changed:,}, and once more "
@@ -90,11 +90,11 @@ def tell(story: Story, corrected: CorrectedAnswers, reads: Reads, wide: Span, sh
     story.say("The same backfill once more, as a check, changed nothing.")
 
 
-def _history(reads: Reads, wide: Span, shown: Span) -> Table:
+def _history(tables: DemoTables, wide: Span, shown: Span) -> Table:
     """Make a table with the on-time pane of each hour, its last pane from the stream, and its latest pane."""
     numbers = ("on time", "stream's end", "now")
     rows = table("hour", *numbers, right=numbers)
-    panes = [pane for pane in reads.panes(wide) if not pane.retraction]
+    panes = [pane for pane in tables.panes(wide) if not pane.retraction]
     for start in sorted({pane.window.start for pane in panes}):
         own = [pane for pane in panes if pane.window.start == start]
         streamed = [pane for pane in own if pane.timing != "correction"]

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from pyspark.sql import SparkSession
 
-from tailrace.cli.demo.reads import Reads, Span
+from tailrace.cli.demo.demo_tables import DemoTables, Span
 from tailrace.cli.demo.story import Story
 from tailrace.cli.terminal.backlog import FolderBacklog
 from tailrace.cli.terminal.formats import quantity, rate, span
@@ -35,7 +35,7 @@ class StreamPart:
 
     story: Story
     settings: Settings
-    reads: Reads
+    tables: DemoTables
     shown: Span
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class StreamPart:
             spark = open_session(self.settings, app="tailrace demo")
             self.story.take_interrupts()
             source = Files(folder, "json", per_epoch=1)
-            stream = Stream(spark, self.reads.lake, [self.reads.pipeline], source, watch=self._watch)
+            stream = Stream(spark, self.tables.lake, [self.tables.pipeline], source, watch=self._watch)
             progress.backlog = FolderBacklog([folder], stream.checkpoint.folder)
             columns = f"{'fired':<8}{'watermark':<12}{'pane':<13}{'flights':>7}{'mean delay':>14}    takes back"
             self.story.line((columns, "dim"))
@@ -88,11 +88,11 @@ class StreamPart:
         while not self._reports.empty():
             report = self._reports.get()
             self.phases.update(report.phases)
-            folded = report.folded[self.reads.pipeline.name]
+            folded = report.folded[self.tables.pipeline.name]
             known = moment(folded.clock.processing_time)
             near |= folded.panes > 0 and self.shown.first - hour <= known < self.shown.last + 6 * hour
         if near:
-            panes = self.reads.panes(self.shown)
+            panes = self.tables.panes(self.shown)
             self._show(panes[self._printed :])
             self._printed = len(panes)
 

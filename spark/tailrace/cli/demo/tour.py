@@ -19,11 +19,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace.cli.demo.backfill_part import CorrectedAnswers, tell
-from tailrace.cli.demo.reads import Reads, Span
+from tailrace.cli.demo.backfill_part import CorrectedAnswers, show_backfill
+from tailrace.cli.demo.demo_tables import DemoTables, Span
 from tailrace.cli.demo.story import Story
 from tailrace.cli.demo.stream_part import StreamPart
-from tailrace.cli.demo.tour_page import cards, picture, tables
+from tailrace.cli.demo.tour_page import cards, picture, result_tables
 from tailrace.cli.terminal.console import table
 from tailrace.cli.terminal.formats import quantity, span
 from tailrace.cli.terminal.json_fields import fields
@@ -92,7 +92,7 @@ class Demo:
 
     def __post_init__(self) -> None:
         self.lake = Lake(self.settings)
-        self.reads = Reads(self.lake, self.pipeline)
+        self.tables = DemoTables(self.lake, self.pipeline)
         self.started = time.perf_counter()
 
     def run(self) -> ExitStatus:
@@ -167,7 +167,7 @@ class Demo:
         )
         self.story.say("To see it in a browser while it runs, in another terminal:")
         self.story.line((f"TAILRACE_WAREHOUSE={_short(self.tour.folder / 'lake')} {self._serve}", "cyan"))
-        part = StreamPart(self.story, self.settings, self.reads, SHOWN)
+        part = StreamPart(self.story, self.settings, self.tables, SHOWN)
         spark = part.run(str(self.tour.landing))
         self.summary |= fields(part.progress.tally, "records", "rejected", "epochs", "panes", "retractions", "late")
         self.summary["stream_seconds"] = round(part.seconds, 1)
@@ -176,7 +176,7 @@ class Demo:
 
     def _late(self) -> None:
         closed = SHOWN.last + timedelta(microseconds=self.pipeline.lateness)
-        missed = [flight for flight in self.reads.flights(SHOWN) if flight.late]
+        missed = [flight for flight in self.tables.flights(SHOWN) if flight.late]
         self.story.say(
             f"The watermark closed our window at {closed:%H:%M}: its end and the allowed lateness. "
             f"{quantity(len(missed), 'flight')} of it left even later. They changed no answer, and they are not lost: "
@@ -197,8 +197,8 @@ class Demo:
             "for the range in one step, and replaces the range by the smallest difference. Windows that a stream can "
             "still reach are refused; these are closed."
         )
-        corrected = CorrectedAnswers.run(self.reads, first, last)
-        tell(self.story, corrected, self.reads, WIDE, SHOWN)
+        corrected = CorrectedAnswers.run(self.tables, first, last)
+        show_backfill(self.story, corrected, self.tables, WIDE, SHOWN)
         self.summary |= corrected.summary
         return corrected
 
@@ -248,8 +248,8 @@ class Demo:
 
     def _page(self, corrected: CorrectedAnswers, query: str, rows: Sequence[dict[str, Any]], audited: Audit) -> None:
         self.summary["seconds"] = round(time.perf_counter() - self.started, 1)
-        plot = picture(self.reads, WIDE)
-        page_tables = tables(self.reads, SHOWN, corrected.old, corrected.new, query, rows, audited)
+        plot = picture(self.tables, WIDE)
+        page_tables = result_tables(self.tables, SHOWN, corrected.old, corrected.new, query, rows, audited)
         page = self.tour.folder / "flights.html"
         page.write_text(render(replace(plot, facts=cards(self.summary), tables=page_tables)), encoding="utf-8")
         self.story.say(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tailrace.cli.demo.reads import Answers, Flight, Reads, Span, version_of
+from tailrace.cli.demo.demo_tables import Answers, DemoTables, Flight, Span, version_of
 from tailrace.cli.terminal.formats import quantity, span
 from tailrace.model.base.time import moment
 from tailrace.plots.plot import PanePlot, PlotPane, PlotRecord, PlotTable
@@ -13,7 +13,7 @@ from tailrace.trace.key_history import LedgerPane
 from tailrace.verify.tampering.audit_result import Audit
 
 
-def picture(reads: Reads, wide: Span) -> PanePlot:
+def picture(tables: DemoTables, wide: Span) -> PanePlot:
     """Make the plot of the windows in `wide`: their records, panes and corrections, and the watermark."""
     return PanePlot(
         title="Tailrace on real flights: a stream, late data, and a backfill",
@@ -21,9 +21,9 @@ def picture(reads: Reads, wide: Span) -> PanePlot:
         f"{wide.last:%H:%M} UTC, in windows of one hour",
         key=f"origin = {wide.origin}",
         value="flights",
-        panes=[_box(pane) for pane in reads.panes(wide)],
-        records=[_dot(flight) for flight in reads.flights(wide)],
-        watermark=reads.watermarks(),
+        panes=[_box(pane) for pane in tables.panes(wide)],
+        records=[_dot(flight) for flight in tables.flights(wide)],
+        watermark=tables.watermarks(),
     )
 
 
@@ -40,10 +40,12 @@ def cards(counts: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def tables(reads: Reads, shown: Span, old: Answers, new: Answers, query: str, rows: Sequence[Mapping[str, Any]],
-           audit: Audit) -> list[PlotTable]:  # fmt: skip
+def result_tables(
+    tables: DemoTables, shown: Span, old: Answers, new: Answers, query: str, rows: Sequence[Mapping[str, Any]],
+    audit: Audit,
+) -> list[PlotTable]:  # fmt: skip
     """Make the tables below the chart."""
-    return [_panes(reads, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
+    return [_panes(tables, shown), _changes(old, new), _answer(query, rows), _audit(audit)]
 
 
 def _box(pane: LedgerPane) -> PlotPane:
@@ -61,14 +63,14 @@ def _dot(flight: Flight) -> PlotRecord:
     return PlotRecord(flight.scheduled, flight.known, f"{flight.id}, {delay}", too_late=flight.late)
 
 
-def _panes(reads: Reads, shown: Span) -> PlotTable:
+def _panes(tables: DemoTables, shown: Span) -> PlotTable:
     rows = [
         [
             moment(pane.processing_time), moment(pane.watermark), pane.timing.replace("_", " "),
             "retraction" if pane.retraction else "pane", pane.values["flights"], to_a_tenth(pane.values["mean_delay"]),
             *pane.version,
         ]
-        for pane in reads.panes(shown)
+        for pane in tables.panes(shown)
     ]  # fmt: skip
     return PlotTable(
         f"Panes of {shown.origin} {shown.first:%H:%M} to {shown.last:%H:%M}, in the order in which they fired",

@@ -39,7 +39,7 @@ class Flight:
 
 
 @dataclass(frozen=True)
-class Reads:
+class DemoTables:
     """The tables of the demo's pipeline."""
 
     lake: Lake
