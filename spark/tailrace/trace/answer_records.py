@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from tailrace.lake.catalog.lake import Lake
@@ -71,14 +72,11 @@ def answer_records(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: 
     if window is None:
         return AnswerRecords(tuple(key), None, None)
     reading = _Reading(lake, pipeline, tuple(key), window)
-    found = list[OfRecord | OfAnswer]()
-    for one in reading.answers() if isinstance(pipeline.log, Panes) else reading.records():
-        found.append(one)
-        if len(found) > limit:
-            break
-    records = tuple(one for one in found[:limit] if isinstance(one, OfRecord))
-    answers = tuple(one for one in found[:limit] if isinstance(one, OfAnswer))
-    return AnswerRecords(tuple(key), window, past.answer(window), records, answers, len(found) > limit)
+    later = isinstance(pipeline.log, Panes)
+    records = () if later else tuple(islice(reading.records(), limit + 1))
+    answers = tuple(islice(reading.answers(), limit + 1)) if later else ()
+    more = len(records) + len(answers) > limit
+    return AnswerRecords(tuple(key), window, past.answer(window), records[:limit], answers[:limit], more)
 
 
 def _window(past: History) -> Window | None:

@@ -76,10 +76,8 @@ def _session(past: History, window: Window, at: int) -> Window:
 
 def _taking_in(backfills: list[Run], window: Window, epoch: int) -> Run | None:
     """Find the first run that has computed a window from a log that had this epoch (rule V5)."""
-    for run in backfills:
-        if run.log_epoch is not None and run.log_epoch >= epoch and run.first <= window.timestamp < run.last:
-            return run
-    return None
+    having = (run for run in backfills if run.log_epoch is not None and run.log_epoch >= epoch)
+    return next((run for run in having if run.first <= window.timestamp < run.last), None)
 
 
 def _passed_on(pipeline: Pipeline, key: Key, window: Window, answer: LedgerPane) -> Record:

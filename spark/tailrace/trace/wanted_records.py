@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -152,13 +153,14 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | 
     except (ValueError, TypeError, ArithmeticError, ValidationError) as error:
         raise _no_condition(log, wanted.where, str(error)) from error
     try:
-        landed, more = _read(lake, log, where, accepts, limit, rows or scanned_rows)
+        landed = tuple(islice(_landed(lake, log, where, accepts, rows or scanned_rows), limit + 1))
     except ArithmeticError as error:
         # A number that is no instant, as which the condition's column has it.
         raise _no_condition(log, wanted.where, str(error)) from error
-    rejected, others = _rejected(lake, log, wanted, limit)
+    rejected = tuple(islice(_rejected(lake, log, wanted), limit + 1))
+    more = max(len(landed), len(rejected)) > limit
     dropped = lake.head(log.name).number(DUPLICATES, 0)
-    return FoundRecords(log.name, landed, rejected, more or others, dropped)
+    return FoundRecords(log.name, landed[:limit], rejected[:limit], more, dropped)
 
 
 def _in_log(log: Log, wanted: Wanted) -> tuple[Filter, Callable[[Mapping[str, Any]], bool]]:
@@ -191,36 +193,25 @@ def _of_source(source: str | None, text: str) -> bool:
     return source is not None and (source == text or source.endswith(f"/{text}"))
 
 
-def _read(
-    lake: Lake, log: Log, where: Filter, accepts: Callable[[Mapping[str, Any]], bool], limit: int, rows: Rows
-) -> tuple[tuple[LandedRecord, ...], bool]:
-    table, found = lake.table(log.name), list[LandedRecord]()
+def _landed(
+    lake: Lake, log: Log, where: Filter, accepts: Callable[[Mapping[str, Any]], bool], rows: Rows
+) -> Iterator[LandedRecord]:
+    table = lake.table(log.name)
     names = match_names(table, log.columns, {field.name for field in table.schema().fields})
-    for row in rows(table, where):
-        if not accepts(row):
-            continue
-        if len(found) == limit:
-            return tuple(found), True
-        found.append(landed_of(log, names, row))
-    return tuple(found), False
+    return (landed_of(log, names, row) for row in rows(table, where) if accepts(row))
 
 
-def _rejected(lake: Lake, log: Log, wanted: Wanted, limit: int) -> tuple[tuple[RejectedRecord, ...], bool]:
+def _rejected(lake: Lake, log: Log, wanted: Wanted) -> Iterator[RejectedRecord]:
     if wanted.where is not None or not lake.has(rejected_name(log.name)):
-        return (), False
-    found = list[RejectedRecord]()
+        return
     where = EVERYTHING if wanted.offset is None else equal("_offset", wanted.offset)
     for batch in lake.table(rejected_name(log.name)).scan(row_filter=where).to_arrow_batch_reader():
         for text in () if wanted.source is not None else wanted.id:
             batch = batch.filter(pc.match_substring(batch["raw"], text.encode()))
         for row in batch.to_pylist():
-            if wanted.source is not None and not _of_source(row["_source"], wanted.source):
-                continue
-            if len(found) == limit:
-                return tuple(found), True
-            raw = row["raw"] or b""
-            found.append(RejectedRecord(log.name, raw, row["error"], row["_epoch"], row["_source"], row["_offset"]))
-    return tuple(found), False
+            if wanted.source is None or _of_source(row["_source"], wanted.source):
+                raw = row["raw"] or b""
+                yield RejectedRecord(log.name, raw, row["error"], row["_epoch"], row["_source"], row["_offset"])
 
 
 def landed_of(log: Log, names: Mapping[str, str | None], row: Mapping[str, Any]) -> LandedRecord:

@@ -126,9 +126,8 @@ class Postgres(CatalogKind):
     @property
     def spark(self) -> dict[str, str]:
         at = self._at
-        properties = {**_JDBC, "uri": f"jdbc:postgresql://{at.hostname}:{at.port or 5432}{at.path}"}
-        properties["jdbc.user"] = str(at.username)
-        return properties if self._secret is None else {**properties, "jdbc.password": self._secret}
+        uri = f"jdbc:postgresql://{at.hostname}:{at.port or 5432}{at.path}"
+        return {**_JDBC, "uri": uri, "jdbc.user": str(at.username), **_option("jdbc.password", self._secret)}
 
     @cached_property
     def _at(self) -> Any:
@@ -145,20 +144,16 @@ class Glue(CatalogKind):
             from pyiceberg.catalog.glue import GlueCatalog
         except ImportError:
             raise LakeError("boto3, which a catalog of Glue needs, is not installed: install tailrace[aws]") from None
-        account = {"glue.id": self._account} if self._account else {}
-        return make_commits_sure(
-            GlueCatalog(self.settings.catalog, **account, **_option("glue.endpoint", endpoint("glue")), **storage)
-        )
+        return make_commits_sure(GlueCatalog(self.settings.catalog, **self._options, **storage))
 
     @property
     def spark(self) -> dict[str, str]:
-        properties = {"catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog"}
-        properties |= {"glue.id": self._account} if self._account else {}
-        return properties | _option("glue.endpoint", endpoint("glue"))
+        return {"catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog", **self._options}
 
     @property
-    def _account(self) -> str:
-        return self.settings.catalog_uri.removeprefix("glue://")
+    def _options(self) -> dict[str, str]:
+        account = self.settings.catalog_uri.removeprefix("glue://")
+        return _option("glue.id", account) | _option("glue.endpoint", endpoint("glue"))
 
 
 class Rest(CatalogKind):

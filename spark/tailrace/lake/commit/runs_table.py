@@ -130,11 +130,9 @@ class Runs:
 
     def run_above(self, run: Run) -> Run | None:
         """Find a committed run of a higher generation, other than a stream's, that overlaps a run's range (rule V4)."""
-        for other in self.all():
-            done = other.status == "committed" and other.kind != "stream"
-            if done and other.generation > run.generation and other.overlaps(run.first, run.last):
-                return other
-        return None
+        done = (one for one in self.all() if one.status == "committed" and one.kind != "stream")
+        above = (one for one in done if one.generation > run.generation and one.overlaps(run.first, run.last))
+        return next(above, None)
 
 
 def _after(last: datetime | None) -> datetime:
