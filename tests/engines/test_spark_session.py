@@ -107,7 +107,7 @@ def test_a_process_setting_is_refused_once_spark_runs(spark: SparkSession, setti
 def test_jars_that_the_process_started_without_are_named(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = "tailrace.engines.spark.session.pinned"
+    at = "tailrace.engines.spark.session.pinned_jars"
     monkeypatch.setattr(at, lambda group: (*pinned_jars(group), Jar(group, "org.example:another:1", "0")))
     with pytest.raises(ToolchainError, match=r"without the jars of lake.*groups=\('lake',\)"):
         open_session(settings)

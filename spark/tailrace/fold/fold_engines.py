@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tailrace.engines.choose import PACKED, Engine, EnginePolicy
 from tailrace.engines.duckdb.engine import DuckEngine
 from tailrace.engines.protocol import AnySide, BundleRecords
-from tailrace.engines.spark.engine import SparkEngine
-from tailrace.engines.spark.session import Starting
 from tailrace.fold.fold import PassedEpoch
 from tailrace.ingest.plain_columns import row_bytes
 from tailrace.lake.catalog.lake import Lake
@@ -23,6 +22,10 @@ from tailrace.model.logs.derived_logs import Arrivals, Union
 from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import least
 
+if TYPE_CHECKING:
+    from tailrace.engines.spark.engine import SparkEngine
+    from tailrace.engines.spark.session import Starting
+
 
 class StreamEngines:
     """DuckDB and Spark for one stream, and the policy that chooses between them."""
@@ -30,7 +33,14 @@ class StreamEngines:
     def __init__(self, spark: Starting, lake: Lake) -> None:
         self.lake, self.policy = lake, EnginePolicy.of(lake.settings)
         self.duck = DuckEngine(lake, lambda definition, bundle: self.spark.stepped(definition, bundle))
-        self.spark = SparkEngine(spark, lake, self.duck)
+        self._starting = spark
+
+    @cached_property
+    def spark(self) -> SparkEngine:
+        """Spark, whose packages are imported when a fold first needs them."""
+        from tailrace.engines.spark.engine import SparkEngine
+
+        return SparkEngine(self._starting, self.lake, self.duck)
 
     def close(self) -> None:
         """Close the database of this process."""

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tailrace.engines.spark.session import Starting
 from tailrace.fold.epoch_reading import EpochReading, LandingEpoch, LedgerReading, RecordedEpoch, Recordings
 from tailrace.fold.fold import EpochResult, PassedEpoch, Phases
 from tailrace.fold.fold_engines import StreamEngines
@@ -31,6 +31,9 @@ from tailrace.model.base.errors import TailraceError
 from tailrace.model.definition.chain import chain, keeping_answers
 from tailrace.model.definition.definition import Definition
 from tailrace.model.logs.log import Log
+
+if TYPE_CHECKING:
+    from tailrace.engines.spark.session import Starting
 
 
 @dataclass(frozen=True)
