@@ -23,18 +23,22 @@ _OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 class Condition:
     """The base class of conditions. Conditions are combined with `&`, `|` and `~`."""
 
+    parts: tuple[str, ...] = ()
+    """The names of the fields that hold the conditions of which this condition is composed."""
+
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the condition reads."""
-        raise NotImplementedError
+        """The columns that the condition reads: by default, the columns of its parts."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in getattr(self, part).columns))
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         """Return True if a record with these column values and column types meets the condition."""
         raise NotImplementedError
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        """Find the faults of the condition for columns of these types."""
-        raise NotImplementedError
+        """Find the faults of the condition for columns of these types: by default, the faults of its parts."""
+        for part in self.parts:
+            yield from condition_faults(f"{path}.{part}", getattr(self, part), types)
 
     def __and__(self, other: Condition) -> Condition:
         return Both(self, other)
@@ -115,13 +119,7 @@ class _Pair(Condition):
     one: Condition
     other: Condition
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.one.columns, *self.other.columns)))
-
-    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        yield from condition_faults(f"{path}.one", self.one, types)
-        yield from condition_faults(f"{path}.other", self.other, types)
+    parts = ("one", "other")
 
 
 @dataclass(frozen=True)
@@ -149,15 +147,10 @@ class Not(Condition):
 
     one: Condition
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.one.columns
+    parts = ("one",)
 
     def holds(self, o: Algebra, record: Mapping[str, Term], types: Mapping[str, str]) -> Term:
         return o.no(self.one.holds(o, record, types))
-
-    def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        yield from condition_faults(f"{path}.one", self.one, types)
 
 
 def condition_faults(path: str, condition: object, types: Mapping[str, str]) -> Iterable[Fault]:

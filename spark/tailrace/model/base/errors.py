@@ -6,7 +6,7 @@ A message names the invalid value, the expected value, and the setting or flag t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -34,6 +34,18 @@ class Fault:
 def unknown_column(path: str, column: object, columns: Iterable[str]) -> Fault:
     """Return the fault for a column that the log does not have; `columns` are the log's columns."""
     return Fault(path, column, f"one of the log's columns ({', '.join(columns)})", "declare it in the log's columns")
+
+
+def whole_faults(path: str, value: object, remedy: str, least: int = 1) -> Iterator[Fault]:
+    """Find the fault of a value that must be a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        yield Fault(path, value, f"a whole number of at least {least}", remedy)
+
+
+def share_faults(path: str, value: object, remedy: str) -> Iterator[Fault]:
+    """Find the fault of a value that must be a share: a number between 0 and 1."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        yield Fault(path, value, "a share between 0 and 1", remedy)
 
 
 class DefinitionError(TailraceError, ValueError):

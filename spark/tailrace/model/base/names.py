@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from tailrace.model.base.errors import Fault
+from tailrace.model.base.errors import Fault, unknown_column
+from tailrace.model.base.types import is_type
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -34,6 +35,27 @@ def name_faults(path: str, name: object) -> Iterable[Fault]:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         expected = "a name of up to 63 lower-case letters, digits and _"
         yield Fault(path, name, expected, "rename it, for example hourly_rides")
+
+
+def duplicate_faults(path: str, columns: Sequence[str]) -> Iterator[Fault]:
+    """Find the fault of columns of which at least one occurs several times."""
+    if len(set(columns)) < len(columns):
+        yield Fault(path, columns, "each column once", "leave out the repeated one")
+
+
+def key_faults(key: Sequence[str], types: Mapping[str, str], refused: Collection[str]) -> Iterator[Fault]:
+    """Find the faults of a key over columns of these types; the names in `refused` are reserved."""
+    for place, column in enumerate(key):
+        path = f"key[{place}]"
+        if column not in types:
+            yield unknown_column(path, column, types)
+        elif types[column] == "double":
+            yield Fault(path, column, "a column that compares exactly", "declare it as decimal(p,s)")
+        elif not is_type(types[column]):
+            yield Fault(path, f"{column}: {types[column]}", "a plain column", "take another column")
+        elif column in refused:
+            yield reserved(path, column)
+    yield from duplicate_faults("key", key)
 
 
 def reserved(path: str, name: object) -> Fault:

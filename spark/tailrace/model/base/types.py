@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
+
+from tailrace.model.base.errors import Fault
 
 INTEGERS = ("int", "bigint")
 SIMPLE = ("string", "boolean", *INTEGERS, "double", "date", "timestamp")
@@ -41,6 +43,13 @@ def is_type(name: object) -> bool:
         return False
     parts = decimal_parts(name)
     return name in SIMPLE or (parts is not None and 1 <= parts[0] <= MAX_PRECISION and parts[1] <= parts[0])
+
+
+def type_faults(path: str, type: object) -> Iterator[Fault]:
+    """Find the fault of a value that must be the name of a column type."""
+    if not is_type(type):
+        remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
+        yield Fault(path, type, "a column type", remedy)
 
 
 @lru_cache(maxsize=256)

@@ -103,6 +103,9 @@ class Part:
 class Combiner:
     """The base class of combiners, with the declarations that every combiner has."""
 
+    gives: str | None = None
+    """The type of the result; None if the result has the type of the column."""
+
     # For type checkers, these are read-only properties, so that a combiner may define them as fields, attributes or
     # properties.
     if TYPE_CHECKING:
@@ -133,8 +136,8 @@ class Combiner:
         raise NotImplementedError
 
     def result_type(self, type: str | None) -> str:
-        """Return the column type of the result."""
-        raise NotImplementedError
+        """Return the column type of the result for a column of this type."""
+        return self.gives or type or "string"
 
     def leaves(self, type: str | None) -> bool:
         """Return True if a result for a column of this type may not fit the result type; such a result is null."""
@@ -199,6 +202,7 @@ class Count(Combiner):
 
     column: str | None = None
     uncombines: ClassVar[bool] = True
+    gives = "bigint"
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("n", "bigint", Merge.ADD),)
@@ -209,9 +213,6 @@ class Count(Combiner):
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return parts["n"]
-
-    def result_type(self, type: str | None) -> str:
-        return "bigint"
 
 
 @dataclass(frozen=True)
@@ -295,6 +296,8 @@ class Mean(_Total):
     3.5
     """
 
+    gives = "double"
+
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         zero = o.literal(0, "bigint")
         none = o.equal(parts["n"], zero)
@@ -307,9 +310,6 @@ class Mean(_Total):
         if type == "bigint" or not may_outgrow(type):
             return o.real(parts["total"], WHOLE if type == "bigint" else sum_type(type))
         return o.real_of(parts["total_high"], parts["total"], UNIT, sum_type(type))
-
-    def result_type(self, type: str | None) -> str:
-        return "double"
 
 
 @dataclass(frozen=True)
@@ -328,9 +328,6 @@ class Extreme(Combiner):
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return parts["value"]
-
-    def result_type(self, type: str | None) -> str:
-        return type or "string"
 
 
 @dataclass(frozen=True)
@@ -369,6 +366,7 @@ class _Truth(Combiner):
 
     column: str
     uncombines: ClassVar[bool] = True
+    gives = "boolean"
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("true", "bigint", Merge.ADD), Part("n", "bigint", Merge.ADD))
@@ -384,9 +382,6 @@ class _Truth(Combiner):
 
     def _enough(self, o: Algebra, parts: Mapping[str, Term]) -> Term:
         raise NotImplementedError
-
-    def result_type(self, type: str | None) -> str:
-        return "boolean"
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         if type is not None and type != "boolean":

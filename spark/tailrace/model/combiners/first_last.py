@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
-from tailrace.model.combiners.basic import Combiner, Merge, Part
+from tailrace.model.combiners.basic import Combiner, Extreme, Merge, Part
 
 
 class ByTime:
@@ -15,24 +15,14 @@ class ByTime:
 
 
 @dataclass(frozen=True)
-class _End(ByTime, Combiner):
-    """The base class of `First` and `Last`."""
-
-    column: str
-    uncombines: ClassVar[bool] = False
-    _merge: ClassVar[Merge]
+class _End(ByTime, Extreme):
+    """The base class of `First` and `Last`: the smallest or the largest of the stamped values."""
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         return (Part("seen", f"struct<at:bigint,value:{type or 'string'}>", self._merge),)
 
-    def lift(self, o: Algebra, value: Term, type: str | None) -> tuple[Term, ...]:
-        return (value,)
-
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return o.unstamped(parts["seen"])
-
-    def result_type(self, type: str | None) -> str:
-        return type or "string"
 
 
 @dataclass(frozen=True)

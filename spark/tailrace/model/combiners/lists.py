@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.model.base.algebra import Algebra, Term
-from tailrace.model.base.errors import Fault
+from tailrace.model.base.errors import Fault, share_faults, whole_faults
 from tailrace.model.base.types import is_type, struct_fields
 from tailrace.model.combiners.basic import Combiner, Merge, Part
 
@@ -29,7 +29,7 @@ class Gathering(Combiner):
         return parts["state"]
 
     def result_type(self, type: str | None) -> str:
-        return f"array<{type}>"
+        return self.gives or f"array<{type}>"
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         if "double" in (type, *(struct_fields(type or "") or {}).values()):
@@ -69,9 +69,7 @@ class TopK(Gathering):
         return (Part("state", f"array<{type}>", Merge.TOP, self.count),)
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        count: object = self.count
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            yield Fault(f"{path}.count", count, "a whole number of at least 1", f"write TopK({self.column!r}, 3)")
+        yield from whole_faults(f"{path}.count", self.count, f"write TopK({self.column!r}, 3)")
         yield from super().faults(path, type)
 
 
@@ -121,13 +119,11 @@ class Distinct(Gathering):
     """
 
     column: str
+    gives = "bigint"
     _merge: ClassVar[Merge] = Merge.UNITE
 
     def result(self, o: Algebra, parts: Mapping[str, Term], type: str | None) -> Term:
         return o.length(parts["state"])
-
-    def result_type(self, type: str | None) -> str:
-        return "bigint"
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,5 @@ class Quantile(Gathering):
         return type or "string"
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
-        share: object = self.share
-        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-            yield Fault(f"{path}.share", share, "a share between 0 and 1", f"write Quantile({self.column!r}, 0.95)")
+        yield from share_faults(f"{path}.share", self.share, f"write Quantile({self.column!r}, 0.95)")
         yield from super().faults(path, type)

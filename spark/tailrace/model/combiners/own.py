@@ -228,10 +228,6 @@ class OwnCombiner(Combiner):
         except _NO_VALUE:
             return None, f"{made!r:.80} is out of {self.result_type(type)}"
 
-    def result_type(self, type: str | None) -> str:
-        """Return the type of the result."""
-        return self.gives
-
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         """Find the faults of the combiner."""
         if not is_dataclass(self):

@@ -76,7 +76,7 @@ class _Wrapped(Combiner):
         return self.combiner.faults(path, type)  # type: ignore[no-any-return]
 
 
-BY_VALUE = (Extreme, Gathering, ByTime)
+BY_VALUE = (Extreme, Gathering)
 """The kinds of combiners with a single part that consists of values and can be computed from counted values."""
 
 

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from math import ceil, isfinite, log
 from typing import Any, ClassVar
 
-from tailrace.model.base.errors import Fault
+from tailrace.model.base.errors import Fault, share_faults, whole_faults
 from tailrace.model.base.time import instant
 from tailrace.model.base.types import decimal_parts
 from tailrace.model.combiners.own import OwnCombiner
@@ -59,9 +59,7 @@ class ApproxDistinct(OwnCombiner):
         return len(state) if len(state) < self.size else round((self.size - 1) * _HASHES / (state[-1] or 1))
 
     def check(self, path: str, type: str | None) -> Iterable[Fault]:
-        size: object = self.size
-        if not isinstance(size, int) or isinstance(size, bool) or size < 16:
-            yield Fault(f"{path}.size", size, "a whole number of at least 16", "leave it out for 1024")
+        return whole_faults(f"{path}.size", self.size, "leave it out for 1024", least=16)
 
 
 def _hash(value: Any) -> int:
@@ -134,10 +132,8 @@ class ApproxQuantile(OwnCombiner):
         return value if bucket > 0 else -value
 
     def check(self, path: str, type: str | None) -> Iterable[Fault]:
-        share, error = self.share, self.error
-        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-            remedy = f"write ApproxQuantile({self.column!r}, 0.95)"
-            yield Fault(f"{path}.share", share, "a share between 0 and 1", remedy)
+        error = self.error
+        yield from share_faults(f"{path}.share", self.share, f"write ApproxQuantile({self.column!r}, 0.95)")
         if not isinstance(error, float) or not 0.0001 <= error < 0.5:
             yield Fault(f"{path}.error", error, "a share between 0.0001 and 0.5", "leave it out for 0.01")
         if type is not None and type not in ("int", "bigint", "double") and decimal_parts(type) is None:

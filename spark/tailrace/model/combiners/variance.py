@@ -36,6 +36,7 @@ class Variance(Combiner):
     column: str
     population: bool = False
     uncombines: ClassVar[bool] = True
+    gives = "double"
 
     def parts(self, type: str | None) -> tuple[Part, ...]:
         total, n = Part("total", WHOLE, Merge.ADD), Part("n", "bigint", Merge.ADD)
@@ -69,9 +70,6 @@ class Variance(Combiner):
         if scale:
             spread = o.ratio(spread, o.literal(10 ** (2 * scale), WHOLE))
         return o.choose(enough, spread, o.literal(None, "null"))
-
-    def result_type(self, type: str | None) -> str:
-        return "double"
 
     def faults(self, path: str, type: str | None) -> Iterable[Fault]:
         declared = f"{self.column}: {type}"

@@ -16,11 +16,11 @@ from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from tailrace.model.base.errors import DefinitionError, Fault, TailraceError, unknown_column
-from tailrace.model.base.names import RESERVED, name_faults, reserved
+from tailrace.model.base.errors import DefinitionError, Fault, TailraceError
+from tailrace.model.base.names import RESERVED, key_faults, name_faults, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, waits
-from tailrace.model.base.types import element_type, is_type
+from tailrace.model.base.types import element_type, is_type, type_faults
 from tailrace.model.base.values import fitter
 from tailrace.model.definition.context import ComputationError, Context, Timer
 from tailrace.model.definition.definition import Definition
@@ -260,7 +260,7 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
         yield value.refused("log")
     for option in ("process_record",) if kind.process_record is Computation.process_record else ():
         yield Fault(option, None, "a method of the class", "write def process_record(self, context, record)")
-    yield from _key_faults(computation)
+    yield from key_faults(computation.key, log.columns, RESERVED | OWN)
     yield from _state_faults(kind.state)
     for name, type_ in kind.produces.items():
         path = f"produces[{name!r}]"
@@ -269,9 +269,7 @@ def computation_faults(computation: Computation) -> Iterable[Fault]:
             yield reserved(path, name)
         if name in computation.key:
             yield Fault(path, name, "a name that the key does not have", "leave it out: the key goes with a record")
-        if not is_type(type_):
-            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
-            yield Fault(path, type_, "a column type", remedy)
+        yield from type_faults(path, type_)
     yield from _loop_faults(computation)
     if not waits(computation.allowed_lateness):
         found = computation.allowed_lateness
@@ -309,26 +307,10 @@ def _loop_faults(computation: Computation) -> Iterable[Fault]:
         yield from name_faults(path, name)
         if name in computation.key or name == PANE_TIME:
             yield Fault(path, name, "a name that the key and the event time do not have", "rename it")
-        if not is_type(type_):
-            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
-            yield Fault(path, type_, "a column type", remedy)
+        yield from type_faults(path, type_)
     if computation.loops and computation.ordered:
         remedy = "leave ordered out: what is fed back comes an epoch later, whatever its event time"
         yield Fault("ordered", True, "no order by event time where records are fed back", remedy)
-
-
-def _key_faults(computation: Computation) -> Iterable[Fault]:
-    columns = computation.log.columns
-    for place, column in enumerate(computation.key):
-        path = f"key[{place}]"
-        if column not in columns:
-            yield unknown_column(path, column, columns)
-        elif columns[column] == "double":
-            yield Fault(path, column, "a column that compares exactly", "declare it as decimal(p,s)")
-        elif column in RESERVED | OWN:
-            yield reserved(path, column)
-    if len(set(computation.key)) < len(computation.key):
-        yield Fault("key", computation.key, "each column once", "leave out the repeated one")
 
 
 def _state_faults(state: Mapping[str, Field | str]) -> Iterable[Fault]:

@@ -37,7 +37,7 @@ from tailrace.model.definition.join_input import (
 )
 from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
-from tailrace.model.definition.record_steps import NONE_SET_ASIDE, ElementWise, Reasons
+from tailrace.model.definition.record_steps import NONE_SET_ASIDE, Reasons
 from tailrace.model.definition.source_text import length, written
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, Union, taken_back
 from tailrace.model.logs.log import PANE_TIME, Log
@@ -91,6 +91,9 @@ class Join(Windowless):
     left_columns: str | Iterable[str] | Mapping[str, str] | None = None
     right_columns: str | Iterable[str] | Mapping[str, str] | None = None
 
+    # A join applies no steps and no condition. A record may have several partners, and each pair is a row.
+    each, keep, multiplies = (), None, True
+
     set_aside: ClassVar[Reasons] = NONE_SET_ASIDE
     """The records of either side that are rejected because no epoch could be folded with them (rule X7)."""
 
@@ -105,24 +108,6 @@ class Join(Windowless):
         faults = list(_faults(self))
         if faults:
             raise DefinitionError(str(self.name), faults)
-
-    @property
-    def each(self) -> tuple[ElementWise, ...]:
-        """The steps that records go through: always empty, because a join applies no steps."""
-        return ()
-
-    @property
-    def keep(self) -> None:
-        """The condition on records: always None, because a join has no condition."""
-        return None
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether one record of a source's log may result in several rows: always True.
-
-        A record may have several partners, and each pair is a row.
-        """
-        return True
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
@@ -271,21 +256,21 @@ class Join(Windowless):
 
     def settled(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
         """Return True if the partners of a side's record are final: no partner can be added or retracted any more."""
-        if window is not None:
-            return self.closed(side, at, window, watermark)
-        return watermark >= END_OF_TIME or watermark > at + self.ahead(side) + self.lateness
+        return self._past(at, window, watermark, self.ahead(side) + self.lateness)
 
     def closed(self, side: str, at: int, window: Window | None, watermark: int) -> bool:
         """Return True if a record of a side is no longer needed, so that the state can drop the record."""
-        if window is not None:
-            return watermark >= min(END_OF_TIME, window.end + self.lateness)
-        return watermark >= END_OF_TIME or watermark > at + self.kept(side)
+        return self._past(at, window, watermark, self.kept(side))
 
     def too_late(self, at: int, window: Window | None, watermark: int) -> bool:
         """Return True if a record is too late: the join's state may no longer contain the record's partners."""
+        return self._past(at, window, watermark, self.lateness)
+
+    def _past(self, at: int, window: Window | None, watermark: int, by: int) -> bool:
+        """Return True if the watermark has closed a record's window or, without windows, passed the record by `by`."""
         if window is not None:
             return watermark >= min(END_OF_TIME, window.end + self.lateness)
-        return watermark >= END_OF_TIME or at < watermark - self.lateness
+        return watermark >= END_OF_TIME or watermark > at + by
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -325,7 +310,7 @@ def _faults(join: Join) -> Iterator[Fault]:
         elif isinstance(log, Productions) and isinstance(log.of, Map) and log.of.multiplies:
             expected = "one record of each, as a record is known by its place"
             yield Fault(side, f"what {log.name} makes", expected, "join its log first, and take the pairs through it")
-        elif isinstance(log, Productions) and not log.kept:
+        elif not log.kept:
             remedy = f'leave productions="weak" out of {log.name}'
             yield Fault(side, f"what {log.name} produces", "productions that are kept", remedy)
     if not all(isinstance(log, Log) for log in sides.values()):

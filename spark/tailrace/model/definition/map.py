@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
-from tailrace.model.base.names import RESERVED, name_faults
+from tailrace.model.base.names import RESERVED, duplicate_faults, name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import instant, moment
 from tailrace.model.base.types import is_type
@@ -29,10 +29,11 @@ from tailrace.model.definition.record_steps import (
     columns_after,
     meets,
     own_steps,
+    steps_faults,
     taken_through,
+    unkept_faults,
 )
 from tailrace.model.definition.source_text import written
-from tailrace.model.definition.validation import each_faults, weak_step_faults
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions, taken_back
 from tailrace.model.logs.log import PANE_TIME, PLACE, Log
 from tailrace.model.windows.panes import Rejected
@@ -112,6 +113,47 @@ class Map(Windowless):
         return digest(("map", sorted(self.meaning.items())))
 
 
+def _faults(definition: Map) -> Iterable[Fault]:
+    """Find all faults of a map."""
+    yield from name_faults("name", definition.name)
+    log: object = definition.log
+    if not isinstance(log, Log):
+        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
+        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.produced for what another one produces")
+        return
+    if log.takes_back:
+        which = "panes" if isinstance(log, Panes) else "produced"
+        remedy = f"read the log that {log.name} reads, or write the steps into a Pipeline over {log.name}.{which}"
+        yield taken_back("log", log, remedy)
+        return
+    if isinstance(log, Arrivals):
+        yield log.refused("log")
+        return
+    steps = list(steps_faults(definition.each, log.columns))
+    yield from steps
+    if steps:
+        return
+    if definition.keep is not None:
+        yield from condition_faults("keep", definition.keep, definition.columns)
+    yield from _output_faults(definition)
+    yield from unkept_faults(definition.each, log)
+
+
+def _output_faults(definition: Map) -> Iterable[Fault]:
+    """Find the faults of a map's output columns."""
+    columns = definition.columns
+    for place, column in enumerate(definition.what or columns):
+        path = f"what[{place}]"
+        if column not in columns:
+            yield unknown_column(path, column, columns)
+        elif column in RESERVED | {"source_epoch"} and not column == PANE_TIME == definition.log.event_time:
+            mend = f'leave it out of what, or let it go out as another: each=Derive({{"my_{column}": Col("{column}")}})'
+            yield Fault(path, column, "a name that the tables do not use themselves", mend)
+        elif not is_type(columns[column]):
+            yield Fault(path, f"{column}: {columns[column]}", "a plain column", "name others: what=(...)")
+    yield from duplicate_faults("what", definition.what)
+
+
 @dataclass(frozen=True)
 class Mapped:
     """A record that a map outputs.
@@ -150,45 +192,3 @@ def step(definition: Map, bundle: Iterable[Record], epoch: int) -> tuple[list[Ma
 def record_of(mapped: Mapped) -> dict[str, Any]:
     """Convert an output record of a map to an input record for the definitions that read the map."""
     return {**mapped.values, PANE_TIME: moment(mapped.at), **dict(zip(PLACE, mapped.place, strict=True))}
-
-
-def _faults(definition: Map) -> Iterable[Fault]:
-    """Find all faults of a map."""
-    yield from name_faults("name", definition.name)
-    log: object = definition.log
-    if not isinstance(log, Log):
-        remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
-        yield Fault("log", log, "a log", f"{remedy}, or log=earlier.produced for what another one produces")
-        return
-    if log.takes_back:
-        which = "panes" if isinstance(log, Panes) else "produced"
-        remedy = f"read the log that {log.name} reads, or write the steps into a Pipeline over {log.name}.{which}"
-        yield taken_back("log", log, remedy)
-        return
-    if isinstance(log, Arrivals):
-        yield log.refused("log")
-        return
-    steps = list(each_faults(definition))
-    yield from steps
-    if steps:
-        return
-    if definition.keep is not None:
-        yield from condition_faults("keep", definition.keep, definition.columns)
-    yield from _output_faults(definition)
-    yield from weak_step_faults(definition)
-
-
-def _output_faults(definition: Map) -> Iterable[Fault]:
-    """Find the faults of a map's output columns."""
-    columns = definition.columns
-    for place, column in enumerate(definition.what or columns):
-        path = f"what[{place}]"
-        if column not in columns:
-            yield unknown_column(path, column, columns)
-        elif column in RESERVED | {"source_epoch"} and not column == PANE_TIME == definition.log.event_time:
-            mend = f'leave it out of what, or let it go out as another: each=Derive({{"my_{column}": Col("{column}")}})'
-            yield Fault(path, column, "a name that the tables do not use themselves", mend)
-        elif not is_type(columns[column]):
-            yield Fault(path, f"{column}: {columns[column]}", "a plain column", "name others: what=(...)")
-    if len(set(definition.what)) < len(definition.what):
-        yield Fault("what", definition.what, "each column once", "leave out the repeated one")

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition, condition_faults
-from tailrace.model.base.errors import Fault, unknown_column
+from tailrace.model.base.errors import Fault, unknown_column, whole_faults
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.types import element_type, is_type, struct_fields
 from tailrace.model.definition.record_steps import ElementWise, Record, new_column_faults
@@ -112,7 +112,7 @@ class Unpack(ElementWise):
             yield {**shared, **one} if self.place is None else {**shared, **one, self.place: place}
 
     def faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
-        fields, first = self.fields(types), self.first
+        fields = self.fields(types)
         if not fields:
             declared = f"{self.name}: {types[self.name]}" if self.name in types else self.name
             expected = "a list of packed columns, of the stage that is read"
@@ -121,8 +121,8 @@ class Unpack(ElementWise):
             if one in types:
                 expected = "a column that no other has the name of"
                 yield Fault(f"{path}.name", one, expected, "give it another name where it is packed")
-        if first is not None and (not isinstance(first, int) or isinstance(first, bool) or first < 1):
-            yield Fault(f"{path}.first", first, "a whole number of at least 1", "leave it out for all of them")
+        if self.first is not None:
+            yield from whole_faults(f"{path}.first", self.first, "leave it out for all of them")
         if not isinstance(self.outer, bool):
             yield Fault(f"{path}.outer", self.outer, "True or False", "leave it out, and an empty list gives nothing")
         if self.place is not None:

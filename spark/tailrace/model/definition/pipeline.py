@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from tailrace.model.base.algebra import Scalars
 from tailrace.model.base.conditions import Condition, condition_faults
 from tailrace.model.base.errors import DefinitionError, Fault, RecordError, failure, unknown_column
-from tailrace.model.base.names import RESERVED, RESERVED_KEYS, name_faults, reserved
+from tailrace.model.base.names import RESERVED, RESERVED_KEYS, key_faults, name_faults, reserved
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import BEGINNING, END_OF_TIME, duration, instant, waits
 from tailrace.model.base.types import element_type, is_type
@@ -39,10 +39,11 @@ from tailrace.model.definition.record_steps import (
     element_faults,
     meets,
     own_steps,
+    steps_faults,
     taken_through,
+    unkept_faults,
 )
 from tailrace.model.definition.source_text import length, written
-from tailrace.model.definition.validation import STRONG, each_faults, is_weak, weak_step_faults
 from tailrace.model.logs.derived_logs import Arrivals, Panes, Productions
 from tailrace.model.logs.log import PANE_TIME, Log
 from tailrace.model.triggers.combinators import AtWatermark, Trigger, trigger_faults
@@ -438,14 +439,14 @@ def _faults(pipeline: Pipeline) -> Iterable[Fault]:
         remedy = 'write log=Log(name="rides", columns=..., event_time=...)'
         yield Fault("log", log, "a log", f"{remedy}, or log=earlier.panes for a later stage")
         return
-    steps = list(each_faults(pipeline))
+    steps = list(steps_faults(pipeline.each, log.columns))
     yield from steps
     if steps:
         # The other checks need valid steps, because they use the columns after the steps.
         return
     if log.signed:
         yield from _signed_faults(pipeline)
-    yield from _key_faults(pipeline)
+    yield from key_faults(pipeline.key, pipeline.columns, RESERVED_KEYS)
     if pipeline.keep is not None:
         yield from condition_faults("keep", pipeline.keep, pipeline.columns)
     yield from _what_faults(pipeline)
@@ -462,7 +463,12 @@ def _faults(pipeline: Pipeline) -> Iterable[Fault]:
     if pipeline.answers not in (True, None):
         yield Fault("answers", pipeline.answers, "True", "leave it out, and the last stage has them")
     yield from _timestamp_faults(pipeline)
-    yield from _weak_faults(pipeline)
+    if pipeline.finishing == "close" and not log.kept:
+        # For a late record, the ledger has only the record's position. A backfill or a person must be able to find the
+        # record in the log by this position.
+        expected = "records that are kept, for some may come too late"
+        yield Fault("finishing", "close", expected, f'leave productions="weak" out of {log.name}')
+    yield from unkept_faults(pipeline.each, log)
     later = list(_later_faults(pipeline)) if log.takes_back else []
     yield from later
     if not later:
@@ -492,21 +498,6 @@ def _signed_faults(pipeline: Pipeline) -> Iterable[Fault]:
         own = getattr(combiner, "combiner", combiner)
         if getattr(own, "column", None) == at or isinstance(own, ByTime):
             yield Fault(f"what[{name!r}]", combiner, expected, remedy)
-
-
-def _key_faults(pipeline: Pipeline) -> Iterable[Fault]:
-    columns = pipeline.columns
-    for place, column in enumerate(pipeline.key):
-        if column not in columns:
-            yield unknown_column(f"key[{place}]", column, columns)
-        elif columns[column] == "double":
-            yield Fault(f"key[{place}]", column, "a column that compares exactly", "declare it as decimal(p,s)")
-        elif not is_type(columns[column]):
-            yield Fault(f"key[{place}]", f"{column}: {columns[column]}", "a plain column", "take another column")
-        elif column in RESERVED_KEYS:
-            yield reserved(f"key[{place}]", column)
-    if len(set(pipeline.key)) < len(pipeline.key):
-        yield Fault("key", pipeline.key, "each column once", "leave out the repeated one")
 
 
 def _where_faults(pipeline: Pipeline) -> Iterable[Fault]:
@@ -599,18 +590,6 @@ def _later_faults(pipeline: Pipeline) -> Iterable[Fault]:
     if late is not None and waits(late) and duration(late) < log.trails:
         expected = f"at least {length(log.trails)}, for so long {log.name} corrects what it gave"
         yield Fault("allowed_lateness", str(late), expected, "leave it out, and it waits just so long")
-
-
-def _weak_faults(pipeline: Pipeline) -> Iterable[Fault]:
-    """Find the options that need kept records in a pipeline over productions that are not kept (MillWheel, 6.1.3).
-
-    For a rejected or late record, the ledger has only the record's position. A backfill or a person must be able to
-    find the record in the log by this position.
-    """
-    if pipeline.finishing == "close" and is_weak(pipeline.log):
-        remedy = STRONG.format(pipeline.log.name)
-        yield Fault("finishing", "close", "records that are kept, for some may come too late", remedy)
-    yield from weak_step_faults(pipeline)
 
 
 def _when_faults(pipeline: Pipeline) -> Iterable[Fault]:

@@ -16,9 +16,9 @@ from tailrace.model.base.conditions import Condition
 from tailrace.model.base.errors import Fault, RecordError, TailraceError, failure
 from tailrace.model.base.expressions import Expression, expression_faults
 from tailrace.model.base.names import RESERVED, name_faults, reserved
-from tailrace.model.base.types import is_type
+from tailrace.model.base.types import type_faults
 from tailrace.model.base.values import of_value
-from tailrace.model.logs.log import PLACE
+from tailrace.model.logs.log import PLACE, Log
 
 Record = Mapping[str, Any]
 
@@ -102,7 +102,23 @@ class Derive(ElementWise):
 
 
 @dataclass(frozen=True)
-class Each(ElementWise):
+class _Function(ElementWise):
+    """The base class of the steps that call a function, which computes the columns of `gives`."""
+
+    function: Callable[[Any], Any]
+    gives: Mapping[str, str]
+
+    multiplies: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
+
+    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
+        return {**types, **self.gives}
+
+
+@dataclass(frozen=True)
+class Each(_Function):
     """A step that calls a Python function on each record to compute new columns.
 
     The function returns the new columns as a mapping, or a list of mappings to make several records, or None to drop
@@ -122,14 +138,6 @@ class Each(ElementWise):
 
     function: Callable[[Record], Record | Iterable[Record] | None]
     gives: Mapping[str, str]
-
-    multiplies: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
-
-    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
-        return {**types, **self.gives}
 
     def may_fail(self, types: Mapping[str, str]) -> bool:
         return True
@@ -195,24 +203,13 @@ class SparkColumns(ElementWise):
 
 
 @dataclass(frozen=True)
-class SparkFrame(ElementWise):
+class SparkFrame(_Function):
     """A step that applies a function to a DataFrame; it runs only on Spark.
 
     The function may add the columns of `gives`, drop records, or turn one record into several records. The function
     must keep all columns of its input, including columns whose names begin with _, and process each record
     independently of all other records.
     """
-
-    function: Callable[[Any], Any]
-    gives: Mapping[str, str]
-
-    multiplies: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gives", MappingProxyType(dict(self.gives)))
-
-    def columns(self, types: Mapping[str, str]) -> Mapping[str, str]:
-        return {**types, **self.gives}
 
     def records(self, record: Record, types: Mapping[str, str]) -> Iterable[Record]:
         raise NeedsSparkError("a function of a DataFrame: use Derive or Each to run without Spark")
@@ -324,9 +321,7 @@ def _gives_faults(
         yield Fault(f"{path}.{field}", {}, "the new columns with their types", 'write for example {"word": "string"}')
     for name, type_ in gives.items():
         yield from new_column_faults(f"{path}.{field}[{name!r}]", name, types)
-        if not is_type(type_):
-            remedy = "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp"
-            yield Fault(f"{path}.{field}[{name!r}]", type_, "a column type", remedy)
+        yield from type_faults(f"{path}.{field}[{name!r}]", type_)
 
 
 def new_column_faults(path: str, name: object, types: Mapping[str, str]) -> Iterable[Fault]:
@@ -343,3 +338,25 @@ def element_faults(path: str, step: object, types: Mapping[str, str]) -> Iterabl
     if isinstance(step, ElementWise):
         return step.faults(path, types)
     return [Fault(path, step, "a step", 'write for example Derive({"euros": Col("cents") // 100})')]
+
+
+def steps_faults(steps: Iterable[object], types: Mapping[str, str]) -> Iterator[Fault]:
+    """Find the faults of the first faulty step; the steps after it need its columns."""
+    for place, step in enumerate(steps):
+        faults = list(element_faults(f"each[{place}]", step, types))
+        yield from faults
+        if faults or not isinstance(step, ElementWise):
+            return
+        types = step.columns(types)
+
+
+def unkept_faults(steps: Iterable[ElementWise], log: Log) -> Iterator[Fault]:
+    """Find the steps that need kept records, over a log whose records are not kept (MillWheel, 6.1.3).
+
+    For a rejected record, the ledger has only the record's position. A person must be able to find the record in the
+    log by this position.
+    """
+    for place, one in enumerate(steps):
+        if isinstance(one, Each) and not log.kept:
+            expected = "records that are kept, for it may reject some"
+            yield Fault(f"each[{place}]", one, expected, f'leave productions="weak" out of {log.name}')

@@ -85,7 +85,6 @@ class Productions(_Output[P]):
 
     @property
     def kept(self) -> bool:
-        """Whether the ledger keeps the productions; if not, they are computed again whenever they are needed."""
         return getattr(self.of, "productions", "strong") == "strong"
 
 
@@ -186,7 +185,7 @@ class Union(Log):
             elif isinstance(log, Union):
                 expected = "a log that is no union"
                 yield Fault(path, f"the union {log.name}", expected, "write all of its logs into this one")
-            elif isinstance(log, Productions) and not log.kept:
+            elif not log.kept:
                 remedy = f'leave productions="weak" out of {log.name}'
                 yield Fault(path, f"what {log.name} produces", "productions that are kept", remedy)
             if self.tag in log.columns:

@@ -17,7 +17,7 @@ from tailrace.model.base.errors import DefinitionError, Fault, unknown_column
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.several import Several
 from tailrace.model.base.time import duration, waits
-from tailrace.model.base.types import is_type
+from tailrace.model.base.types import type_faults
 from tailrace.model.logs.watermark_strategies import BoundedDisorder, WatermarkStrategy
 
 UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
@@ -117,6 +117,11 @@ class Log:
         return 0
 
     @property
+    def kept(self) -> bool:
+        """Whether a table keeps the log's records; if not, they are computed again whenever they are needed."""
+        return True
+
+    @property
     def sources(self) -> tuple[Log, ...]:
         """The source logs from which this log is derived, directly or through other definitions."""
         return (self,)
@@ -168,13 +173,7 @@ class Log:
             yield Fault("log.columns", {}, "at least one column", 'write columns={"at": "timestamp"}')
         for name, type in self.columns.items():
             yield from name_faults(f"log.columns[{name!r}]", name)
-            if not is_type(type):
-                yield Fault(
-                    f"log.columns[{name!r}]",
-                    type,
-                    "a column type",
-                    "use string, boolean, int, bigint, double, decimal(p,s), date or timestamp",
-                )
+            yield from type_faults(f"log.columns[{name!r}]", type)
         for role in ("event_time", "arrival_time"):
             column = getattr(self, role)
             if column is None and role == "arrival_time":

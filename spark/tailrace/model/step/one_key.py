@@ -6,7 +6,7 @@ the record as its row, a tuple. The row is converted to a mapping only for the u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import is_
 from typing import Any, TypeAlias
@@ -184,28 +184,22 @@ class OneKey:
 
     def _take(self, come: Arrival, watermark: int) -> None:
         at, row = come
-        context, record = self._context(at, at, watermark), self.epoch.user_record(row)
-        try:
-            self.computation.process_record(context, record)
-            fields = self._checked(context)
-        except Exception as error:
+        error = self._call(
+            self.computation.process_record, self._context(at, at, watermark), self.epoch.user_record(row)
+        )
+        if error is None:
+            self.taken += 1
+        else:
             self.epoch.rejected.append(Rejected(self.epoch.record(row), failure(error), self.epoch.number))
-            return
-        self._keep(context, fields)
-        self.taken += 1
 
     def _return(self, back: Feedback) -> None:
         record = returned_of(self.computation, back)
         columns = {name: value for name, value in record.items() if name not in PLACE}
         context = self._context(back.at, back.at, self.epoch.before)
         self.returned += 1
-        try:
-            self.computation.process_feedback(context, columns)
-            fields = self._checked(context)
-        except Exception as error:
+        error = self._call(self.computation.process_feedback, context, columns)
+        if error is not None:
             self.epoch.rejected.append(Rejected(record, failure(error), self.epoch.number, returned=True))
-            return
-        self._keep(context, fields)
 
     def _fire(self, timer: Timer) -> None:
         if self.fired >= MOST:
@@ -219,15 +213,11 @@ class OneKey:
         floor = self.epoch.earliest if timer.holds is None else timer.holds
         default = max(timer.time, floor) if timer.holds is None else timer.holds
         context = self._context(floor, default, self.epoch.watermark)
-        try:
-            self.computation.process_timer(context, timer)
-            fields = self._checked(context)
-        except Exception as error:
-            if self.epoch.stops:
-                raise self._failed(timer, error) from error
+        error = self._call(self.computation.process_timer, context, timer)
+        if error is not None and self.epoch.stops:
+            raise self._failed(timer, error) from error
+        if error is not None:
             self._reject_timer(timer, error)
-            return
-        self._keep(context, fields)
 
     def _reject_timer(self, timer: Timer, error: Exception) -> None:
         """Reject a firing: remove the timer, and leave the key in the state from before the firing (rule X7)."""
@@ -249,19 +239,23 @@ class OneKey:
                 at = timer.holds
         return Context(self.computation, self.key, self.fields, self.timers, at, default, watermark, self.epoch.now)
 
-    def _checked(self, context: Context) -> dict[str, Any]:
-        """Return the fields after a call, after checking the lists, which the user's code may have changed in place."""
-        held = context.state.__dict__
-        for name in self.epoch.lists:
-            value = held[name]
-            if value:
-                before = self.fields[name]
-                if not (before and len(value) == len(before) and all(map(is_, value, before))):
-                    held[name] = self.computation.stored(name, value)
-        return held
+    def _call(self, method: Callable[[Context, Any], None], context: Context, argument: Any) -> Exception | None:
+        """Call the user's code, and keep the effects of the call. If the code fails, return the error instead.
 
-    def _keep(self, context: Context, fields: dict[str, Any]) -> None:
-        self.fields, self.timers = fields, context._timers
+        The lists of the state are checked after the call, because the code may have changed them in place.
+        """
+        try:
+            method(context, argument)
+            held = context.state.__dict__
+            for name in self.epoch.lists:
+                value = held[name]
+                if value:
+                    before = self.fields[name]
+                    if not (before and len(value) == len(before) and all(map(is_, value, before))):
+                        held[name] = self.computation.stored(name, value)
+        except Exception as error:
+            return error
+        self.fields, self.timers = held, context._timers
         self.set += context._set
         self.dropped += context._dropped
         if context._produced:
@@ -274,6 +268,7 @@ class OneKey:
             for back in context._fed_back:
                 sent.append(Feedback(back.key, back.values, back.at, number, out_of, self._sent))
                 self._sent += 1
+        return None
 
     def _failed(self, timer: Timer, error: Exception) -> ComputationError:
         of = f"key {self.key}, timer {timer.name!r} of {timer.at.isoformat()}"

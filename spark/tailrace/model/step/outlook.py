@@ -127,21 +127,6 @@ class Known(Algebra):
             return _of(a, b)
         return Range(a.low - b.high, a.high - b.low, _moves(a, b), a.relative and not b.relative)
 
-    def multiply(self, a: Term, b: Term, type: str) -> Term:
-        return _of(a, b)
-
-    def calculated(self, a: Term, by: str, b: Term, type: str) -> Term:
-        return _of(a, b)
-
-    def floored(self, a: Term, by: int) -> Term:
-        return _of(a)
-
-    def converted(self, a: Term, type: str) -> Term:
-        return _of(a)
-
-    def size(self, a: Term) -> Term:
-        return _of(a)
-
     def at_least(self, a: Term, b: Term) -> Term:
         if _alike(a, b) and (a.low >= b.high or a.high < b.low):
             return a.low >= b.high
@@ -188,103 +173,23 @@ class Known(Algebra):
             return _of(a, b)
         return Range(max(a.low, b.low), max(a.high, b.high), _moves(a, b), a.relative)
 
-    def ratio(self, a: Term, b: Term) -> Term:
-        return _of(a, b)
-
     def periods(self, at: Term, period: int, offset: int) -> Term:
         if not _ranges(at) or at.relative or at.low == -inf or at.high == inf:
             return _of(at)
         return Range((at.low - offset) // period, (at.high - offset) // period, at.moves)
 
-    def micros(self, a: Term) -> Term:
-        return _of(a)
+    def _unknown(self, *terms: Any, **options: Any) -> Any:
+        return _of(*terms)
 
-    def wide(self, a: Term) -> Term:
-        return _of(a)
-
-    def real(self, a: Term, type: str) -> Term:
-        return _of(a)
-
-    def remainder(self, a: Term, unit: int, type: str) -> Term:
-        return _of(a)
-
-    def quotient(self, a: Term, unit: int, type: str) -> Term:
-        return _of(a)
-
-    def joined(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        return _of(high, low)
+    # Of the results of these operations, only one fact is followed: whether they may differ from epoch to epoch.
+    multiply = calculated = floored = converted = ratio = micros = wide = real = remainder = quotient = _unknown
+    joined = real_of = narrow = beyond = centred = stamped = unstamped = _unknown
+    size = text = listed = field = length = ranked = end = _unknown
+    no_values = alone = gathered = united = largest = highest = _unknown
+    once = counted = opposite = distinct = spread = _unknown
 
     def levelled(self, high: Term, low: Term, unit: int, type: str) -> tuple[Term, Term]:
         return _of(high, low), _of(high, low)
-
-    def real_of(self, high: Term, low: Term, unit: int, type: str) -> Term:
-        return _of(high, low)
-
-    def narrow(self, a: Term) -> Term:
-        return _of(a)
-
-    def beyond(self, a: Term) -> Term:
-        return _of(a)
-
-    def centred(self, n: Term, total: Term, squares: Term, high: Term, unit: int) -> Term:
-        return _of(n, total, squares, high)
-
-    def text(self, *terms: Term) -> Term:
-        return _of(*terms)
-
-    def listed(self, *terms: Term) -> Term:
-        return _of(*terms)
-
-    def stamped(self, at: Term, a: Term) -> Term:
-        return _of(at, a)
-
-    def unstamped(self, a: Term) -> Term:
-        return _of(a)
-
-    def no_values(self, type: str) -> Term:
-        return _STAYS
-
-    def alone(self, a: Term, type: str) -> Term:
-        return _of(a)
-
-    def gathered(self, a: Term, b: Term, type: str) -> Term:
-        return _of(a, b)
-
-    def united(self, a: Term, b: Term) -> Term:
-        return _of(a, b)
-
-    def largest(self, a: Term, b: Term, most: int) -> Term:
-        return _of(a, b)
-
-    def field(self, a: Term, name: str) -> Term:
-        return _of(a)
-
-    def highest(self, a: Term, by: str) -> Term:
-        return _of(a)
-
-    def once(self, a: Term, type: str) -> Term:
-        return _of(a)
-
-    def counted(self, a: Term, b: Term, type: str) -> Term:
-        return _of(a, b)
-
-    def opposite(self, a: Term) -> Term:
-        return _of(a)
-
-    def distinct(self, a: Term) -> Term:
-        return _of(a)
-
-    def spread(self, a: Term) -> Term:
-        return _of(a)
-
-    def end(self, a: Term, *, last: bool) -> Term:
-        return _of(a)
-
-    def length(self, a: Term) -> Term:
-        return _of(a)
-
-    def ranked(self, a: Term, share: float) -> Term:
-        return _of(a)
 
 
 def _ranges(*terms: Term) -> bool:

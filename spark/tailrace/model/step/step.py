@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tailrace.model.base.algebra import Scalars, Term
 from tailrace.model.base.clock import Clock
@@ -65,14 +65,8 @@ class StepOutcome(NamedTuple):
     rejected: list[Rejected]
 
 
-class _Arrivals:
-    """The records of a bundle for one key and window, and the accumulator's parts of each record."""
-
-    __slots__ = ("lifted", "records")
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.lifted: list[Sequence[Term]] = []
+_Arrivals: TypeAlias = "list[tuple[Record, Sequence[Term]]]"
+"""The records of a bundle for one key and window, each with the accumulator's parts of the record."""
 
 
 class _End(NamedTuple):
@@ -163,11 +157,10 @@ class _Step:
                 if key not in arrivals:
                     arrivals[key] = {}
                 own = arrivals[key]
-                brought = own.get(window)
-                if brought is None:
-                    brought = own[window] = _Arrivals()
-                brought.records.append(source)
-                brought.lifted.append(parts)
+                if window in own:
+                    own[window].append((source, parts))
+                else:
+                    own[window] = [(source, parts)]
         return arrivals
 
     def _arrived(self, key: Key, held: Mapping[Window, Row], arrivals: Mapping[Window, _Arrivals]) -> dict[Window, Row]:
@@ -176,18 +169,18 @@ class _Step:
         merges = self.pipeline.where.merges
         spans = self._spans(held, arrivals) if merges else {window: [window] for window in arrivals}
         for span, members in spans.items():
-            brought = [arrivals[member] for member in members if member in arrivals]
+            brought = [one for member in members for one in arrivals.get(member, ())]
             if span not in held:
                 windows[span] = self._opened({member: windows.pop(member) for member in members if member in held})
             elif self.rules.done(windows[span]):
-                for record in (record for arrived in brought for record in arrived.records):
-                    self._too_late(record, key, span, "finished")
+                for source, _ in brought:
+                    self._too_late(source, key, span, "finished")
                 continue
             # The records of a bundle all count at once: records that merge into one session may have arrived in any
             # order (rule M5).
-            if lifted := [parts for arrived in brought for parts in arrived.lifted]:
-                total = self.rules.total(lifted)
-                windows[span] = self.rules.arrived(windows[span], len(lifted), total, span.end, self.times)
+            if brought:
+                total = self.rules.total([parts for _, parts in brought])
+                windows[span] = self.rules.arrived(windows[span], len(brought), total, span.end, self.times)
         return windows
 
     def _spans(self, held: Mapping[Window, Row], arrived: Mapping[Window, _Arrivals]) -> dict[Window, list[Window]]:

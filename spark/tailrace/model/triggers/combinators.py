@@ -12,7 +12,7 @@ from functools import cached_property
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
 from tailrace.model.base.time import END_OF_TIME
-from tailrace.model.triggers.composite import Composite, Many, trigger_faults
+from tailrace.model.triggers.composite import Composite, Many, any_part, every_part, trigger_faults
 from tailrace.model.triggers.punctuation import AfterBytes, AfterMatch, AfterPattern
 from tailrace.model.triggers.trigger import (
     AfterCount,
@@ -66,6 +66,8 @@ class AnyOf(Many):
     Law: `AnyOf(t)` fires exactly when `t` does.
     """
 
+    finishes, finishes_only_on_time = any_part("finishes"), every_part("finishes_only_on_time")
+
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         parts, going = self.ready_parts(o, slots, moment), o.no(self.done(o, slots))
         fires, on_time = (o.some(*(part[which] for part in parts)) for which in (0, 1))
@@ -78,20 +80,14 @@ class AnyOf(Many):
     def done(self, o: Algebra, slots: Slots) -> Term:
         return o.some(*self.done_parts(o, slots))
 
-    @property
-    def finishes(self) -> bool:
-        return any(part.finishes for part in self.parts)
-
-    @property
-    def finishes_only_on_time(self) -> bool:
-        return all(part.finishes_only_on_time for part in self.parts)
-
 
 class AllOf(Many):
     """A trigger that fires when every part is ready or done, and that is done when every part is done.
 
     Law: `AllOf(t)` fires exactly when `t` does.
     """
+
+    finishes = every_part("finishes")
 
     def ready(self, o: Algebra, slots: Slots, moment: Moment) -> Ready:
         parts, done = self.ready_parts(o, slots, moment), self.done_parts(o, slots)
@@ -105,10 +101,6 @@ class AllOf(Many):
 
     def done(self, o: Algebra, slots: Slots) -> Term:
         return o.every(*self.done_parts(o, slots))
-
-    @property
-    def finishes(self) -> bool:
-        return all(part.finishes for part in self.parts)
 
     @property
     def finishes_only_on_time(self) -> bool:
@@ -128,6 +120,8 @@ class Sequence(Many):
 
     The trigger is done when its last part is done.
     """
+
+    finishes = every_part("finishes")
 
     def slots(self) -> dict[str, bool | int]:
         return super().slots() | {"at": 0}
@@ -165,10 +159,6 @@ class Sequence(Many):
 
     def done(self, o: Algebra, slots: Slots) -> Term:
         return o.at_least(slots["at"], o.literal(len(self.parts), "bigint"))
-
-    @property
-    def finishes(self) -> bool:
-        return all(part.finishes for part in self.parts)
 
     @property
     def finishes_only_on_time(self) -> bool:
@@ -242,6 +232,9 @@ class Until(Composite):
 
     part: Trigger
     stop: Trigger
+
+    finishes, finishes_only_on_time = any_part("finishes"), every_part("finishes_only_on_time")
+    fires_on_nothing, ready_on_nothing = any_part("fires_on_nothing"), any_part("ready_on_nothing")
 
     @property
     def of(self) -> tuple[Trigger, ...]:
@@ -325,24 +318,8 @@ class Until(Composite):
         return o.some(*self.done_parts(o, slots))
 
     @property
-    def finishes(self) -> bool:
-        return self.part.finishes or self.stop.finishes
-
-    @property
-    def finishes_only_on_time(self) -> bool:
-        return self.part.finishes_only_on_time and self.stop.finishes_only_on_time
-
-    @property
-    def fires_on_nothing(self) -> bool:
-        return self.part.fires_on_nothing or self.stop.fires_on_nothing
-
-    @property
-    def ready_on_nothing(self) -> bool:
-        return self.part.ready_on_nothing or self.stop.ready_on_nothing
-
-    @property
     def stops(self) -> bool:
-        return bool(self._fired_before) or super().stops
+        return bool(self._fired_before) or self.part.stops or self.stop.stops
 
     @property
     def places(self) -> tuple[str, ...]:

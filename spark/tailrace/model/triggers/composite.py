@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.errors import Fault
@@ -18,12 +19,24 @@ def trigger_faults(path: str, trigger: object) -> Iterable[Fault]:
     return [Fault(path, trigger, "a trigger", "write for example AfterCount(1)")]
 
 
+def any_part(fact: str) -> Any:
+    """Return a property of a composite trigger: whether the property `fact` is true for at least one part."""
+    return property(lambda trigger: any(getattr(part, fact) for part in trigger.of))
+
+
+def every_part(fact: str) -> Any:
+    """Return a property of a composite trigger: whether the property `fact` is true for all parts."""
+    return property(lambda trigger: all(getattr(part, fact) for part in trigger.of))
+
+
 class Composite(Trigger):
     """A trigger composed of other triggers.
 
     The trigger's slots are the slots of its parts. The name of a slot is the position of the part, followed by the
     slot's name in the part.
     """
+
+    looks_at_watermark, counts, stops = any_part("looks_at_watermark"), any_part("counts"), any_part("stops")
 
     @property
     def of(self) -> tuple[Trigger, ...]:
@@ -33,18 +46,6 @@ class Composite(Trigger):
     def places(self) -> tuple[str, ...]:
         """The path of each part in a fault, relative to the path of this trigger."""
         return tuple(f"[{place}]" for place in range(len(self.of)))
-
-    @property
-    def looks_at_watermark(self) -> bool:
-        return any(part.looks_at_watermark for part in self.of)
-
-    @property
-    def counts(self) -> bool:
-        return any(part.counts for part in self.of)
-
-    @property
-    def stops(self) -> bool:
-        return any(part.stops for part in self.of)
 
     def slots(self) -> dict[str, bool | int]:
         return {f"{place}_{name}": start for place, part in enumerate(self.of) for name, start in part.slots().items()}
@@ -141,20 +142,14 @@ class Composite(Trigger):
 class Many(Composite):
     """A composite trigger of one or more parts, which are passed as positional arguments."""
 
+    fires_on_nothing, ready_on_nothing = any_part("fires_on_nothing"), any_part("ready_on_nothing")
+
     def __init__(self, *parts: Trigger) -> None:
         self.parts = parts
 
     @property
     def of(self) -> tuple[Trigger, ...]:
         return self.parts
-
-    @property
-    def fires_on_nothing(self) -> bool:
-        return any(part.fires_on_nothing for part in self.parts)
-
-    @property
-    def ready_on_nothing(self) -> bool:
-        return any(part.ready_on_nothing for part in self.parts)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"

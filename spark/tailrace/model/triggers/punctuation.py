@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tailrace.model.base.algebra import Algebra, Term
 from tailrace.model.base.conditions import Condition, condition_faults
-from tailrace.model.base.errors import Fault
+from tailrace.model.base.errors import Fault, whole_faults
 from tailrace.model.triggers.trigger import Measure, Moment, Once, Ready, Slots
 
 
@@ -42,10 +42,7 @@ class AfterBytes(Once):
         return Ready(reached, o.literal(False, "boolean"))
 
     def faults(self, path: str) -> Iterable[Fault]:
-        size: object = self.size
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            remedy = f"write AfterBytes(1_000_000, {self.column!r})"
-            yield Fault(f"{path}.size", size, "a whole number of at least 1", remedy)
+        return whole_faults(f"{path}.size", self.size, f"write AfterBytes(1_000_000, {self.column!r})")
 
     def column_faults(self, path: str, types: Mapping[str, str]) -> Iterable[Fault]:
         if types.get(self.column) != "string":

@@ -21,7 +21,7 @@ from itertools import product
 from typing import NamedTuple, Protocol
 
 from tailrace.model.base.algebra import Algebra, Scalars, Term
-from tailrace.model.base.errors import Fault
+from tailrace.model.base.errors import Fault, whole_faults
 from tailrace.model.base.names import name_faults
 from tailrace.model.base.time import BEGINNING, duration, duration_faults, offset_faults
 
@@ -279,9 +279,7 @@ class AfterCount(Once):
         return Ready(o.at_least(moment.fresh, o.literal(self.count, "bigint")), o.literal(False, "boolean"))
 
     def faults(self, path: str) -> Iterable[Fault]:
-        count: object = self.count
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            yield Fault(f"{path}.count", count, "a whole number of at least 1", "write AfterCount(1)")
+        return whole_faults(f"{path}.count", self.count, "write AfterCount(1)")
 
 
 @dataclass(frozen=True)
@@ -302,7 +300,7 @@ class AfterDelay(Once):
         return Ready(o.at_least(moment.now, due), o.literal(False, "boolean"))
 
     def faults(self, path: str) -> Iterable[Fault]:
-        yield from duration_faults(f"{path}.delay", self.delay, "AfterDelay(minutes(1))")
+        return duration_faults(f"{path}.delay", self.delay, "AfterDelay(minutes(1))")
 
 
 @dataclass(frozen=True)
@@ -328,7 +326,7 @@ class AfterSignal(Once):
         return Ready(moment.signals[self.name] if moment.phase is Phase.DATA else never, never)
 
     def faults(self, path: str) -> Iterable[Fault]:
-        yield from name_faults(f"{path}.name", self.name)
+        return name_faults(f"{path}.name", self.name)
 
 
 @dataclass(frozen=True)
