@@ -1,9 +1,9 @@
-"""A backfill: one step over everything that the log holds for a range, replacing the range by a minimal diff (V4).
+"""A backfill: compute a range from everything that the log holds for it, and replace only the rows that differ (V4).
 
-A group is computed in one session: a map, a join, or a pipeline with its stages. The kind of the group says which
-tables a range reads and which runs it takes (`backfill_of`). A run pins the log at the ledger's epoch, computes the
-windows whose timestamp lies in the range, or the rows whose event time does (V5), and writes the rows that differ
-(`range_run`). These go into the ledger in a generation of their own, beside a running stream.
+One session computes a group: a map, a join, or a pipeline with its stages. The kind of the group determines which
+tables a range reads and which runs it needs (`backfill_of`). A run pins the log at the ledger's epoch, computes the
+windows whose timestamp is in the range or the rows whose event time is in the range (V5), and writes the rows that
+differ (`range_run`). The written rows get a separate generation in the ledger, while a stream may continue to run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tailrace.model.definition.map import Map
 from tailrace.model.definition.pipeline import Pipeline
 
 OfStages: TypeAlias = Sequence[tuple[Ranged, list[Backfilled]]]
-"""The results of the runs of each stage, in the order of the stages."""
+"""For each stage, in order, the stage and the results of its runs."""
 
 _Done = dict[str, tuple[Ranged, list[Backfilled]]]
 """The stages with the results of their runs, by the stage's name."""
@@ -38,7 +38,7 @@ _Done = dict[str, tuple[Ranged, list[Backfilled]]]
 
 @singledispatch
 def backfill_of(definition: object, lake: Lake, first: int, last: int, **how: bool) -> RangeBackfill[Any]:
-    """Return the backfill of a range of a definition by its kind; `how` has the options of `RangeBackfill`."""
+    """Return the backfill of a range for this kind of definition; `how` has the options of `RangeBackfill`."""
     raise KindError("backfill", definition)
 
 
@@ -56,11 +56,11 @@ def backfill(
     reason: str | None = None,
     dry_run: bool = False,
 ) -> list[Backfilled]:
-    """Recompute the range `[first, last)` of one stage alone, of window timestamps or event times in microseconds.
+    """Recompute the range `[first, last)` of one stage alone, in microseconds of window timestamps or event time.
 
-    The closed windows of the range are one run, and the windows that a stream can still reach are another; a run with
-    no window is left out. A dry run says what would change and changes nothing. Raises `BackfillError` for a range that
-    is empty or cannot be computed, and `OtherDefinitionError` where the tables are another definition's.
+    The closed windows of the range are one run, and the windows that a stream can still reach are a second run; a run
+    without windows is left out. A dry run reports what would change and changes nothing. Raises `BackfillError` if the
+    range is empty or cannot be computed, and `OtherDefinitionError` if the tables belong to another definition.
     """
     backfill_of(definition, lake, first, last, alone=True).check()
     done, inputs = _Done(), RunInputs(lake, definition)
@@ -79,17 +79,18 @@ def backfill_stages(
     begun: Callable[[Session], None] = lambda session: None,
     spark: bool = True,
 ) -> OfStages:
-    """Backfill a definition after everything that it reads, in order: pipelines, joins and maps.
+    """Backfill a definition after all pipelines, joins and maps that it reads, in order.
 
-    The answers of a pipeline's stages are computed once, from the log; a reader of a join or a map is computed from the
-    rows that stand in its ledger. If one stage cannot be backfilled, none is changed. The range of an earlier stage
-    begins where the next stage's windows in the range begin, so each stage is made of the answers that the stage before
-    it has after the run. Open windows of a later stage are computed from the answers that the stage has read; they get
-    corrections of open windows of the stage before with the stream's next epoch (X4). Windows outside of the range that
-    lack a correction are found by `corrections.stages_behind`. A computation is left alone.
+    The answers of a pipeline's stages are computed once, from the log. A definition that reads a join or a map is
+    computed from the current rows of that definition's ledger. If any stage cannot be backfilled, no stage is changed.
+    The range of an earlier stage starts early enough to include all windows that the next stage needs for its range, so
+    each stage is computed from the answers that the previous stage has after the run. Open windows of a later stage are
+    computed from the answers that the stage has read. With the stream's next epoch, these windows receive the
+    corrections of the previous stage's open windows (X4). `corrections.stages_behind` finds windows outside of the
+    range that lack a correction. A computation is not backfilled.
 
-    `begun` is called with each session before anything is computed in it. Where DuckDB runs out of room Spark takes
-    over; without `spark` the caller gets a `RoomError` instead.
+    `begun` is called with each session before anything is computed in the session. If DuckDB runs out of room, Spark
+    takes over; if `spark` is False, a `RoomError` is raised instead.
     """
     groups = _groups(definition)
     for group in groups:
@@ -106,7 +107,7 @@ def backfill_stages(
 
 
 def engine_for(lake: Lake, definition: Ranged, first: int, last: int) -> EngineChoice:
-    """Choose the engine for a range, as `backfill_stages` does; Spark where any of the stages is computed by it.
+    """Return the engine that `backfill_stages` would use for a range: Spark if any of the stages needs Spark.
 
     Raises the errors of `backfill_stages` for the range and the tables.
     """
@@ -118,7 +119,7 @@ def engine_for(lake: Lake, definition: Ranged, first: int, last: int) -> EngineC
 
 
 def _groups(definition: Ranged) -> list[Ranged]:
-    """List the groups, each backfilled in one session, in order: maps, joins, and last stages of pipelines."""
+    """List the groups (maps, joins, and last stages of pipelines) in order; each group is backfilled in one session."""
     found: list[Any] = []
 
     def visit(one: Definition) -> None:

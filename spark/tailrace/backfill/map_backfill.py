@@ -1,7 +1,7 @@
-"""A backfill of a map: the rows of a range are computed from the log and compared with the ledger's (rule V4).
+"""The backfill of a map: compute the rows of a range from the log, and compare them with the ledger's rows (rule V4).
 
-A record belongs to the interval that holds its event time (V5). Nothing of a map is open to a stream, so a run takes no
-lease: rows that differ are retracted and written again, in a generation of the run's own, while a stream runs on.
+A record belongs to the interval that contains its event time (V5). A map has no windows that are open to a stream, so a
+run takes no lease: rows that differ are retracted and written again, in the run's generation, while a stream may run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MapRun(RowsRun[Map]):
     def compute(self, run: Run, pinned: Head) -> Found:
         if self._held():
             return self.differences(run, pinned)
-        # Rows that are compared with none are written as they are computed, and counted by what was written.
+        # Without rows to compare with, rows are written as they are computed, and the written files provide the count.
         rows = output_rows(self.definition)
         new = rows.corrected(bracketed(rows.new(self._mapped(pinned))), version_as_of(run, pinned))
         files = self.session.files(new, self.ledger)
@@ -62,28 +62,29 @@ class MapRun(RowsRun[Map]):
             super().write(found, run, pinned, branch, properties)
 
     def _mapped(self, pinned: Head) -> Query:
-        """Write the query of the rows that the log gives, up to the pinned commit's epoch."""
+        """Return a query of the rows that the map makes from the log, up to the epoch of the pinned commit."""
         log, epoch, (first, last) = self.definition.log, pinned.number("epoch"), _bounds(self.first, self.last)
         return map_output(self.session, self.definition, log_records.rows_of_log(self.session, log, epoch, first, last))
 
     def _held(self) -> bool:
-        """Tell whether the ledger may have rows of the range, by its files' statistics."""
+        """Return True if the ledger may have rows of the range, according to its files' statistics."""
         return any(True for _ in self.lake.table(self.ledger).scan(row_filter=self.in_ledger()).plan_files())
 
     def _new(self, computed: Query) -> Found:
-        """Count every computed row as new, where the ledger has no row of the range."""
+        """Count every computed row as new; the ledger must have no rows in the range."""
         text = output_rows(self.definition).new(computed)
         if not self.session.direct:
             return self.count_changes(text)
-        # Counting in the process reads only the columns that the condition needs; the others are read when written.
+        # Counting in this process reads only the columns that the condition needs; the write later reads the other
+        # columns.
         relation = self.session.view(text)
         return Found(relation, {**_NOTHING, "changed": self.session.count(relation)})
 
 
 _NOTHING: Mapping[str, int] = dict.fromkeys(COUNTS, 0)
-"""The counts of a run that finds nothing."""
+"""The counts of a run that finds no differences."""
 
 
 def _bounds(first: int, last: int) -> tuple[int | None, int | None]:
-    """Return a range's bounds, None for a side on which the range is open."""
+    """Return the bounds of a range; a bound is None if the range is open on that side."""
     return None if first <= BEGINNING else first, None if last >= END_OF_TIME else last

@@ -1,8 +1,8 @@
-"""The comparison of answers and open windows with the log, and the ledger rows that correct them.
+"""Compare answers and open windows with the log, and create the ledger rows that correct them.
 
-Of windows that the stream cannot reach any more only the answers are compared (`sql.results.compared_rows`). Of windows
-that are still open the state is compared, too, by `model.step.correction`: natively as one projection a step, else by
-the model's own Python.
+For windows that the stream cannot reach any more, only the answers are compared (`sql.results.compared_rows`). For
+windows that are still open, the state is compared as well (`model.step.correction`): with one native projection for
+each step where possible, otherwise with the model's Python code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, all_of, 
 
 
 class OpenWindowsCorrection:
-    """The correction of one definition's open windows in one session, natively."""
+    """The native correction of one definition's open windows in one session."""
 
     def __init__(self, session: Session, pipeline: Pipeline, written: BackfillVersion) -> None:
         self.session, self.pipeline, self.written = session, pipeline, written
@@ -37,23 +37,26 @@ class OpenWindowsCorrection:
     def corrected(
         self, computed: Query, state: Relation, held: Query, reached: Condition, meant: Condition = ALWAYS
     ) -> Query:
-        """Compare windows with the log; the relation returned has a row for each window.
+        """Compare windows with the log; the result has a row for each window.
 
-        `computed` are the batch answers (`answers.batch`), `state` is a view of the open windows, both of windows that
-        are `reached`, and `held` are the answers (`answers.current`), of which only those in such windows count. Of
-        these, the windows that are `meant` are compared. Where windows merge, a group of windows that overlap is
-        compared if the window that the log gives is meant; if the log gives none, if any of them is. The columns are
-        those of `ComparedRows.differences`, where `change` may be `state` (only the state was wrong), the columns of
-        the state, and `remains`.
+        `computed` contains the batch answers (`answers.batch`), and `state` is a view of the open windows; both cover
+        the windows that meet `reached`. `held` contains the current answers (`answers.current`), of which only the
+        answers of such windows count. Among these windows, the windows that meet `meant` are compared. Merging windows
+        are compared in groups of overlapping windows: a group is compared if the window that the log yields for it
+        meets `meant` or, if the log yields no window, if any window of the group meets `meant`.
+
+        The columns are those of `ComparedRows.differences`, the columns of the state, and `remains`. In addition,
+        `change` may be `state` (only the state was wrong).
         """
         started = self._started(self._beside(computed, state, held, reached))
-        # Materialised, else a filter on the result would be pushed through all the steps, and grow with each.
+        # Materialize the rows; otherwise a filter on the result would be pushed through all steps and grow with each
+        # step.
         return self._changes(self.session.materialized(started), meant)
 
     def rows(self, view: Relation) -> Query:
-        """Write the SQL of the ledger rows for a view of `corrected`'s result; equal windows give none."""
+        """Return the SQL of the ledger rows for a view of `corrected`'s result; equal windows yield no rows."""
         partials = Rows(self.pipeline).of_corrected(view, Condition("remains"), Condition("open AND NOT remains"))
-        # The answer of a window that merged away goes with its successor.
+        # The answer of a window that merged away is retracted together with the answer of its successor.
         panes = pane_rows(self.pipeline, view, self.written, Condition("NOT gone OR merged_away"))
         return Query(f"{panes} UNION ALL {partials}")
 
@@ -62,7 +65,7 @@ class OpenWindowsCorrection:
         return Condition(str(self.rules.out_of_reach("window_end", f"{self.written.watermark}L")))
 
     def _beside(self, computed: Query, state: Relation, held: Query, reached: Condition) -> Query:
-        """Write the SQL that joins each window's batch answer, state and held answer; null where one is missing."""
+        """Return the SQL that joins each window's batch answer, state and current answer; a missing part is null."""
         pipeline, keys = self.pipeline, key_names(self.pipeline)
         place = [*keys, *SPAN]
         items = [f"COALESCE(c.{n}, s.{n}) AS {n}" for n in place]
@@ -85,7 +88,7 @@ class OpenWindowsCorrection:
         return Query(f"SELECT {join_items(items)} FROM ({first}) f FULL OUTER JOIN ({held}) h ON {on}")
 
     def _held(self, held: Query, state: Relation, reached: Condition) -> Query:
-        """Select the answers of the windows reached, and of windows that merged away and are not retracted yet (V3)."""
+        """Select the answers of the reached windows, and of windows that merged away and are not retracted yet (V3)."""
         held = answer_rows(self.pipeline).each_once(held)
         if not self.pipeline.where.merges:
             return Query(f"SELECT *, true AS _there, false AS _merged_away FROM ({held}) WHERE {reached}")
@@ -99,7 +102,7 @@ class OpenWindowsCorrection:
         return Query(f"SELECT * FROM ({both}) WHERE _merged_away OR {reached}")
 
     def _types(self) -> dict[str, str]:
-        """Return the columns of `_beside` with their types."""
+        """Return the type of each column in the result of `_beside`."""
         pipeline, results = self.pipeline, self.pipeline.answer_columns
         return {
             **{name: pipeline.columns[name] for name in pipeline.key},
@@ -112,9 +115,10 @@ class OpenWindowsCorrection:
         }
 
     def _started(self, beside: Query) -> Query:
-        """Write the SQL of the windows as they start anew: their state, `told`, and whether the old state was `alike`.
+        """Return the SQL of windows that start again from the log: their state, `told` and `alike`.
 
-        `told` says whether a pane comes out, `alike` whether the state that the stream had adds up to the same.
+        `told` is True if a pane fires. `alike` is True if the stream's state of the window has the same totals as the
+        log.
         """
         chain = Chain(all_of(bracketed(beside)), list(self._types()))
         now = {"watermark": f"{self.written.watermark}L", "now": f"{self.written.processing_time}L"}
@@ -129,12 +133,12 @@ class OpenWindowsCorrection:
         return chain.text
 
     def _changes(self, started: Relation, meant: Condition) -> Query:
-        """Write the SQL that decides the `change` of each window, with the columns that `corrected` describes."""
+        """Return the SQL that decides the `change` of each window; `corrected` describes the columns."""
         pipeline = self.pipeline
         equal = " AND ".join(f"{quoted(f'new_{n}')} <=> {quoted(f'old_{n}')}" for n in pipeline.answer_columns)
         equal += " AND NOT doubled"
         closed = f"computed = answered AND (NOT computed OR {equal})"
-        # Of a window whose records were all taken back there is nothing to be found but in the state.
+        # A window whose records were all retracted is neither computed nor answered, so only its state is compared.
         alike = "alike" if self.rules.later else "computed AND alike"
         still = f"IF(open, {alike}, NOT computed AND NOT answered)"
         right = f"(IF({self._gone}, {closed}, {still}) AND NOT doubled)"
@@ -158,10 +162,11 @@ class OpenWindowsCorrection:
         return Query(f"SELECT {join_items(items)} FROM ({grouped}) WHERE meant")
 
     def _grouped(self, marked: Query) -> Query:
-        """Write the SQL of windows that merge, with whether the group that each belongs to is `wrong`, and `meant`.
+        """Return the SQL that sets `wrong` and `meant` of each merging window to the values of its group.
 
-        Windows are one group where they overlap, directly or through others: else the state could come to hold two that
-        do. A window that no stream can reach is by itself, unless its answer waits for its successor.
+        Windows that overlap, directly or through other windows, form a group; otherwise the state could come to hold
+        two windows that overlap. A window that no stream can reach is a group by itself, unless its answer waits for
+        the window's successor.
         """
         alone = "gone AND NOT merged_away"
         by = [*key_names(self.pipeline), alone]
@@ -173,7 +178,10 @@ class OpenWindowsCorrection:
 
 
 class PythonCorrection(OpenWindowsCorrection):
-    """The correction of one definition's open windows by the model's own Python, for combiners that combine there."""
+    """The correction of one definition's open windows by the model's Python code.
+
+    This correction is for combiners that combine in Python.
+    """
 
     def _started(self, beside: Query) -> Query:
         rules = Transition(self.pipeline, Scalars())
@@ -182,5 +190,5 @@ class PythonCorrection(OpenWindowsCorrection):
 
 
 def correction_for(session: Session, pipeline: Pipeline, written: BackfillVersion) -> OpenWindowsCorrection:
-    """Choose the correction for the execution that the definition takes on the session's engine."""
+    """Choose the native or the Python correction, depending on how the session's engine executes the definition."""
     return (PythonCorrection if way(pipeline) is Way.PYTHON else OpenWindowsCorrection)(session, pipeline, written)

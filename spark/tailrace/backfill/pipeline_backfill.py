@@ -1,7 +1,7 @@
 """The backfill of a pipeline with its stages: its closed windows, and its windows that are open to a stream (V4).
 
-A changed window is retracted and fired again, a window that is not produced any more is retracted, a window that comes
-out equal is left untouched. Windows that a stream can still reach are a second run (`handover`, X4).
+A changed window is retracted and fired again, a window that the log does not yield any more is retracted, and a window
+with an equal answer is left untouched. Windows that a stream can still reach are a second run (`handover`, X4).
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from tailrace.sql.terms import Condition, Query
 
 
 class PipelineBackfill(RangeBackfill[Pipeline]):
-    """The backfill of all stages of a pipeline, whose answers are computed once, or of its last stage alone."""
+    """The backfill of all stages of a pipeline, or of its last stage alone.
+
+    The answers of all stages are computed only once.
+    """
 
     def check(self) -> None:
         super().check()
@@ -57,7 +60,7 @@ class PipelineBackfill(RangeBackfill[Pipeline]):
 
     @property
     def _firsts(self) -> dict[str, int]:
-        """Where the range begins for each stage: where the windows begin that a later stage has in its range."""
+        """The start of each stage's range: early enough for all windows that the next stage needs for its range."""
         found, first = dict[str, int](), self.first
         for stage in reversed(self.stages):
             found[stage.name] = first
@@ -67,7 +70,7 @@ class PipelineBackfill(RangeBackfill[Pipeline]):
         return found
 
     def _of_stage(self, session: Session, stage: Pipeline, answers: RangeAnswers) -> list[RangeRun[Pipeline]]:
-        """Return the runs that a stage takes: of its closed windows, and of its open ones."""
+        """Return the runs for a stage: a run for its closed windows and a run for its open windows, as needed."""
         pinned, first, last = folded_head(session.lake, stage), self._firsts[stage.name], self.last
         closed = stage.closed_until(pinned.number("watermark"))
         runs: list[RangeRun[Pipeline]] = []
@@ -79,7 +82,7 @@ class PipelineBackfill(RangeBackfill[Pipeline]):
 
 
 class ClosedWindows(RangeRun[Pipeline]):
-    """The run of windows that no stream can reach any more."""
+    """The run over the windows that no stream can reach any more."""
 
     def __init__(
         self, session: Session, pipeline: Pipeline, first: int, last: int, pinned: Head, answers: RangeAnswers
@@ -117,11 +120,11 @@ class ClosedWindows(RangeRun[Pipeline]):
 
     @property
     def _within(self) -> Filter:
-        """The filter of the answers whose windows are in the range."""
+        """The filter for the answers whose windows are in the range."""
         first, last = (max(BEGINNING, min(at, END_OF_TIME)) for at in (self.first, self.last))
         return every(after("window_end", first), up_to("window_end", last))
 
     def _anything_held(self) -> bool:
-        """Tell whether there may be answers of the range, by their files' statistics."""
+        """Return True if there may be answers in the range, according to the statistics of the answers' files."""
         table, within = answers_source(self.lake, self.definition, self._within)
         return any(True for _ in self.lake.table(table).scan(row_filter=within).plan_files())

@@ -1,7 +1,8 @@
-"""The answers of a definition's stages over a range of the log, each computed once for its own run and the next stage.
+"""The answers of a definition's stages over a range of the log; the answers of each stage are computed only once.
 
-The records that the last stage needs are read. They include the records that earlier stages need, for a stage reaches
-as far back as the stage before it, and further by its own windows.
+A stage's answers serve both the run of the stage and the next stage. This module reads the records that the last stage
+needs. The last stage's records include the records that earlier stages need, because a stage reaches as far back as the
+previous stage plus the length of its windows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of
 class RangeAnswers:
     """The answers of the stages up to `pipeline` over the range `[first, last)` of window timestamps, in microseconds.
 
-    The answers of a stage that a later stage reads are kept for as long as the session is open.
+    If a later stage reads the answers of a stage, these answers are kept until the session is closed.
     """
 
     def __init__(self, session: Session, pipeline: Pipeline, first: int, last: int) -> None:
@@ -27,9 +28,9 @@ class RangeAnswers:
         self._relations: dict[tuple[str, int], Relation] = {}
 
     def answers(self, stage: Pipeline, epoch: int, first: int, last: int) -> Query:
-        """Write the query of a stage's answers as of an epoch of the log; `[first, last)` lies in the whole range.
+        """Return a query of a stage's answers at an epoch of the log; `[first, last)` must be within the whole range.
 
-        Answers that a later stage reads are computed at the first call, and the process takes over what it can
+        Answers that a later stage reads are computed at the first call. Answers that fit are moved into this process
         (`Answering.brought`).
         """
         one = self.ends
@@ -37,20 +38,20 @@ class RangeAnswers:
             assert one.earlier is not None, f"{stage.name} is no stage up to {self.ends.pipeline.name}"
             one = one.earlier
         if one is self.ends:
-            # Of windows that are wholly read or not at all, none is outside of the range.
+            # If windows are either read completely or not at all, no window is outside of the range.
             within = ALWAYS if reads_whole_windows(stage) else in_range(first, last)
             rows = self._read(one, epoch, first, last)
             return one.brought(rows, within)
         return Query(f"SELECT * FROM {self._all(one, epoch)} WHERE {in_range(first, last)}")
 
     def _read(self, stage: Answering, epoch: int, first: int, last: int) -> Relation:
-        """Write the query, in brackets, of a stage's records, as far as a range of the last stage needs them."""
+        """Return a query, in brackets, of those records of a stage that a range of the last stage needs."""
         if stage.earlier is None:
             return range_records(self.ends, first, last, epoch)
         return stage.changed(all_of(self._all(stage.earlier, epoch)))
 
     def _all(self, stage: Answering, epoch: int) -> Relation:
-        """Return a relation of all answers of a stage in the whole range, computed once for each epoch."""
+        """Return a relation of all answers of a stage in the whole range; the relation is computed once per epoch."""
         at = stage.pipeline.name, epoch
         if at not in self._relations:
             rows = self._read(stage, epoch, self.first, self.last)
@@ -59,9 +60,9 @@ class RangeAnswers:
 
 
 def range_records(answering: Answering, first: int, last: int, epoch: int) -> Relation:
-    """Write the query, in brackets, of the log's records up to an epoch that windows of `[first, last)` may hold.
+    """Return a query, in brackets, of the log's records up to an epoch that windows of `[first, last)` may contain.
 
-    The range is of window timestamps, in microseconds (rule V5).
+    The range is a range of window timestamps, in microseconds (rule V5).
     """
     pipeline = answering.pipeline
     log = pipeline.stages[0].log
@@ -72,10 +73,11 @@ def range_records(answering: Answering, first: int, last: int, epoch: int) -> Re
 
 
 def _reached_back(answering: Answering, first: int, epoch: int) -> int:
-    """Find an event time, in microseconds, before which no session that ends after `first` begins.
+    """Return an event time, in microseconds; every session that ends after `first` begins at or after this time.
 
-    The span that is searched doubles until no such session begins within a gap of the span's start. The span ends a gap
-    after `first`: a session that goes on beyond it has a window in the span that ends after `first`, too.
+    The searched span doubles until no session that ends after `first` begins within one gap of the span's start. The
+    span ends one gap after `first`: if a session continues beyond the span, its part in the span also ends after
+    `first`.
     """
     pipeline = answering.pipeline
     log, where = pipeline.log, pipeline.where

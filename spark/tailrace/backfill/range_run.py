@@ -1,7 +1,7 @@
-"""A run over a range of one definition: its entry in the table of runs, its differences, their publication, its end.
+"""A run over a range of one definition: its entry in the table of runs, its differences, publication and end.
 
-`RangeBackfill` is the part of a kind of definition: the tables that a range reads, and the runs that it takes. A run
-that fails is noted as failed.
+`RangeBackfill` is the part that depends on the kind of definition: the tables that a range reads, and the runs that it
+needs. A run that fails is recorded as failed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ W = TypeVar("W", bound=Windowless)
 class Found:
     """The differences that a run would write: a relation of its windows, each with its `change`, and counts by kind.
 
-    Besides the counts that runs have, `held` counts the windows of the range that have an answer. Rows that are written
-    already are in `files`, which no table lists yet; there is no relation of them.
+    In addition to a run's usual counts, `held` counts the windows of the range that have an answer. If the rows are
+    already written, `files` lists their files, which are in no table yet; `changes` is then None.
     """
 
     changes: Relation | None
@@ -59,10 +59,10 @@ class Found:
 
 
 class RangeRun(ABC, Generic[D]):
-    """A run of one stage over `[first, last)`, on the session's engine; it implements what `RangeReplacement` calls.
+    """A run of one stage over `[first, last)` on the session's engine, with the methods that `RangeReplacement` needs.
 
-    The run reads the log as of `pinned`, a head of the ledger. No stream can reach the range any more, unless a
-    subclass says otherwise, so the run takes no lease (rule X4).
+    The run reads the log at the epoch of `pinned`, a head of the ledger. Unless a subclass states otherwise, no stream
+    can reach the range any more, so the run takes no lease (rule X4).
     """
 
     def __init__(self, session: Session, definition: D, first: int, last: int, pinned: Head) -> None:
@@ -71,11 +71,14 @@ class RangeRun(ABC, Generic[D]):
         self.ledger = ledger_name(definition.name)
 
     def run(self, reason: str | None, dry_run: bool, inputs: str | None) -> Backfilled:
-        """Do the run, or with `dry_run` compute its changes; `inputs` says which other runs it sees (`RunInputs`)."""
+        """Execute the run or, if `dry_run` is True, only compute its changes.
+
+        `inputs` names the runs of other definitions whose results this run sees (`RunInputs`).
+        """
         started, by, head = time.perf_counter(), self.session.choice, self.head()
         epoch = head.number("epoch")
         if dry_run:
-            # A dry run is not entered in the table of runs.
+            # A dry run has no entry in the table of runs.
             planned = Run("", "backfill", "dry_run", 0, self.first, self.last, self.definition.fingerprint, epoch)
             return _ended(EndedRun(planned, self.try_out(planned, head).counts), started, self.session)
         runs = Runs(self.lake, self.definition)
@@ -92,15 +95,15 @@ class RangeRun(ABC, Generic[D]):
             self.follower.close()
 
     def head(self) -> Head:
-        """Return the head of the ledger as of which the run begins to read."""
+        """Return the ledger's head at which the run begins to read."""
         return self.pinned
 
     def replace_range(self, replacing: RangeReplacement[Found], run: Run) -> EndedRun:
-        """Replace the range, by the protocol for windows that are closed to the stream."""
+        """Replace the range with the protocol for windows that are closed to the stream."""
         return replacing.replace_closed(run)
 
     def try_out(self, run: Run, head: Head) -> Found:
-        """Compute the differences as of a head, for a dry run."""
+        """Compute the differences at a head of the ledger, for a dry run."""
         return self.differences(run, head)
 
     def compute(self, run: Run, pinned: Head) -> Found:
@@ -108,15 +111,15 @@ class RangeRun(ABC, Generic[D]):
 
     @abstractmethod
     def differences(self, run: Run, pinned: Head) -> Found:
-        """Compute the differences between the log and the ledger, as of the pinned commit's epoch."""
+        """Compute the differences between the log and the ledger, up to the epoch of the pinned commit."""
 
     @abstractmethod
     def rows(self, found: Found, written: BackfillVersion) -> Query:
-        """Write the SQL of the ledger rows of the differences."""
+        """Return the SQL of the ledger rows that correct the differences."""
 
     @abstractmethod
     def open_follower(self, owner: str) -> Follows:
-        """Return the follower that brings the answers up to date with the ledger."""
+        """Return the follower that updates the answers from the ledger."""
 
     def write(self, found: Found, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         self.session.write(self.rows(found, version_as_of(run, pinned)), branch, properties)
@@ -133,31 +136,31 @@ class RangeRun(ABC, Generic[D]):
 
 
 class RowsRun(RangeRun[W]):
-    """A run of a definition without windows, whose rows stand in its ledger alone."""
+    """A run of a definition without windows, whose rows are only in its ledger."""
 
     def open_follower(self, owner: str) -> Follows:
         return Unfollowed(self.lake, self.definition.name)
 
     def published(self, found: Found, snapshot: int) -> None:
-        """Do nothing: there is no table of answers that follows the ledger."""
+        """Do nothing, because there is no table of answers to update."""
 
     def rows(self, found: Found, written: BackfillVersion) -> Query:
         return output_rows(self.definition).corrected(found.different, written)
 
     def compare(self, computed: Query, epoch: int) -> Found:
-        """Compare computed rows with those of the ledger, as of an epoch."""
+        """Compare computed rows with the ledger's current rows at an epoch."""
         rows = output_rows(self.definition)
         held = rows.current(self.session.table(self.ledger, self.in_ledger()), self.within(), until=epoch)
         return self.count_changes(rows.differences(computed, held))
 
     def in_ledger(self) -> Filter:
-        """Return the filter of the ledger's files that hold rows of the range."""
+        """Return a filter for the files of the ledger that may hold rows of the range."""
         bounds = [] if self.first <= BEGINNING else [since(PANE_TIME, self.first)]
         bounds += [] if self.last >= END_OF_TIME else [before(PANE_TIME, self.last)]
         return every(equal("kind", PRODUCTION), *bounds)
 
     def within(self) -> Condition:
-        """Write the condition on the event times of the range."""
+        """Return the condition that an event time is in the range."""
         terms = [] if self.first <= BEGINNING else [f"{PANE_TIME} >= {log_records.instant_term(self.first)}"]
         terms += [] if self.last >= END_OF_TIME else [f"{PANE_TIME} < {log_records.instant_term(self.last)}"]
         return Condition(" AND ".join(terms)) if terms else ALWAYS
@@ -169,10 +172,10 @@ class RowsRun(RangeRun[W]):
 
 
 class RangeBackfill(ABC, Generic[D]):
-    """The backfill of `[first, last)` of one definition in one session, with the `stages` that it computes together.
+    """The backfill of `[first, last)` of a definition in one session, with the `stages` that it computes together.
 
-    `asked` says that the definition was asked for by name, and is not only read by another. `alone` leaves out the
-    stages before it.
+    `asked` is True if the user requested this definition, and False if only another requested definition reads it.
+    `alone` leaves out all stages before the definition.
     """
 
     def __init__(
@@ -183,9 +186,10 @@ class RangeBackfill(ABC, Generic[D]):
         self.stages: Sequence[Any] = (definition,) if alone else definition.stages
 
     def check(self) -> None:
-        """Check that the range can be computed, before anything is changed, and widen the tables where they need it.
+        """Check that the range can be computed, before anything is changed, and add columns that the tables lack.
 
-        Raises `BackfillError` where it cannot, and `OtherDefinitionError` where the tables are another definition's.
+        Raises `BackfillError` if the range cannot be computed, and `OtherDefinitionError` if the tables belong to
+        another definition.
         """
         if self.first >= self.last:
             raise BackfillError(
@@ -196,15 +200,18 @@ class RangeBackfill(ABC, Generic[D]):
 
     @abstractmethod
     def reads(self) -> list[tuple[str, Filter]]:
-        """Name the tables that the range reads, each with the filter of the files that hold its records."""
+        """Return the tables that the range reads, each with a filter for the files that hold the range's records."""
 
     @abstractmethod
     def runs(self, session: Session) -> Sequence[tuple[D, Sequence[RangeRun[D]]]]:
-        """Return the runs that the range takes of each stage, in order: checked, but none of them begun."""
+        """Return each stage with the runs that the range needs for it, in order.
+
+        All of the returned runs are checked, but no run has begun.
+        """
 
 
 def folded_head(lake: Lake, definition: Ranged) -> Head:
-    """Return the head of a definition's ledger. Raises `BackfillError` where no stream has folded an epoch yet."""
+    """Return the head of a definition's ledger. Raises `BackfillError` if no stream has folded an epoch yet."""
     head = lake.head(ledger_name(definition.name))
     if head.number("epoch") < 0:
         raise BackfillError(f"{definition.name}__ledger has no epoch yet: run a stream of the definition first")
@@ -212,14 +219,14 @@ def folded_head(lake: Lake, definition: Ranged) -> Head:
 
 
 def version_as_of(run: Run, pinned: Head) -> BackfillVersion:
-    """Return the version of the rows that a run writes after it read the log as of a ledger's head."""
+    """Return the version for the rows that a run writes, if it has read the log at this head of the ledger."""
     return BackfillVersion(
         run.run, run.generation, *(pinned.number(name) for name in ("epoch", "watermark", "processing_time"))
     )
 
 
 def _ended(done: EndedRun, started: float, session: Session) -> Backfilled:
-    """Sum up a run that began at `started`, in seconds of `time.perf_counter`."""
+    """Summarize a run that began at `started`, in seconds of `time.perf_counter`."""
     counts = {name: done.counts[name] for name in COUNTS}
     took = time.perf_counter() - started
     return Backfilled(done.run, **counts, seconds=took, engine=session.choice, gave_way=done.above)

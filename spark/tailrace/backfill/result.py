@@ -1,4 +1,4 @@
-"""The results of backfills, and their error."""
+"""The results of backfills, and the error that backfills raise."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tailrace.model.base.errors import TailraceError
 
 
 class BackfillError(TailraceError, RuntimeError):
-    """A backfill that cannot be done, or not yet; nothing was changed."""
+    """A backfill is impossible, or not possible yet; nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Backfilled:
-    """The result of a run: how many windows it fired (again or for the first time), left alone, and only retracted.
+    """The result of a run: how many windows it fired (again or for the first time), left untouched, or only retracted.
 
-    Windows still open of which only the state was corrected count as changed, too. `gave_way` is the run that this one
-    gave way to.
+    Open windows for which only the state was corrected also count as changed. `gave_way` is the run to which this run
+    gave way.
     """
 
     run: Run

@@ -1,1 +1,1 @@
-"""The tables: their contracts, publishing commits to them, the lease, and reading them back without a JVM."""
+"""The lake's tables: their contracts, their commits, the lease, and reading the tables without a JVM."""

@@ -1,1 +1,1 @@
-"""Where a record is: the windows, panes, answers and rows that it is in, read from the ledgers without an engine."""
+"""Trace records through definitions: the windows, panes, answers and rows of a record, read without an engine."""

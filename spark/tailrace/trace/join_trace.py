@@ -1,4 +1,4 @@
-"""A record in a join: the rows that it is in, those that stand and those that were taken back."""
+"""The trace of a record in a join: the rows that contain the record, both current rows and retracted rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.trace.steps import LeftOut, Passed, Record, Row, Step
 
 
 def through_join(join: Join, record: Record, ledgers: Ledgers) -> Iterator[Step]:
-    """Follow a record through a join, by the ledger's rows that name it."""
+    """Follow a record through a join with the help of the ledger's rows that name the record."""
     if (reason := join.set_aside.get(Place.of(record))) is not None:
         yield LeftOut(join.name, reason, rejected=True)
         return
@@ -34,23 +34,26 @@ def through_join(join: Join, record: Record, ledgers: Ledgers) -> Iterator[Step]
 
 
 def _naming(join: Join, record: Record) -> dict[str, Any]:
-    """Return the values by which the rows of a join's ledger name a record of one of its sides."""
+    """Return the column values by which the rows of a join's ledger name a record of one of the join's sides."""
     side = record["side"]
     place = dict(zip(JOIN_PLACE[side], PLACE, strict=True))
     if not join.side(side).takes_back:
         return {name: record[own] for name, own in place.items()}
-    # An answer has no place of its own: the values tell which one it is.
+    # An answer has no position in a log, so its values identify it.
     return dict.fromkeys(place) | {name: record[name] for name in join.taken(side)}
 
 
 def _pair_source(join: Join, row: Mapping[str, Any]) -> str:
-    """Write the places of a pair's records as its readers have them (`sql.records.stage_records.pair_place`)."""
+    """Return the positions of a pair's records as text for the pair's readers.
+
+    The text is formatted as in `sql.records.stage_records.pair_place`.
+    """
     texts = (":".join("" if row[name] is None else str(row[name]) for name in names) for names in JOIN_PLACE.values())
     return "|".join(texts) + ("" if join.where is None else f"@{instant(row['window_start'])}")
 
 
 def _standing(join: Join, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-    """Name, by their identity, the rows of a join's ledger that were given and not taken back."""
+    """Return the identities (`id`) of the rows in a join's ledger that were output and not retracted."""
     names = [*join.results, PANE_TIME, *(name for names in JOIN_PLACE.values() for name in names)]
     given: dict[tuple[Any, ...], list[int]] = {}
     for row in sorted(rows, key=lambda row: (row["generation"], row["epoch"], not row["retraction"])):

@@ -1,6 +1,6 @@
-"""The history of one key: every pane of its windows, in version order, and the records that came too late for them.
+"""The history of one key: all panes of its windows, in version order, and the records that were too late for them.
 
-Read from the ledger without a JVM; the filters use the files' statistics. Instants are microseconds.
+The history is read from the ledger without a JVM; the filters use the files' statistics. Instants are in microseconds.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ KeyValue: TypeAlias = "str | bool | int | Decimal | date | datetime | None"
 
 
 class KeyValueError(LakeError, ValueError):
-    """A text that is not a value of its key column."""
+    """A text cannot be parsed as a value of its key column."""
 
 
 @dataclass(frozen=True)
 class LedgerPane:
-    """A pane as the ledger has it. `values` are the pane's results; `answer` the results of all records so far."""
+    """A pane as stored in the ledger.
+
+    `values` are the pane's results; `answer` contains the results of all records so far.
+    """
 
     window: Window
     version: Version
@@ -46,12 +49,12 @@ class LedgerPane:
     is_last: bool | None = None
     settled_index: int | None = None
     event_time: int | None = None
-    """When the answer happened; None stands for the window's last microsecond."""
+    """The event time of the answer; None stands for the last microsecond of the window."""
 
 
 @dataclass(frozen=True)
 class LedgerLate:
-    """A record that came too late for a window, `behind` by so many microseconds; `source` is its place in the log."""
+    """A record that was too late for a window, by `behind` microseconds; `source` is its position in the log."""
 
     window: Window
     event_time: int
@@ -63,7 +66,7 @@ class LedgerLate:
 
 @dataclass(frozen=True)
 class History:
-    """The panes of a key's windows, in version order, and its late records, as of the ledger's watermark."""
+    """The panes of a key's windows, in version order, and the key's late records, at the ledger's current watermark."""
 
     key: tuple[KeyValue, ...]
     panes: tuple[LedgerPane, ...]
@@ -73,20 +76,20 @@ class History:
 
     @property
     def windows(self) -> list[Window]:
-        """The windows with panes or late records, by start."""
+        """The windows that have panes or late records, sorted by start."""
         return sorted({pane.window for pane in self.panes} | {late.window for late in self.late})
 
     def answer(self, window: Window) -> LedgerPane | None:
-        """Find the pane of a window's current answer; None where the answer was taken back or there is none."""
+        """Return the pane of a window's current answer, or None if the answer was retracted or there is no answer."""
         own = [pane for pane in self.panes if pane.window == window]
         return own[-1] if own and not own[-1].retraction else None
 
 
 def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | None = None) -> History:
-    """Read the history of a key's windows that hold the instant `at`, or of all its windows where `at` is None.
+    """Read the history of a key's windows that contain the instant `at`, or of all its windows if `at` is None.
 
-    Where a window starts at `at`, and windows do not merge, that window alone is read. Raises `LakeError` where there
-    is no ledger.
+    If windows do not merge and a window starts at `at`, only that window is read. Raises `LakeError` if there is no
+    ledger.
     """
     ledger = lake.table(ledger_name(pipeline.name))
     where = [among("kind", (PANE, LATE))]
@@ -107,13 +110,13 @@ def history(lake: Lake, pipeline: Pipeline, key: Sequence[KeyValue], at: int | N
 
 
 def key_values(pipeline: Pipeline, texts: Sequence[str]) -> tuple[KeyValue, ...]:
-    """Parse a key from texts, one for each key column. Raises `KeyValueError` where a text does not fit."""
+    """Parse a key from texts, one for each key column. Raises `KeyValueError` if a text does not fit its column."""
     types = key_columns(pipeline)
     return tuple(key_value(name, type, text) for (name, type), text in zip(types.items(), texts, strict=True))
 
 
 def key_value(name: str, type: str, text: str) -> KeyValue:
-    """Parse a value of a column from a text. Raises `KeyValueError` where it does not fit."""
+    """Parse a column value from a text. Raises `KeyValueError` if the text does not fit the column's type."""
     try:
         if type in INTEGERS:
             return int(text)
@@ -135,12 +138,12 @@ def key_value(name: str, type: str, text: str) -> KeyValue:
 
 
 def filter_value(value: KeyValue) -> KeyValue:
-    """Convert a value to the form that pyiceberg's filters take."""
+    """Convert a value to the form that pyiceberg's filters accept."""
     return value.isoformat() if isinstance(value, date) else value
 
 
 def _order(pane: LedgerPane) -> tuple[Version, bool, Window]:
-    """Order panes by version; a retraction comes before the pane of the same version that takes its place."""
+    """Return the sort key of a pane: by version, and a retraction before the pane that replaces the old answer."""
     return (pane.version, not pane.retraction, pane.window)
 
 
@@ -149,7 +152,7 @@ def _window(row: Mapping[str, Any]) -> Window:
 
 
 def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
-    """Make a pane of a row of the ledger, which has the results' columns and those of a pane."""
+    """Create a pane from a row of the ledger, which must have the columns of the results and of a pane."""
     values = _said({name: row.get(name) for name in pipeline.answer_columns})
     return LedgerPane(
         window=_window(row),
@@ -167,12 +170,12 @@ def ledger_pane(pipeline: Pipeline, row: Mapping[str, Any]) -> LedgerPane:
 
 
 def _said(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leave out why results are null where there is nothing to say, as panes of the reference do."""
+    """Leave out the column with the reasons for null results if it is empty, as panes of the reference execution do."""
     return {name: value for name, value in row.items() if name != UNANSWERED or value is not None}
 
 
 def ledger_late(row: Mapping[str, Any]) -> LedgerLate:
-    """Make a late record of a row of the ledger."""
+    """Create a late record from a row of the ledger."""
     return LedgerLate(
         window=_window(row),
         event_time=instant(row["event_time"]),

@@ -1,4 +1,4 @@
-"""Reads of single records and keys in ledgers, each kept for the records that are followed after it."""
+"""Read single records and keys from ledgers, and cache some results for the records that are traced later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.trace.key_history import History, filter_value, history
 
 
 class Ledgers:
-    """The ledgers of a lake, for records that are followed one after the other."""
+    """The ledgers of a lake, for tracing several records one after another."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
@@ -24,20 +24,20 @@ class Ledgers:
         self._backfills: dict[str, list[Run]] = {}
 
     def history(self, pipeline: Pipeline, key: Key, at: int) -> History:
-        """Read the history of a key's windows that hold an instant."""
+        """Read the history of a key's windows that contain an instant."""
         place = pipeline.name, key, at
         if place not in self._histories:
             self._histories[place] = history(self.lake, pipeline, key, at)
         return self._histories[place]
 
     def backfills(self, name: str) -> list[Run]:
-        """List the committed backfills of a definition, in the order of generations."""
+        """List the committed backfills of a definition, in the order of their generations."""
         if name not in self._backfills:
             self._backfills[name] = committed_backfills(self.lake, name) if self.lake.has(runs_name(name)) else []
         return self._backfills[name]
 
     def rows(self, name: str, kinds: Iterable[str], values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Read the rows of a definition's ledger that are of these kinds and have these values."""
+        """Read the rows of a definition's ledger that are of these kinds and have these column values."""
         where = every(among("kind", kinds), *(equal(column, filter_value(value)) for column, value in values.items()))
         found: list[dict[str, Any]] = self.lake.table(ledger_name(name)).scan(row_filter=where).to_arrow().to_pylist()
         return found

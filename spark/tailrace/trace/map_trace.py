@@ -1,4 +1,4 @@
-"""A record in a map: the rows that the map makes of it, which need no look at a ledger."""
+"""The trace of a record in a map: the rows that the map makes from the record, computed without a ledger."""
 
 from __future__ import annotations
 

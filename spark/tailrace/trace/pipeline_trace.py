@@ -1,4 +1,4 @@
-"""A record in the windows of a pipeline: the panes and the answer of each that count it."""
+"""The trace of a record in the windows of a pipeline: for each window, the panes and answer that count the record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
     run = _taking_in(ledgers.backfills(pipeline.name), window, epoch)
 
     def counts(version: Version) -> bool:
-        """Tell whether a pane of the window counts the record. A late record counts from the run on that took it in."""
+        """Return True if a pane with this version counts the record.
+
+        A late record counts in panes from the generation of the backfill that included the record.
+        """
         if late is None:
             return version.epoch >= epoch
         return run is not None and version.generation >= run.generation
@@ -44,9 +47,10 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
     answer = past.answer(window)
     panes = [one for one in past.panes if one.window == window and not one.retraction and counts(one.version)]
     if pipeline.how is Accumulation.DISCARDING:
-        # Each record is in the pane that was fresh with it, and in no other.
+        # In discarding mode, a record is in a single pane: the first pane that fired with it.
         panes = panes[:1]
-    # A run that has computed the window from all records has this one in its answer, whichever epoch it names.
+    # If a backfill has computed the window from all records, the answer includes this record, whatever epoch the answer
+    # has.
     counted = answer is not None and (run is not None or (late is None and counts(answer.version)))
     if counted:
         state = State.COUNTED
@@ -68,20 +72,23 @@ def _in_window(pipeline: Pipeline, record: Record, ledgers: Ledgers, key: Key, w
 
 
 def _session(past: History, window: Window, at: int) -> Window:
-    """Find the session that an instant is in now: the longest with an answer, or else the longest there was."""
+    """Return the session that now contains an instant.
+
+    The result is the longest session with an answer, otherwise the longest session in the history, otherwise `window`.
+    """
     within = [one for one in past.windows if one.start <= at < one.end]
     answered = [one for one in within if past.answer(one) is not None]
     return max(answered or within or [window], key=lambda one: one.end - one.start)
 
 
 def _taking_in(backfills: list[Run], window: Window, epoch: int) -> Run | None:
-    """Find the first run that has computed a window from a log that had this epoch (rule V5)."""
+    """Return the first backfill that computed a window from a log that included this epoch (rule V5), or None."""
     having = (run for run in backfills if run.log_epoch is not None and run.log_epoch >= epoch)
     return next((run for run in having if run.first <= window.timestamp < run.last), None)
 
 
 def _passed_on(pipeline: Pipeline, key: Key, window: Window, answer: LedgerPane) -> Record:
-    """Make the record that a later stage has of an answer."""
+    """Create the record that a later stage receives for an answer."""
     at = window.timestamp if answer.event_time is None else answer.event_time
     made = record_of(pipeline, key, window, answer.answer, at)
     return {**made, **dict(zip(PLACE, (answer.version.epoch, None, None), strict=True))}

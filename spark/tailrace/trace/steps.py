@@ -1,4 +1,4 @@
-"""The outcomes of a record in a definition, in words for people and as data for programs."""
+"""The outcomes of a record in a definition, as text for people and as data for programs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tailrace.trace.key_history import LedgerLate, LedgerPane
 
 Record: TypeAlias = Mapping[str, Any]
 Words: TypeAlias = Callable[[Any], str]
-"""Writes a value for people: of a table, cut as there is room, or a length of time in microseconds."""
+"""A function that formats a value for people: a table value, cut if it is long, or a duration in microseconds."""
 
 
 class State(Enum):
     """The state of a record in a window.
 
-    COUNTED: the current answer counts it. WAITING: no pane counts it yet. LATE: it came too late, and no run has taken
-    it in. GONE: the window has no answer any more.
+    COUNTED: the current answer counts the record. WAITING: no pane counts the record yet. LATE: the record was too
+    late, and no backfill has included the record. GONE: the window does not have an answer any more.
     """
 
     COUNTED = "counted"
@@ -41,16 +41,16 @@ class Step:
 
     @property
     def word(self) -> str:
-        """The outcome in a word or two."""
+        """The outcome in one or two words."""
         raise NotImplementedError
 
     @property
     def onward(self) -> Sequence[Record]:
-        """The records that the definition's readers have of it."""
+        """The records that the readers of the definition receive because of this record."""
         return ()
 
     def told(self, span: Words, value: Words) -> Iterator[str]:
-        """Tell the outcome, in a sentence for each fact. `span` writes a length of time, and `value` a value."""
+        """Yield the outcome as sentences, one for each fact. `span` formats a duration, and `value` formats a value."""
         raise NotImplementedError
 
     @property
@@ -63,9 +63,9 @@ class Step:
 class InWindow(Step):
     """A record in one window of a pipeline.
 
-    `late` says that it came too late, and `run` which backfill has then taken it in. `panes` are the panes that count
-    it, without retractions, and `answer` is the window's current one. `passed_on` is the answer as the record of a
-    later stage, if it counts this record.
+    `late` is set if the record was too late; `run` is then the backfill that included the record, or None. `panes` are
+    the panes that count the record, without retractions, and `answer` is the window's current answer. If this answer
+    counts the record, `passed_on` is the record that a later stage receives for the answer.
     """
 
     key: Key
@@ -119,7 +119,7 @@ class InWindow(Step):
 
 @dataclass(frozen=True)
 class LeftOut(Step):
-    """A record that a definition leaves out and why; `rejected` tells that it could not take the record."""
+    """A record that a definition leaves out, and the reason; `rejected` is True if the record was invalid."""
 
     reason: str
     rejected: bool = False
@@ -138,9 +138,10 @@ class LeftOut(Step):
 
 @dataclass(frozen=True)
 class Row(Step):
-    """A row that a map or a join gave of a record, or a computation of the record's key in the same epoch.
+    """A row that a map or a join output for a record, or that a computation output for the record's key in its epoch.
 
-    `place` is where its readers find it, as ledgers have that; `taken_back` says that it does not stand any more.
+    `place` is the row's position for its readers, in the same form as in ledgers. `taken_back` is True if the row was
+    retracted.
     """
 
     values: Record
@@ -169,9 +170,9 @@ class Row(Step):
 
 @dataclass(frozen=True)
 class Passed(Step):
-    """A record that came too late for a join or a computation, `behind` by so many microseconds.
+    """A record that was too late for a join or a computation, by `behind` microseconds.
 
-    Where `behind` is None, it did not come too late, and nothing has come out of it.
+    If `behind` is None, the record was not too late, but there is no output for the record yet.
     """
 
     epoch: int | None = None
@@ -194,7 +195,10 @@ class Passed(Step):
 
 
 def left_out(definition: str, prepared: Prepared) -> Iterator[LeftOut]:
-    """Tell of a record that the steps of a definition reject or leave out; nothing where they make records of it."""
+    """Yield the outcomes of a record that a definition's steps reject or leave out.
+
+    If the steps produce records, yield nothing.
+    """
     made, reasons = prepared
     yield from (LeftOut(definition, reason, rejected=True) for reason in reasons)
     if not made and not reasons:
@@ -202,5 +206,5 @@ def left_out(definition: str, prepared: Prepared) -> Iterator[LeftOut]:
 
 
 def values_told(values: Mapping[str, Any], value: Words) -> str:
-    """Write the columns of a row one after the other."""
+    """Format the columns of a row, one after another, as names and values."""
     return ", ".join(f"{name} {value(one)}" for name, one in values.items())

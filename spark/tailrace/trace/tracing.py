@@ -1,7 +1,7 @@
-"""Follow a record through the definitions that read it: in which windows it is, and which panes and answers count it.
+"""Follow a record through the definitions that read it: its windows, and the panes and answers that count it.
 
-The steps and windows of a record are the model's; what became of them is read from the ledgers, without a JVM. An
-answer that counts the record is a record of the stage after, and is followed on.
+The model computes the steps and windows of a record; the outcomes are read from the ledgers, without a JVM. An answer
+that counts the record is a record of the next stage and is followed further.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tailrace.trace.wanted_records import LandedRecord
 
 @singledispatch
 def follow(definition: Definition, record: Record, ledgers: Ledgers) -> Iterator[Step]:
-    """Follow a record into one definition, and yield its outcomes there."""
+    """Follow a record into one definition, and yield the record's outcomes in the definition."""
     raise KindError("trace", definition)
 
 
@@ -44,9 +44,9 @@ follow.register(Computation, through_computation)
 
 
 class Tracing:
-    """Follows records through a definition and the definitions that it reads; reads of ledgers are kept.
+    """Follows records through a definition and through all definitions that it reads, and caches reads of ledgers.
 
-    Raises `LakeError` where a step of a definition is written for Spark, or a ledger is not there.
+    Raises `LakeError` if a step of a definition is written for Spark, or if a ledger is missing.
     """
 
     def __init__(self, lake: Lake, definition: Definition) -> None:
@@ -57,7 +57,7 @@ class Tracing:
                 raise LakeError(f"{one.name} has a step that is written for Spark: a record is followed without Spark")
 
     def of(self, landed: LandedRecord) -> list[Step]:
-        """Return the outcomes of a record in each definition, in the order in which they read one another."""
+        """Return the outcomes of a record in each definition, each definition after the definitions that it reads."""
         given: dict[str, list[Record]] = {landed.log: [landed.record]}
         steps = list[Step]()
         for one in self.chain:
@@ -67,7 +67,7 @@ class Tracing:
         return steps
 
     def in_last(self, landed: LandedRecord) -> list[Step]:
-        """Return the outcomes of a record in the last definition, which reads its log."""
+        """Return the outcomes of a record in the last definition, which must read the record's log."""
         return self._in(self.chain[-1], {landed.log: [landed.record]})
 
     def _in(self, definition: Definition, given: Mapping[str, Sequence[Record]]) -> list[Step]:
@@ -75,7 +75,10 @@ class Tracing:
         return [step for record in records for step in follow(definition, record, self.ledgers)]
 
     def _read(self, log: Log, given: Mapping[str, Sequence[Record]]) -> Iterable[Record]:
-        """Yield the records that a log has of the records `given` by its parts, by their names."""
+        """Return the records of a log, given the input records of the log or of its parts.
+
+        `given` contains these input records by the name of their log.
+        """
         if isinstance(log, Union):
             return [one for name, part in log.members.items() for one in log.records(name, given.get(part.name, ()))]
         if isinstance(log, Arrivals):

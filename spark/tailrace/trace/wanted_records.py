@@ -1,7 +1,8 @@
-"""Find records that a person asks for, in a log and among the records that it rejected, without a JVM.
+"""Find the records that a person asks for, in a log and among the log's rejected records, without a JVM.
 
-A record is named by its id, by its place in the source, or by a condition on columns, which files' statistics narrow
-down. At most so many are returned as are asked for; one batch of a file is in memory at a time.
+A request names a record by its id, by its position in the source, or by a condition on columns; the files' statistics
+limit which files are read. The number of returned records is limited, and only one batch of a file is in memory at a
+time.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from tailrace.trace.key_history import filter_value, key_value
 
 
 class WantedError(LakeError, ValueError):
-    """Records that cannot be looked for as they are named. The message says what is expected."""
+    """A request for records that cannot be searched for. The message states what is expected."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Name records as a person knows them: by id, by their place in the source, or by a condition; one of the three.
+    """A request for records: by id, by their position in the source, or by a condition (exactly one of these).
 
-    `id` has a text for each column of the log's `record_id`. `source` is a partition of the source, a file or one of a
-    topic, or the end of its name, and `offset` the place in it. `where` is a condition on the log's columns, as
-    pyiceberg's row filters are written: `carrier = 'AA' and flight > 12`.
+    `id` has a text for each column of the log's `record_id`. `source` is a partition of the source (a file or a topic's
+    partition), or the end of its name, and `offset` is the position in that partition. `where` is a condition on the
+    log's columns in the syntax of pyiceberg's row filters: `carrier = 'AA' and flight > 12`.
     """
 
     id: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Wanted:
 
     @classmethod
     def at(cls, place: str) -> Wanted:
-        """Read a place, SOURCE:OFFSET or SOURCE.
+        """Parse a position: SOURCE:OFFSET or SOURCE.
 
         >>> Wanted.at("00003.json:15").offset, Wanted.at("00003.json").source
         (15, '00003.json')
@@ -61,7 +62,7 @@ class Wanted:
 
 
 def place_text(source: str | None, offset: int | None) -> str:
-    """Write a place in a source for people: the file's own name, and the offset.
+    """Format a position in a source for people: the file's name without its folder, and the offset.
 
     >>> place_text("file:/landing/00003.json", 15)
     '00003.json:15'
@@ -72,7 +73,7 @@ def place_text(source: str | None, offset: int | None) -> str:
 
 @dataclass(frozen=True)
 class LandedRecord:
-    """A record of a log: its columns, where it came from, and when it reached the log, in microseconds."""
+    """A record of a log: its columns, its position, and the time in microseconds when it reached the log."""
 
     log: str
     values: Mapping[str, Any]
@@ -83,18 +84,18 @@ class LandedRecord:
 
     @property
     def place(self) -> tuple[int, str, int | None]:
-        """The record's place, as ledgers have it."""
+        """The record's position: epoch, source and offset, as in ledgers."""
         return self.epoch, self.source, self.offset
 
     @property
     def record(self) -> dict[str, Any]:
-        """The record as definitions read it."""
+        """The record in the form in which definitions read it."""
         return {**self.values, **dict(zip(PLACE, self.place, strict=True))}
 
 
 @dataclass(frozen=True)
 class RejectedRecord:
-    """A record that a log rejected as it was read: its bytes, and why."""
+    """A record that a log rejected when reading it: the record's bytes, and the reason."""
 
     log: str
     raw: bytes
@@ -106,9 +107,10 @@ class RejectedRecord:
 
 @dataclass(frozen=True)
 class FoundRecords:
-    """The records of a log that were found, and those that it rejected; `more` says that there are further ones.
+    """The records of a log that a search found, and the matching records that the log rejected.
 
-    `dropped` counts the records of the log that were dropped as they came again, those of all ids.
+    `more` is True if there are further matches. `dropped` counts all records that the log has dropped as duplicates,
+    not only the matching records.
     """
 
     log: str
@@ -119,15 +121,16 @@ class FoundRecords:
 
 
 Rows: TypeAlias = Callable[[Table, Filter], Iterable[Mapping[str, Any]]]
-"""Reads the rows of a table that a filter selects, or a few more."""
+"""A function that reads the rows of a table that match a filter; the result may include rows that do not match."""
 
 
 def find_in_logs(
     lake: Lake, logs: Iterable[Log], wanted: Wanted, limit: int, rows: Rows | None = None
 ) -> list[FoundRecords]:
-    """Find up to `limit` records of each log that has what they are named by; an engine may read the logs by `rows`.
+    """Find up to `limit` records in each log that supports the request.
 
-    Raises `WantedError` where no log has it.
+    `rows` is the function that reads a log's table; an engine may provide it. Raises `WantedError` if no log supports
+    the request.
     """
     found, refused = list[FoundRecords](), list[WantedError]()
     for log in logs:
@@ -141,21 +144,21 @@ def find_in_logs(
 
 
 def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | None = None) -> FoundRecords:
-    """Find up to `limit` records of a log, and as many rejected ones.
+    """Find up to `limit` records of a log, and up to `limit` of its rejected records.
 
-    Rejected records are found by their place, or as their bytes have all texts of an id. Raises `WantedError` where the
-    log has no such columns, and `LakeError` where there is no such log.
+    Rejected records match if they have the requested position, or if their bytes contain all texts of the requested id.
+    Raises `WantedError` if the request does not fit the log's columns, and `LakeError` if the log does not exist.
     """
     where, accepts = _in_log(log, wanted)
     try:
-        # Before the scan, whose own errors are not about the condition.
+        # Check the condition before the scan, because an error of the scan may have a different cause.
         expression_to_pyarrow(bind(lake.table(log.name).schema(), where, case_sensitive=True))
     except (ValueError, TypeError, ArithmeticError, ValidationError) as error:
         raise _no_condition(log, wanted.where, str(error)) from error
     try:
         landed = tuple(islice(_landed(lake, log, where, accepts, rows or scanned_rows), limit + 1))
     except ArithmeticError as error:
-        # A number that is no instant, as which the condition's column has it.
+        # The condition compares a timestamp column with a number that is not a valid instant.
         raise _no_condition(log, wanted.where, str(error)) from error
     rejected = tuple(islice(_rejected(lake, log, wanted), limit + 1))
     more = max(len(landed), len(rejected)) > limit
@@ -164,7 +167,7 @@ def find_records(lake: Lake, log: Log, wanted: Wanted, limit: int, rows: Rows | 
 
 
 def _in_log(log: Log, wanted: Wanted) -> tuple[Filter, Callable[[Mapping[str, Any]], bool]]:
-    """Return the filter of a log's records, and a condition that those which pass it have to meet as well."""
+    """Return a filter for a log's records, and a predicate that the filtered records must also meet."""
     if wanted.where is not None:
         try:
             return parser.parse(wanted.where), lambda row: True
@@ -215,20 +218,20 @@ def _rejected(lake: Lake, log: Log, wanted: Wanted) -> Iterator[RejectedRecord]:
 
 
 def landed_of(log: Log, names: Mapping[str, str | None], row: Mapping[str, Any]) -> LandedRecord:
-    """Read a record off a row of a log's table; `names` maps the declared columns to those of the table."""
+    """Create a record from a row of a log's table; `names` maps each declared column to its column in the table."""
     values = {name: None if own is None else row[own] for name, own in names.items()}
-    # Only a log of changes has it: it says whether the row was added or taken back.
+    # Only a log of changes has this column: it states whether the row was added or retracted.
     values |= {SIGN: row[SIGN]} if SIGN in row else {}
     arrival = None if row["_arrival"] is None else instant(row["_arrival"])
     return LandedRecord(log.name, values, row["_epoch"], row["_source"], row["_offset"], arrival)
 
 
 def scanned_rows(table: Table, where: Filter) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table that a filter selects, some files in memory at a time."""
+    """Yield the rows of a table that match a filter, with only some files in memory at a time."""
     return rows_of(table.scan(row_filter=where).to_arrow_batch_reader())
 
 
 def rows_of(batches: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:
-    """Yield the rows of batches, one batch in memory at a time."""
+    """Yield the rows of some batches, with one batch in memory at a time."""
     for batch in batches:
         yield from batch.to_pylist()

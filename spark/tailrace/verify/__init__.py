@@ -1,1 +1,1 @@
-"""Prove that nothing was lost or doubled, and that the answers are right (rules X6, L1, L2)."""
+"""Prove that no record was lost or counted twice, and that the answers are correct (rules X6, L1, L2)."""

@@ -1,4 +1,4 @@
-"""The state of a stage as of one of its epochs: its clock, its open windows, and its answers."""
+"""Show the state of a stage at the end of one of its epochs: its clock, its open windows, and its answers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from tailrace.verify.kept_tables import check_new, keep_rows
 from tailrace.verify.recorded_epochs import Recording
 
 OPEN = "__open"
-"""The suffix of the name of the table in which the open windows are kept."""
+"""The suffix of the name of the table in which the open windows are stored."""
 
 _INSTANTS = {"window_start", "window_end", "waiting_since"}
-"""The columns of an open window that are microseconds and are shown as timestamps."""
+"""The columns of an open window that are in microseconds and are shown as timestamps."""
 
 
 @dataclass(frozen=True)
 class AsOf:
-    """The state of a stage after the epoch of `clock`; `latest` is the last epoch of the ledger.
+    """The state of a stage at the end of the epoch of `clock`; `latest` is the last epoch of the ledger.
 
-    `windows` and `answers` count the open windows and the answers, of one key where one was given; `first_windows` and
-    `first_answers` are some of them as rows. `tables` names the tables that hold them all, where they were kept.
+    `windows` and `answers` are the numbers of open windows and of answers, for one key if a key was given.
+    `first_windows` and `first_answers` are some of these windows and answers as rows. `tables` names the tables with
+    all open windows and answers, if they were stored.
     """
 
     clock: Clock
@@ -59,12 +60,12 @@ def as_of(
     key: Sequence[Any] | None = None,
     keep: str | None = None,
 ) -> AsOf:
-    """Return the state of one stage as of an epoch, with at most `rows` open windows and answers, of one key or of all.
+    """Return the state of one stage at the end of an epoch, for one key or for all keys.
 
-    Windows that end earliest come first, and so do answers of the latest windows. A backfill counts from the epoch that
-    it pinned. `keep` names a new table for all the answers; the table of the open windows has that name with `OPEN`
-    appended. Raises `ReplayError` where the ledger has no such epoch, the epoch's clock is not known any more, or a
-    table of the name exists.
+    At most `rows` open windows and answers are returned: the windows that end earliest, and the answers of the latest
+    windows. A backfill's results count from the epoch at which it pinned the log. `keep` names a new table for all
+    answers; the table for the open windows has the same name with `OPEN` appended. Raises `ReplayError` if the ledger
+    does not have the epoch, if the epoch's clock is no longer known, or if a table of this name exists.
     """
     recording = Recording(lake, pipeline)
     recording.check([epoch], fold=False)
@@ -99,7 +100,7 @@ def as_of(
 
 
 def _windows(recording: Recording[Pipeline], session: Session, epoch: int) -> Query:
-    """Write the SQL of the open windows as of the epoch, with the state of each."""
+    """Return SQL for the windows that are open at the end of the epoch, each with its state."""
     ledger = recording.ledger(session, every(equal("kind", PARTIAL), at_most("epoch", epoch)))
     partials = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PARTIAL}' AND epoch <= {epoch}L)")
     open_ = Rows(recording.definition).within_reach(partials, recording.clock(epoch).watermark)
@@ -111,7 +112,7 @@ def _windows(recording: Recording[Pipeline], session: Session, epoch: int) -> Qu
 
 
 def _answers(recording: Recording[Pipeline], session: Session, epoch: int) -> Query:
-    """Write the SQL of the answers as of the epoch: the last pane of each window, unless it is a retraction."""
+    """Return SQL for the answers at the end of the epoch: each window's last pane, unless it is a retraction."""
     ledger = recording.ledger(session, every(equal("kind", PANE), at_most("epoch", epoch)))
     panes = Relation(f"(SELECT * FROM {ledger} WHERE kind = '{PANE}' AND epoch <= {epoch}L)")
     return Query(
@@ -120,7 +121,7 @@ def _answers(recording: Recording[Pipeline], session: Session, epoch: int) -> Qu
 
 
 def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
-    """Write the WHERE clause by which a row `w` is of a key."""
+    """Return a WHERE clause for the rows `w` that have the given key."""
     types = key_columns(pipeline)
     schema = arrow_schema(types)
     relation = session.relation_of(pa.Table.from_pylist([dict(zip(types, key, strict=True))], schema))
@@ -129,7 +130,7 @@ def _of(session: Session, pipeline: Pipeline, key: Sequence[Any]) -> str:
 
 
 def _contracts(pipeline: Pipeline, epoch: int, keep: str) -> tuple[Contract, Contract]:
-    """Return the contracts of the tables that keep all the answers and all the open windows."""
+    """Return the contracts of the two tables that store all answers and all open windows."""
     doc = f"of pipeline {pipeline.name} as of epoch {epoch}"
     types = {name: "timestamp" if name in _INSTANTS else type for name, type in state_types(pipeline).items()}
     columns = {name: Column(type, "as a partial of the ledger has it") for name, type in types.items()}

@@ -1,4 +1,4 @@
-"""The parts that audits share: the checks of the log, of the epochs, and of rejected records, each row counted."""
+"""Define the checks that audits share: of the log, the epochs, and rejected records; the checks count every row."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ D = TypeVar("D", bound=Definition)
 
 
 class RowsAudit(ABC, Generic[D]):
-    """The audit of a definition's rows as of a head of its ledger.
+    """The audit of a definition's rows up to a head of its ledger.
 
-    `log` is a relation of its log's records up to the head's epoch, and `rows` one of the ledger's rows.
+    `log` is a relation of the log's records up to the head's epoch, and `rows` is a relation of the ledger's rows.
     """
 
     of = "windows"
@@ -51,23 +51,23 @@ class RowsAudit(ABC, Generic[D]):
         self.rows = session.table(self.ledger, snapshot=head.snapshot)
 
     def run(self) -> Audit:
-        """Count the rows, and do the checks."""
+        """Count the rows, and run the checks."""
         counts = self.counts()
         checks = [*self.checks(counts), *self._corrections_check()]
         return Audit(counts, tuple(checks), self.session.choice)
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """Count the log's records and the definition's rows."""
+        """Return the numbers of the log's records and of the definition's rows."""
 
     @abstractmethod
     def checks(self, counts: dict[str, int]) -> Iterable[Check]:
-        """Do the checks of the kind's rows; a check may add to the counts."""
+        """Run the checks for this kind of definition; a check may add counts to `counts`."""
 
     def landing_checks(self, counts: Mapping[str, int]) -> Iterator[Check]:
-        """Check that each epoch was landed once and whole: a log has as many records as its commits say they added.
+        """Check that each epoch was landed once and completely: a log has as many records as its commits have added.
 
-        Yields nothing for records that the definition reads of other definitions, which are not landed.
+        Records that come from other definitions are not checked, because they are not landed.
         """
         parts = self.definition.stages[0].log.parts
         for log in (part for part in parts if part.landed):
@@ -99,7 +99,7 @@ class RowsAudit(ABC, Generic[D]):
             yield self._again(log, rows)
 
     def count_rows(self, relations: Mapping[str, str]) -> dict[str, int]:
-        """Count the rows of relations by one query, and the epochs."""
+        """Count the rows of relations with one query; add the number of epochs."""
         relations = {"records": self.log, "rejected": self.rejected_by_sources(), **relations}
         items = ", ".join(f"(SELECT COUNT(*) FROM {relation}) AS {name}" for name, relation in relations.items())
         (counts,) = self.session.rows(Query(f"SELECT {items}"))
@@ -111,7 +111,7 @@ class RowsAudit(ABC, Generic[D]):
         return committed_backfills(self.lake, name) if self.lake.has(runs_name(name)) else []
 
     def rejected_by_sources(self) -> Relation:
-        """Write the query, in brackets, of the records that were rejected as they were read, of all logs."""
+        """Return a query, in brackets, for the records of all logs that were rejected when they were read."""
         each = (f"SELECT _epoch FROM {self._rejected_of(log)}" for log in self.definition.sources)
         return Relation(f"({' UNION ALL '.join(each)})")
 
@@ -120,7 +120,7 @@ class RowsAudit(ABC, Generic[D]):
         return Relation(f"(SELECT * FROM {rows} WHERE _epoch <= {self.epoch}L)")
 
     def _again(self, log: Log, rows: Relation) -> Check:
-        """Check that no record id is in a log twice within the horizon, by the epochs whose time is known (X5)."""
+        """Check that no record id was landed twice within the horizon (X5), in epochs with a known processing time."""
         times = processing_times(self.lake, log.name)
         ids = ", ".join(quoted(name) for name in log.id_columns)
         before = f"LAG(_landed_at) OVER (PARTITION BY {ids} ORDER BY _landed_at, _epoch)"
@@ -135,19 +135,22 @@ class RowsAudit(ABC, Generic[D]):
         return Check("no record came again within the horizon", again == 0, detail)
 
     def _added(self, table: str) -> tuple[int, bool]:
-        """Count the records that the table's commits up to the audited epoch added; tells, too, if all are known."""
+        """Return the number of records that the table's commits added up to the audited epoch.
+
+        The second result is True if all commits are known.
+        """
         history = commits(self.lake, table)
-        # What another hand committed says nothing of an epoch, and is not believed.
+        # A foreign commit has no epoch among its properties, and is not counted.
         own = (commit for commit in history.all if "epoch" in commit.properties)
         return sum(one.added for one in own if int(one.properties["epoch"]) <= self.epoch), history.whole
 
     def rejected_check(
         self, rejected: Relation, again: Query, on: Mapping[str, str] = MappingProxyType(PLACE)
     ) -> Check:
-        """Check that the ledger has each record that the definition rejects, once, and no other (X6).
+        """Check that the ledger's rejected records are exactly the records that the definition rejects, each once (X6).
 
-        `rejected` is a relation of the ledger's rows, and `again` a query of the log's records that are rejected; `on`
-        maps the columns of the first by which they are told to columns of the second.
+        `rejected` is a relation of the ledger's rows, and `again` is a query for the log's records that are rejected.
+        `on` maps the columns of `rejected` that identify a record to the corresponding columns of `again`.
         """
         both = in_common(self.session, rejected, bracketed(again), on)
         held, failed = self.session.count(rejected), self.session.count(bracketed(again))
@@ -155,7 +158,7 @@ class RowsAudit(ABC, Generic[D]):
         return Check("rejected records are in the ledger", both == held == failed, detail)
 
     def differences_check(self, name: str, text_: Query) -> Check:
-        """Check that every row of a query of differences (`ComparedRows.differences`) has the `change` same."""
+        """Check that all rows of a query of differences (`ComparedRows.differences`) have `same` in column `change`."""
         counts = self.session.rows(Query(f"SELECT change, COUNT(*) AS n FROM ({text_}) GROUP BY change"))
         by = {row["change"]: row["n"] for row in counts}
         same = by.pop("same", 0)
@@ -168,7 +171,7 @@ class RowsAudit(ABC, Generic[D]):
         return Check(name, False, f"{same:,} {self.of} the same, {changes}: {quotes}")
 
     def same_rows_check(self, name: str, columns: Sequence[str], expected: Relation, held: Relation) -> Check:
-        """Check that two relations have the same rows by these columns, each as often."""
+        """Check that two relations have the same rows in these columns, and each row equally often."""
         found = self.session.materialized(counted_rows(all_of(expected), all_of(held), columns))
         total = {"same": "LEAST(_ours, _theirs)", "missing": "GREATEST(_ours - _theirs, 0)",
                  "more": "GREATEST(_theirs - _ours, 0)"}  # fmt: skip
@@ -183,10 +186,10 @@ class RowsAudit(ABC, Generic[D]):
         return Check(name, False, detail)
 
     def _corrections_check(self) -> Iterator[Check]:
-        """Check that a definition has all corrections that backfills made of definitions that it reads (rule V4).
+        """Check that a definition has all corrections that backfills made to the definitions that it reads (rule V4).
 
-        Yields nothing for a definition that reads logs of sources alone. A correction that no backfill could bring yet
-        is named, and is no fault.
+        Yields nothing for a definition that reads only logs of sources. If no backfill can make a correction yet, the
+        correction is mentioned, but the check holds.
         """
         if not self.definition.before:
             return
@@ -197,16 +200,17 @@ class RowsAudit(ABC, Generic[D]):
     def order_check(self, clocks: tuple[str, ...] = CLOCK) -> Check:
         """Check that the ledger has each epoch once, in order, with clocks that never go back (T3, X2).
 
-        `clocks` are the properties of a commit that may not be less than those of the commit before, in microseconds.
+        `clocks` are the properties, in microseconds, that must not decrease from one commit to the next.
         """
-        # Commits of backfills, of lending them the lease, and of maintenance repeat an epoch that was committed before.
+        # Commits of backfills, commits that lend the lease to a backfill, and maintenance commits repeat an earlier
+        # epoch.
         apart = {"run", LENDER, MAINTAINED}
         properties = (one.properties for one in commits(self.lake, self.ledger, self.head.snapshot).all)
         heads = [Head(None, each) for each in properties if "watermark" in each and not apart & each.keys()]
         faults = list[str]()
         for before, now in pairwise(heads):
             epoch, step = now.number("epoch"), now.number("epoch") - before.number("epoch")
-            # The commit that takes the lease repeats the epoch of the commit before.
+            # The commit that takes the lease repeats the epoch of the previous commit.
             taken = now.number(TOKEN) > before.number(TOKEN) and step == 0
             if step != 1 and not taken:
                 faults.append(f"epoch {epoch} after {before.number('epoch')}")
@@ -219,7 +223,7 @@ class RowsAudit(ABC, Generic[D]):
         return Check("epochs follow each other, and their clocks", not faults, detail)
 
     def once_check(self, kinds: Mapping[str, Sequence[str]]) -> Check:
-        """Check that no row of the ledger is there twice; `kinds` has the columns that no two rows of a kind share."""
+        """Check that the ledger has no row twice; for each kind, `kinds` has the columns that identify a row."""
         twice = {}
         for kind, by in kinds.items():
             of = f"FROM {self.rows} WHERE kind = '{kind}' GROUP BY {', '.join(by)} HAVING COUNT(*) > 1"
@@ -231,7 +235,8 @@ class RowsAudit(ABC, Generic[D]):
 def in_common(session: Session, rows: Relation, others: Relation, on: Mapping[str, str]) -> int:
     """Count the rows that two relations have in common; `on` maps columns of `rows` to columns of `others`.
 
-    Equal rows count as often as they occur, if they occur equally often in both relations, and else not at all.
+    A row that occurs equally often in both relations is counted that many times. A row that occurs more often in one
+    relation is not counted.
     """
     renamed = ", ".join(f"{theirs} AS {ours}" for ours, theirs in on.items())
     counted = counted_rows(all_of(rows), Query(f"SELECT {renamed} FROM {others}"), on)

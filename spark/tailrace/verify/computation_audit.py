@@ -1,6 +1,6 @@
-"""The audit of a computation, by counting: every record was taken or left out once, every timer fired once (X6).
+"""Audit a computation by counting: every record was taken or excluded once, and every timer fired once (X6).
 
-Every record that was fed back came round once, in the next epoch, or is in flight.
+Every record that was sent back into the computation was received once, in the next epoch, or is still in flight.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ComputationAudit(RowsAudit[Computation]):
         yield Check("every timer fires once", known[0] == sum(known[1:]) and failed <= known[1], detail)
         spans = {PARTIAL: [*map(quoted, self.definition.key), "epoch"]}
         spans |= {kind: [*SOURCE] for kind in (PRODUCTION, CLAIMED, FEEDBACK, LATE)}
-        # A timer's place is counted in each epoch.
+        # A timer's position is its number within its epoch; the count starts again in each epoch.
         spans[REJECTED] = [*SOURCE, f"IF({OF_TIMER}, epoch, NULL)"]
         yield self.once_check(spans)
         if self.definition.once is not None:
@@ -63,18 +63,18 @@ class ComputationAudit(RowsAudit[Computation]):
         yield self.order_check((*CLOCK, ONWARD))
 
     def _every_record(self, counts: dict[str, int]) -> Check:
-        """Check that each record of the log was taken, waits in the state, or was left out."""
+        """Check that each record of the log was taken, waits in the state, or was late or rejected."""
         name, log = "every record was taken, waits, or was left out", self.definition.log
         if isinstance(log, Productions) and not log.kept:
             return Check(name, True, f"left out: what {log.name} produces is not kept")
-        # A stream does not bring later corrections by backfills.
+        # A stream does not receive later corrections by backfills.
         records = counts["records"] = self.session.count(log_records.streamed_rows(self.session, log, self.epoch))
         parts = [counts[part] for part in ("taken", "waiting", "late", "rejected")]
         detail = "{:,} records = {:,} taken + {:,} waiting + {:,} late + {:,} rejected".format(records, *parts)
         return Check(name, records == sum(parts), detail)
 
     def _counted_once(self, once: Once) -> Check:
-        """Check that each claimed record id is in the ledger once, and is the computation's own by the registry."""
+        """Check that the ledger has each claimed id once, and that the registry has the computation as its claimant."""
         claimant, shared_ = claimant_of(self.lake, self.definition), registry_lake(self.lake)
         rows = self.session.table(once.registry, equal("claimant", claimant), of=shared_)
         own = f"SELECT id, event_time FROM {rows} WHERE claimant = '{claimant}'"
@@ -91,7 +91,7 @@ _COUNTS = ("taken", "timers_set", "timers_fired", "timers_dropped")
 
 
 def _looped(epoch: int) -> dict[str, str]:
-    """Write the counts of a loop as SQL terms over the ledger, by name."""
+    """Return a dict from name to SQL term for the counts of a loop in the ledger."""
     return {
         "fed_back": f"COUNT_IF(kind = '{FEEDBACK}')",
         "in_flight": f"COUNT_IF(kind = '{FEEDBACK}' AND epoch = {epoch}L)",

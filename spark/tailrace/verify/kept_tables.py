@@ -1,4 +1,4 @@
-"""New tables in which a replay, or the state as of an epoch, is kept; either engine fills them."""
+"""Create new tables that store a replay, or the state at the end of an epoch; either engine fills them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.verify.recorded_epochs import ReplayError
 
 
 def check_new(lake: Lake, table: str, *more: str) -> None:
-    """Check that a table of this name, and the tables `more` beside it, can be made; else raise `ReplayError`."""
+    """Raise `ReplayError` unless new tables with the name `table` and the names `more` can be created."""
     if list(name_faults("", table)) or "__" in table:
         raise ReplayError(f"table {table!r}: expected a name of up to 63 lower-case letters, digits and single _")
     for one in (table, *more):
@@ -21,7 +21,7 @@ def check_new(lake: Lake, table: str, *more: str) -> None:
 
 
 def keep_rows(session: Session, *tables: tuple[Contract, Query]) -> tuple[str, ...]:
-    """Make a table of the rows of each query, and return their names; where one fails all are dropped again."""
+    """Create a table from the rows of each query; return the tables' names. If a query fails, drop the tables again."""
     lake, made = session.lake, list[str]()
     try:
         for contract, text in tables:

@@ -1,4 +1,4 @@
-"""The audit of a map: each record gave rows once, was left out, or was rejected; the rows are the batch's (X6, L1)."""
+"""Audit a map: each record had output rows, was excluded or was rejected; the rows equal a batch's rows (X6, L1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MapAudit(RowsAudit[Map]):
 
     def __init__(self, definition: Map, session: Session, head: Head) -> None:
         super().__init__(definition, session, head)
-        # The log's records are kept, so that the steps run over them once for all checks.
+        # The log's records are stored, so that the steps run only once for all checks.
         self.log = session.materialized(all_of(log_records.rows_of_log(session, definition.log, self.epoch)))
         good, self.failed = split_records(session, definition, self.log)
         self.computed = session.materialized(map_rows.output(definition, good))
@@ -36,14 +36,14 @@ class MapAudit(RowsAudit[Map]):
         if self.failed is not None:
             rejected = self.session.view(Query(f"SELECT * FROM {self.rows} WHERE kind = '{REJECTED}'"))
             yield self.rejected_check(rejected, all_of(self._failed_as_streamed()))
-        # Where a row is held twice, each counts.
+        # If the ledger has a row twice, both rows are counted.
         rows = replace(output_rows(self.definition), several=True)
         yield self.differences_check(
             "rows are the batch's", rows.differences(all_of(self.computed), all_of(self.current))
         )
 
     def _failed_as_streamed(self) -> Relation:
-        """Name the records that the stream has rejected; later corrections of other definitions it was not brought."""
+        """Return the records that the stream has rejected; it did not read later corrections of other definitions."""
         assert self.failed is not None
         if self.definition.log.landed:
             return self.failed
@@ -67,25 +67,25 @@ class MapAudit(RowsAudit[Map]):
             "retractions": f"{self.rows} WHERE {production} AND retraction",
             "giving": f"(SELECT DISTINCT {place} FROM {self.current})",
             "left_out": f"{self.log} r WHERE {' AND '.join(out)}",
-            # Steps may make several records of one, and reject only some of these.
+            # Steps may make several records from one record, and reject only some of the resulting records.
             "rejected_by_it": f"(SELECT DISTINCT {place} FROM {self.rows} x WHERE kind = '{REJECTED}' AND NOT {gave})",
         }
         return self.count_rows(relations)
 
     def _each_record(self, counts: dict[str, int]) -> Check:
-        """Check that every record of the log gave rows, was left out by the definition, or was rejected."""
+        """Check that each record of the log had output rows, was excluded by the definition, or was rejected."""
         total, parts = counts["records"], [counts[name] for name in ("giving", "left_out", "rejected_by_it")]
         detail = "{:,} records = {:,} that gave rows + {:,} left out + {:,} rejected".format(total, *parts)
         return Check("every record gave rows, was left out, or was rejected", total == sum(parts), detail)
 
     def _once(self) -> Check:
-        """Check that a stream wrote a record's rows in the record's own epoch, and so once (X2)."""
+        """Check that a stream wrote a record's output rows in the record's own epoch, and therefore only once (X2)."""
         apart = self.session.count(Relation(f"{self.rows} WHERE writer = 'stream' AND epoch <> source_epoch"))
         detail = f"{apart:,} rows in an epoch that is not their record's"
         return Check("a record gave rows in its own epoch", apart == 0, detail)
 
 
 def _same(left: str, right: str, theirs: Iterable[str]) -> Condition:
-    """Write the condition by which the `PLACE` columns of `left` equal the columns `theirs` of `right`."""
+    """Return the condition that the `PLACE` columns of `left` equal the columns `theirs` of `right`."""
     pairs = zip(map_rows.PLACE, theirs, strict=True)
     return Condition(" AND ".join(f"{left}.{ours} <=> {right}.{name}" for ours, name in pairs))

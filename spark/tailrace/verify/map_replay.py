@@ -1,7 +1,7 @@
-"""A replay of a map: its steps over the records of recorded epochs give the rows that the stream gave (law L3).
+"""Replay a map: its steps, applied to the records of recorded epochs, give the rows that the stream wrote (law L3).
 
-A map carries nothing from one epoch to the next, so all epochs are one query, on either engine; each row is compared
-with the ledger's rows of the same record.
+A map has no state between epochs, so one query computes all epochs, on either engine. Each row is compared with the
+ledger's rows for the same record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.verify.rows_replay import RowsAgain, replayed_rows
 
 
 def replay_map(definition: Map, lake: Lake, asked: ReplayRange) -> Replayed:
-    """Take the records of recorded epochs through the map's steps again."""
+    """Apply a map's steps again to the records of recorded epochs, and compare the rows with the ledger's rows."""
     return replayed_rows(definition, lake, asked, _again)
 
 

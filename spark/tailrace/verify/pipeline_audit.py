@@ -1,4 +1,4 @@
-"""The audit of a pipeline: every record is accounted for, and the answers are the batch answers (X6, L1, L2)."""
+"""Audit a pipeline: every record is accounted for, and the answers equal the answers of a batch (X6, L1, L2)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from tailrace.verify.window_account import WindowAccount, as_streamed
 
 
 class PipelineAudit(RowsAudit[Pipeline]):
-    """The audit of a stage's panes, late records and answers, with the first stage's records."""
+    """The audit of a stage's panes, late records and answers, together with the first stage's records."""
 
     def __init__(self, definition: Pipeline, session: Session, head: Head) -> None:
         super().__init__(definition, session, head)
         self.pipeline, self.first = definition, definition.stages[0]
         self.answering = answering(session, definition)
-        # A later stage's generation that was built since is as if streamed, and has nothing of the backfills before it.
+        # A generation that was built for a later stage has no results of earlier backfills: it is as if it had been
+        # streamed.
         later = self.first is not definition
         self.repaired = standing_runs(self.lake, definition.name) if later else self.committed_runs()
         with closing(session.follower(definition, "audit")) as follower:
@@ -47,7 +48,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
     def checks(self, counts: dict[str, int]) -> Iterator[Check]:
         yield from (*self.landing_checks(counts), self.order_check())
         window = [*key_names(self.pipeline), *SPAN, "generation", "epoch"]
-        # A version has one pane and one retraction, an epoch one state.
+        # Each version has at most one pane and one retraction, and each epoch has at most one state of a window.
         yield self.once_check({PANE: [*window, "pane_index", "retraction"], PARTIAL: [*window, "gone", "writer"]})
         yield self._late_are_records(counts)
         yield self.account.late_as_judged()
@@ -55,7 +56,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         if self.pipeline is not self.first:
             yield self._no_correction_late()
         elif may_reject(self.first):
-            # A stream rejects records that it is brought, and later corrections of other definitions are not.
+            # A stream rejects only records that it reads, and it does not read later corrections of other definitions.
             streamed = as_streamed(self.session, self.first, self.log, self.epoch)
             yield self.rejected_check(self.rejected, self.answering.failed(streamed))
         yield self._batch_answers()
@@ -63,7 +64,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
             yield self._panes_give_answers()
 
     def _views(self) -> None:
-        """Make views of the log, the ledger's kinds of rows and the answers up to the audited epoch."""
+        """Create views, up to the audited epoch: of the log, of each kind of ledger row, and of the answers."""
         view = self.session.view
         self.first_rows = self.rows
         self.log = view(all_of(log_records.rows_of_log(self.session, self.first.log, self.epoch)))
@@ -71,7 +72,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
             view(Query(f"SELECT * FROM {self.session.table(self.ledger, equal('kind', kind), self.head.snapshot)} "
                        f"WHERE kind = '{kind}'")) for kind in (PANE, LATE, REJECTED)
         )  # fmt: skip
-        # Records come too late in the first stage only: later stages wait for corrections.
+        # Records can be too late only in the first stage: later stages wait for corrections.
         self.late = self.late_own
         if self.first is not self.pipeline:
             rows = self.session.table(ledger_name(self.first.name))
@@ -94,32 +95,33 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return self.count_rows(relations)
 
     def _late_are_records(self, counts: dict[str, int]) -> Check:
-        """Check that each late row points at a record of the log, and that no record is late twice for one window."""
+        """Check that each late row refers to a record of the log, and that no record has two late rows for a window."""
         place = "l.source_epoch = r._epoch AND l.source_partition = r._source AND l.source_offset = r._offset"
         matched = self.session.count(Relation(f"{self.late} l JOIN {self.log} r ON {place}"))
         spans = "source_epoch, source_partition, source_offset, window_start, window_end"
         twice = self.session.count(Relation(f"(SELECT 1 FROM {self.late} GROUP BY {spans} HAVING COUNT(*) > 1)"))
         if leaves_out(self.first):
-            # A step may make several records of one, each too late by itself.
+            # A step may make several records from one record, and each of these records may be too late.
             twice = 0
         detail = f"{counts['late']:,} late rows, {matched:,} of them found in the log, {twice:,} doubled"
         return Check("late rows are records of the log", matched == counts["late"] and twice == 0, detail)
 
     def _no_correction_late(self) -> Check:
-        """Check that no correction of an earlier stage came too late: a stage waits for the stage before it (T3)."""
+        """Check that no correction of an earlier stage was too late: each stage waits for the stage before it (T3)."""
         too_late = self.session.count(self.late_own)
         return Check("corrections came in time", too_late == 0, f"{too_late:,} answers of earlier stages came too late")
 
     def _batch_answers(self) -> Check:
-        """Check that every closed window has the answer of one batch over the log less the too late records (L1).
+        """Check that each closed window has the answer of a batch over the log without records that were too late (L1).
 
-        A window that a backfill has computed includes the records that had come too late until then.
+        If a backfill has computed a window, the window also includes the records that had been too late before the
+        backfill.
         """
         closed = self._closed()
         answers = current_answers(self.pipeline, self.answers, closed)
         batch, onward = self.answering.batch, self.answering.onward
         if self.pipeline is self.first:
-            # The late rows of the first stage say which window they were too late for, so one batch is enough.
+            # The first stage's late rows state the windows for which the records were too late, so one batch is enough.
             if self.pipeline.where.merges:
                 rows = onward(self._accepted(late=self._late_of_sessions()))
                 windows = self.session.materialized(batch(rows))
@@ -141,25 +143,26 @@ class PipelineAudit(RowsAudit[Pipeline]):
         )
 
     def _not_merged_away(self, answers: Query, open_: Query) -> Query:
-        """Select the answers that do not lie in a window that is open yet.
+        """Select the answers whose windows do not overlap a window that is still open.
 
-        A closed window that merged into an open one has its answer until the open one fires (rule V3).
+        A closed window that has merged into an open window keeps its answer until the open window fires (rule V3).
         """
         within = "o.window_start < a.window_end AND a.window_start < o.window_end"
         same = " AND ".join(filter(None, [equal_in("o", "a", key_names(self.pipeline)), within]))
         return Query(f"SELECT a.* FROM ({answers}) a LEFT ANTI JOIN ({open_}) o ON {same}")
 
     def _mended(self, within: Callable[[Run], Condition]) -> Condition:
-        """Write the condition by which no backfill has computed a late row's window since the row was late."""
+        """Return the condition that no backfill has computed a late row's window since the row was written."""
         ranges = [f"({within(run)} AND epoch <= {run.log_epoch}L)" for run in self.repaired]
         return Condition(f"NOT ({' OR '.join(ranges)})") if ranges else ALWAYS
 
     def _late_of_sessions(self, *, while_open: bool = False) -> Relation:
-        """Select the late rows of the first stage which none of its backfills has taken into a window since.
+        """Return the late rows of the first stage that no backfill has included in a window since.
 
-        Where windows merge, a backfill takes in the records of the windows that the log had in its range. A late row
-        alone does not tell them: it has the window of its record, and not the one which that merged into. With
-        `while_open`, only windows that the stream could still reach count, whose corrections later stages read.
+        If windows merge, a backfill includes the records of the merged windows that the log had in its range. A late
+        row alone does not show these windows: it has the window of its own record, not the window into which that
+        window merged. If `while_open` is set, only windows that the stream could still reach are considered, because
+        later stages read the corrections of these windows.
         """
         first = self.answering.first
         runs = self.repaired if first is self.answering else self.committed_runs(self.first)
@@ -185,9 +188,9 @@ class PipelineAudit(RowsAudit[Pipeline]):
         )
 
     def _covered(self) -> dict[int, Condition]:
-        """Write the conditions of windows that backfills have computed, by the epoch up to which they read the log.
+        """Return, by epoch, the SQL condition for the windows that backfills of the log up to this epoch computed.
 
-        A window that several backfills have computed is under the backfill of the highest generation.
+        If several backfills have computed a window, the backfill of the highest generation counts.
         """
         within, conditions, above = _within("window_end"), dict[int, list[str]](), list[str]()
         for run in sorted(self.repaired, key=lambda run: -run.generation):
@@ -197,7 +200,7 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return {epoch: Condition(f"({' OR '.join(ranges)})") for epoch, ranges in conditions.items()}
 
     def _panes_give_answers(self) -> Check:
-        """Check that the answers are the latest panes by version, each once and as the pane has it (L2)."""
+        """Check that the answers are the latest panes by version, each answer once and with its pane's values (L2)."""
         stamped = self.lake.head(self.pipeline.name).properties.get(STAMP)
         if stamped != str(self.head.snapshot):
             return Check("panes give the answers", True, "left out: the table moved on while the audit ran")
@@ -206,13 +209,13 @@ class PipelineAudit(RowsAudit[Pipeline]):
         return self.same_rows_check("panes give the answers", columns, bracketed(standing), self.answers)
 
     def _closed(self) -> Condition:
-        """Write the condition by which the watermark has closed a window, so that everything accepted has fired."""
+        """Return the condition that the watermark has closed a window, so all its accepted records are in panes."""
         return is_closed(self.pipeline, "window_end", f"{self.watermark}L")
 
     def _accepted(self, lost: Condition = ALWAYS, late: Relation | None = None) -> Query:
-        """Write the SQL of the first stage's assigned records without records that were too late for their window.
+        """Return SQL for the first stage's records with their windows, without records too late for their window.
 
-        `late` are the late rows, all of them by default. Records of late rows that do not meet the condition `lost` are
+        `late` has the late rows, by default all late rows. Records whose late rows do not meet the condition `lost` are
         included.
         """
         late_ = f"SELECT * FROM {late or self.late} WHERE {lost}"
@@ -231,5 +234,5 @@ def _left_out(counts: Mapping[str, int]) -> str:
 
 
 def _within(end: str) -> Callable[[Run], Condition]:
-    """Return a function that writes the condition by which a window with this end is in a run's range; microseconds."""
+    """Return a function from a run to the condition that a window with this end (microseconds) is in its range."""
     return lambda run: Condition(f"({end} > {run.first}L AND {end} <= {run.last}L)")

@@ -1,6 +1,6 @@
-"""A replay of a pipeline's stage: the recorded epochs are folded again, from the state before the first of them (L3).
+"""Replay a pipeline's stage: fold the recorded epochs again, from the state before the first of these epochs (L3).
 
-It reads one snapshot of each table, so a stream that runs at the same time changes nothing under it.
+The replay reads one snapshot of each table, so a stream that is running at the same time has no influence on it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.verify.row_diff import Replayed, compare_rows, pipeline_columns
 
 
 def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Replayed:
-    """Fold recorded epochs of one stage again, from the state before the first of them."""
+    """Fold recorded epochs of one stage again, from the state before the first epoch, and compare the rows."""
     started = time.perf_counter()
     recording, first, last, keep = Recording(lake, pipeline), asked.first, asked.last, asked.keep
     if first is not None and first > recording.last:
@@ -31,7 +31,7 @@ def replay_pipeline(pipeline: Pipeline, lake: Lake, asked: ReplayRange) -> Repla
             f"there are no epochs from {recording.first if first is None else first} to {last}: expected the first one "
             "first, and none before a generation was put in place"
         )
-    # There may be none yet since a generation was put in place.
+    # If a generation was put in place recently, there may be no epoch after it yet.
     first, last = recording.first if first is None else first, recording.last if last is None else last
     epochs = range(first, last + 1)
     recording.check(epochs)
@@ -62,7 +62,7 @@ def _fold(
     epochs: range,
     watch: Callable[[int], None],
 ) -> None:
-    """Fold the epochs one after another, and gather their rows."""
+    """Fold the epochs one after another, and collect the rows that they write."""
     side, ledger = session.side(recording.definition), recording.snapshots[recording.table]
 
     def after(epoch: int) -> Any:
@@ -75,7 +75,8 @@ def _fold(
     state = after(epochs.start - 1)
     for epoch, bundle in zip(epochs, recording.bundles(session, epochs), strict=True):
         watch(epoch)
-        # After a backfill's handover the stream may have gone on in the backfill's generation (rule V2).
+        # After a backfill has handed over its windows, the stream may have continued in the backfill's generation (rule
+        # V2).
         before = replace(state, generation=recording.generation(epoch))
         stepped = side.step(before, side.consume(bundle, before), recording.clock(epoch))
         gathered.take(stepped, state)

@@ -1,6 +1,6 @@
-"""The recorded epochs of a stage: their clocks, their records, and the state after each (rules T2, X2).
+"""Read the recorded epochs of a stage: their clocks, their records, and the state after each epoch (rules T2, X2).
 
-Everything is read as of one snapshot of each table, so a running stream changes nothing under the reader.
+One snapshot of each table is read, so a running stream changes nothing for the reader.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ from tailrace.sql.records.unions import union_records
 from tailrace.sql.terms import Query, Relation, all_of, bracketed
 
 AHEAD = 32
-"""The number of epochs whose files are looked up at once."""
+"""The number of epochs whose records are read with one query."""
 
 D = TypeVar("D", bound=Definition)
 T = TypeVar("T")
 
 
 class ReplayError(TailraceError, ValueError):
-    """Epochs that cannot be folded again or shown, or a table for them that cannot be made."""
+    """Epochs cannot be folded again or shown, or a table for their rows cannot be created."""
 
 
 @dataclass(frozen=True)
 class ReplayRange:
-    """The epochs that a replay is asked for (None for the first or the last there is), and what becomes of its rows.
+    """The epochs to replay, and what happens with the replayed rows.
 
-    `keep` names a new table for the rows; `watch` is called with each epoch as it begins.
+    If `first` or `last` is None, the replay begins with the first or ends with the last existing epoch. `keep` names a
+    new table for the rows; `watch` is called with each epoch when its replay begins.
     """
 
     first: int | None
@@ -59,12 +60,13 @@ class ReplayRange:
 
 
 class Recording(Generic[D]):
-    """The recorded epochs of one stage, up to the last epoch of its ledger when the recording is opened.
+    """The recorded epochs of one stage, up to the last epoch that the ledger has when the recording is opened.
 
-    `snapshots` has the snapshot that is read of each table.
+    `snapshots` has, for each table, the snapshot that is read.
 
-    Raises `LakeError` where the stage has no ledger, `OtherDefinitionError` where the ledger is another definition's,
-    `NotKeptError` where the records that the stage reads are not kept, and `ReplayError` where it has no epoch yet.
+    Raises `LakeError` if the stage has no ledger, `OtherDefinitionError` if the ledger belongs to a definition with
+    another meaning, `NotKeptError` if the records that the stage reads are not kept, and `ReplayError` if the ledger
+    has no epoch yet.
     """
 
     def __init__(self, lake: Lake, definition: D) -> None:
@@ -81,20 +83,22 @@ class Recording(Generic[D]):
         self.last = head.number("epoch")
         if self.last < 0:
             raise ReplayError(f"{self.table} has no epoch yet: run a stream of the definition first")
-        # A commit since then may be of a later epoch.
+        # A commit that was made after the head was read may belong to a later epoch.
         self._commits = {
             epoch: commit for epoch, commit in epoch_commits(lake, self.table).items() if epoch <= self.last
         }
         history = commits(lake, self.table, head.snapshot)
         self._whole = history.whole
-        # What was built beside is in the ledger as of the epoch at which it was put in place, whose clock it says.
+        # A generation that was built in a separate table belongs to the epoch at which it was put in place; its first
+        # commit has that epoch's clock.
         self.built = self._whole and BEGINS in history.all[0].properties
-        # An epoch's records are published before the epoch itself is, so the logs' snapshots, read after, have them.
+        # An epoch's records are published before the epoch itself, so the logs' snapshots, which are read later, have
+        # these records.
         logs = {_table_of(log) for log in definition.log.parts}
         self.snapshots = {self.table: head.snapshot} | {log: lake.head(log).snapshot for log in logs}
 
     def reads(self, first: int, last: int) -> list[tuple[str, Filter]]:
-        """Return the tables that are read to fold the epochs `first` to `last` again, each with a filter."""
+        """Return the tables that are read to fold the epochs `first` to `last` again, each table with a filter."""
         logs = [(_table_of(log), _filter_of(log, first, last)) for log in self.definition.log.parts]
         return [(self.table, at_most("epoch", last)), *logs]
 
@@ -105,25 +109,26 @@ class Recording(Generic[D]):
 
     @property
     def foldable(self) -> list[int]:
-        """The epochs that can be folded again, in order: their clocks and the clocks of the epochs before are known."""
+        """The epochs that can be folded again, in order: their clocks and the previous epochs' clocks are known."""
         return [epoch for epoch in self.known if self.begins(epoch) or epoch - 1 in self._commits]
 
     @property
     def first(self) -> int:
-        """The first epoch that was folded into the ledger; a log may have been landed with others that had some before.
+        """The first epoch that was folded into the ledger.
 
-        It is the one after the epoch at which a generation was put in place, and may be yet to come.
+        The first epoch may be later than 0, because a log may have been landed together with logs that already had
+        epochs. If a generation was put in place, the first epoch is the epoch after that, which may not exist yet.
         """
         if not (self._whole and self._commits):
             return 0
         return min(self._commits) + (1 if self.built else 0)
 
     def begins(self, epoch: int) -> bool:
-        """Tell whether there is nothing in the ledger before an epoch."""
+        """Return True if the ledger has no rows before an epoch."""
         return epoch == self.first and not self.built
 
     def check(self, epochs: Iterable[int], *, fold: bool = True) -> None:
-        """Check that these epochs can be folded again or, without `fold`, shown; else raise `ReplayError`."""
+        """Raise `ReplayError` unless all these epochs can be folded again or, if `fold` is False, shown."""
         there = self.foldable if fold else self.known
         epoch = next(iter(sorted({*epochs} - {*there})), None)
         if epoch is None:
@@ -145,13 +150,13 @@ class Recording(Generic[D]):
         return self._commits[epoch].generation
 
     def bundles(self, session: Session, epochs: range) -> Iterator[Any]:
-        """Read the records of epochs, one epoch after another: the log's, or the rows of the definition before."""
+        """Yield the records of each epoch in order: records of the log, or rows of the definition before the stage."""
         for start in range(epochs.start, epochs.stop, AHEAD):
             some = range(start, min(start + AHEAD, epochs.stop))
             yield from session.bundles(self._records(session, some), some)
 
     def _records(self, session: Session, epochs: range) -> Query:
-        """Write the query of the records of some epochs."""
+        """Return a query for the records of these epochs."""
         log = self.definition.log
         if isinstance(log, Union):
             read = {member: bracketed(self._records_of(session, part, epochs)) for member, part in log.members.items()}
@@ -161,7 +166,10 @@ class Recording(Generic[D]):
         return Query(f"SELECT * FROM ({text}) WHERE _epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L")
 
     def _records_of(self, session: Session, log: Log, epochs: range) -> Query:
-        """Write the query of the records of some epochs, and maybe of others, of a log that is no union."""
+        """Return a query for the records of these epochs in a log that is not a union.
+
+        The query may also return records of other epochs.
+        """
         where, table = _filter_of(log, epochs.start, epochs.stop - 1), _table_of(log)
         if isinstance(log, Arrivals):
             times = {epoch: self.clock(epoch).processing_time for epoch in epochs}
@@ -173,11 +181,11 @@ class Recording(Generic[D]):
         return all_of(session.log(log, where, self.snapshots[table]))
 
     def ledger(self, session: Session, where: Filter = EVERYTHING) -> Relation:
-        """Return a relation of the ledger's rows; files without a row that `where` accepts may be left out."""
+        """Return a relation of the ledger's rows; files without any row that matches `where` may be left out."""
         return session.table(self.table, where, self.snapshots[self.table])
 
     def handed(self, session: Session, epochs: range) -> set[int]:
-        """Find the epochs after which a backfill handed its open windows to the stream (rule X4)."""
+        """Return the epochs after which a backfill handed over its open windows to the stream (rule X4)."""
         text = Query(
             f"SELECT DISTINCT epoch FROM {self.ledger(session, equal('kind', PARTIAL))} WHERE kind = '{PARTIAL}' "
             f"AND writer = 'backfill' AND epoch BETWEEN {epochs.start}L AND {epochs.stop - 1}L"
@@ -185,9 +193,9 @@ class Recording(Generic[D]):
         return {int(row["epoch"]) for row in session.rows(text)}
 
     def run(self, what: str, reads: Iterable[tuple[str, Filter]], work: Callable[[Session], T]) -> T:
-        """Do some work in a session of the engine that fits these reads, with the snapshots pinned.
+        """Run `work` in a session of the engine that suits these reads, while the snapshots are pinned.
 
-        `what` is the kind of the work, which the session is opened for.
+        `what` is the kind of work for which the session is opened.
         """
         return run_with_fallback(self.lake, partial(self._ran, what, list(reads), work))
 
@@ -197,23 +205,24 @@ class Recording(Generic[D]):
 
 
 def _table_of(log: Log) -> str:
-    """Name the table that has a log's records."""
+    """Return the name of the table that has a log's records."""
     if isinstance(log, Arrivals):
         return log.of.name
     return ledger_name(log.of.name) if isinstance(log, Panes | Productions) else log.name
 
 
 def _filter_of(log: Log, first: int, last: int) -> Filter:
-    """Return the filter of the files of a log's table that may hold records of these epochs."""
+    """Return a filter for the files of a log's table that may have records of these epochs."""
     if isinstance(log, Panes | Productions):
         kind = PANE if isinstance(log, Panes) else PRODUCTION
-        # Corrections by a backfill after the epoch before the first are read with the first.
+        # The epoch before the first epoch is included, because a backfill's corrections after it are read with the
+        # first epoch.
         return every(equal("kind", kind), above("epoch", first - 2), at_most("epoch", last))
     return every(above("_epoch", first - 1), at_most("_epoch", last))
 
 
 def _ranges(epochs: Iterable[int]) -> str:
-    """Format sorted epochs as ranges of consecutive ones.
+    """Format sorted epochs as ranges of consecutive epochs.
 
     >>> _ranges([0, 1, 2, 5, 7, 8])
     '0..2, 5, 7..8'

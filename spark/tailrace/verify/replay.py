@@ -1,7 +1,7 @@
-"""The replay: recorded epochs are folded again, and compared with the ledger row for row (law L3).
+"""Replay recorded epochs: fold them again, and compare the result with the ledger row by row (law L3).
 
-A replay takes the recorded clocks, in one session of either engine. Its rows are gathered outside the lake's tables,
-and then compared with the ledger in SQL. It takes no lease, so a stream can run at the same time.
+A replay uses the recorded clocks, in one session of either engine. The replayed rows are collected outside the lake's
+tables, and are then compared with the ledger in SQL. A replay takes no lease, so a stream can run at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.verify.row_diff import Replayed
 
 @singledispatch
 def replay_of(definition: object, lake: Lake, asked: ReplayRange) -> Replayed:
-    """Fold recorded epochs of a definition again, and compare their rows."""
+    """Fold recorded epochs of a definition again, and compare the resulting rows with the ledger."""
     raise KindError("replay", definition)
 
 
@@ -41,11 +41,11 @@ def replay(
     keep: str | None = None,
     watch: Callable[[int], None] = lambda epoch: None,
 ) -> Replayed:
-    """Fold the epochs `first` to `last` of one stage again; by default from the first to the last of the ledger.
+    """Fold the epochs `first` to `last` of one stage again; by default, from the ledger's first to its last epoch.
 
-    `keep` names a new table for the replayed rows of a pipeline; `watch` is called with each epoch as it begins, where
-    epochs are folded one after another. Raises `ReplayError` where an epoch is not in the ledger, its clock is not
-    known any more, or a table `keep` exists or cannot be made, and `OtherDefinitionError` where the ledger is another
-    definition's.
+    `keep` names a new table for the replayed rows of a pipeline. If epochs are folded one after another, `watch` is
+    called with each epoch when it begins. Raises `ReplayError` if an epoch is not in the ledger, if its clock is no
+    longer known, or if table `keep` exists or cannot be created, and `OtherDefinitionError` if the ledger belongs to a
+    definition with another meaning.
     """
     return replay_of(definition, lake, ReplayRange(first, last, keep, watch))

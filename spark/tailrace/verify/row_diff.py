@@ -1,7 +1,7 @@
-"""The comparison of a ledger's rows with replayed rows, as multisets, in the common SQL (law L3).
+"""Compare a ledger's rows with replayed rows, as multisets, in the common SQL dialect (law L3).
 
-Accumulators that Python merges may have several equal forms: their lists are compared in no order, and parts that are
-no lists are not compared, but the panes that are computed from them are.
+Accumulators that are merged by Python code may have several equal forms. Their lists are compared without regard to
+order. Their parts that are not lists are not compared, but the panes that are computed from these parts are compared.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tailrace.sql.results.compared_rows import counted_rows
 from tailrace.sql.terms import Query, Relation, quoted
 
 SHOWN = 5
-"""The maximum number of differences that are quoted."""
+"""The maximum number of differences that are shown."""
 
 RETRACTION = "retraction"
-"""The kind of a pane that is a retraction."""
+"""The kind of row that a comparison uses for panes that are retractions."""
 
 
 @dataclass(frozen=True)
 class RowCount:
-    """The number of rows of one kind in the ledger and in the replay, and how many of them are the same."""
+    """The number of rows of one kind in the ledger and in the replay, and the number of equal rows."""
 
     ledger: int
     replay: int
@@ -40,12 +40,12 @@ class RowCount:
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row that only the ledger or only the replay has, or that differs between them.
+    """A row that only the ledger or only the replay has, or that differs between the ledger and the replay.
 
-    `kind` is the ledger's, or `RETRACTION`; `key` and `window` (two instants) may be empty for a rejected record. Of a
-    definition without windows `key` is the place of the row's record in the log.
-    `ledger` and `replay` hold the columns in which the row differs; where only one side has the row, that side holds
-    all columns that are not null, and the other is None. `times` is how often each side has the row.
+    `kind` is the kind of the ledger's row, or `RETRACTION`; `key` and `window` (two instants) may be empty for a
+    rejected record. For a definition without windows, `key` is the position of the row's record in the log. `ledger`
+    and `replay` have the columns in which the row differs. If only one side has the row, that side has all columns that
+    are not null, and the other side is None. `times` states how often the row occurs in the ledger and in the replay.
     """
 
     kind: str
@@ -58,15 +58,15 @@ class RowDifference:
 
 
 Comparison: TypeAlias = tuple[dict[str, RowCount], tuple[RowDifference, ...]]
-"""Counts by the ledger's kinds of rows, and the first rows that differ."""
+"""The counts for each kind of ledger row, and the first rows that differ."""
 
 
 @dataclass(frozen=True)
 class Replayed:
     """The result of a replay of the epochs `first` to `last`; `latest` is the last epoch of the ledger.
 
-    `counts` is by the ledger's kinds of rows, with a pipeline's retractions apart from its panes. `table` names the
-    table that holds the replayed rows, where they were kept.
+    `counts` has the counts for each kind of ledger row; a pipeline's retractions are counted separately from its panes.
+    `table` names the table with the replayed rows, if they were stored.
     """
 
     first: int
@@ -80,16 +80,16 @@ class Replayed:
 
     @property
     def ok(self) -> bool:
-        """Whether the replay gave exactly the ledger's rows, each as often."""
+        """Whether the replay has exactly the ledger's rows, each row equally often."""
         return all(count.ledger == count.replay == count.same for count in self.counts.values())
 
 
 @dataclass(frozen=True)
 class ReplayedColumns:
-    """The columns of a ledger that a replay gives again, as SQL terms that are equal for equal rows.
+    """The columns of a ledger that a replay computes again, as SQL terms that are equal for equal rows.
 
-    A row is found again by its kind, its epoch, and the columns `key`, `span` and `place`; `version` is part of a row's
-    place, but for a partial's.
+    A row is identified by its kind, its epoch, and the columns `key`, `span`, `place` and, unless it is a partial,
+    `version`.
     """
 
     terms: Mapping[str, str]
@@ -100,7 +100,7 @@ class ReplayedColumns:
 
 
 def compare_rows(session: Session, columns: ReplayedColumns, ledger: Relation, replayed: Relation) -> Comparison:
-    """Count the rows that two relations of ledger rows have in common, by kind, and find the first differences."""
+    """Count the rows of each kind that two relations of ledger rows have in common, and find the first differences."""
     items = ", ".join(f"{term} AS {quoted(name)}" for name, term in columns.terms.items())
     ours, theirs = (Query(f"SELECT {items} FROM {relation}") for relation in (ledger, replayed))
     grouped = counted_rows(ours, theirs, [quoted(name) for name in columns.terms])
@@ -112,17 +112,18 @@ def compare_rows(session: Session, columns: ReplayedColumns, ledger: Relation, r
         return counts, ()
     by = (*columns.key, *columns.span, *columns.version, *columns.place)
     order = join_items(["epoch", "kind", *map(quoted, by)])
-    # A place has at most one row of each side, unless rows are doubled: so many rows make `SHOWN` differences.
+    # Each side has at most one row with the same identity, unless rows are duplicated, so this number of rows is enough
+    # for `SHOWN` differences.
     most = f"ORDER BY {order} LIMIT {2 * SHOWN}"
     differing = Query(f"SELECT * FROM (SELECT * FROM ({grouped}) WHERE _ours <> _theirs) {most}")
     return counts, tuple(_differences(columns, session.readable_rows(differing)))[:SHOWN]
 
 
 def pipeline_columns(session: Session, pipeline: Pipeline, ledger: Relation) -> ReplayedColumns:
-    """Return the columns of a pipeline's ledger rows: all but the writer. Retractions are a kind of their own.
+    """Return the columns of a pipeline's ledger to compare: all except the writer; retractions are a separate kind.
 
-    Where panes of the ledger do not say whether they are the last, as they were written before ledgers had that column,
-    it is not compared.
+    The column `is_last` is not compared if the ledger has panes with null in this column, because they were written
+    before ledgers had the column.
     """
     terms = _comparable(pipeline)
     if _says_no_last(session, ledger):
@@ -132,13 +133,13 @@ def pipeline_columns(session: Session, pipeline: Pipeline, ledger: Relation) -> 
 
 
 _SIDES = ("_ours", "_theirs")
-"""The columns with how often the ledger and the replay have a row."""
+"""The columns with the number of times that a row occurs in the ledger and in the replay."""
 
 
 def _says_no_last(session: Session, ledger: Relation) -> bool:
-    """Tell whether a pane of the ledger does not say whether it is its window's last."""
+    """Return True if the ledger has a pane that does not state whether it is its window's last pane."""
     panes = f"FROM {ledger} WHERE kind = '{PANE}' AND NOT retraction"
-    # As text, as a window may begin before the first instant that Python has.
+    # The row is read as text, because a window may begin before the earliest instant that Python can represent.
     some = session.readable_rows(Query(f"SELECT * {panes} LIMIT 1"))
     if some and "is_last" not in some[0]:
         return True
@@ -146,7 +147,7 @@ def _says_no_last(session: Session, ledger: Relation) -> bool:
 
 
 def _comparable(pipeline: Pipeline) -> dict[str, str]:
-    """Write the ledger's columns as SQL terms that are equal for equal rows, by name."""
+    """Return a dict from column name to SQL term for the ledger's columns; terms have equal values for equal rows."""
     terms = {}
     for name in ledger_contract(pipeline).columns:
         if name == "kind":
@@ -164,14 +165,14 @@ def _comparable(pipeline: Pipeline) -> dict[str, str]:
 
 
 def _parts(pipeline: Pipeline, of: str) -> list[str]:
-    """Write the parts of an accumulator that can be compared, as fields of a struct."""
+    """Return the comparable parts of an accumulator, as fields of an SQL struct."""
     fields = []
     for name, type in part_types(pipeline).items():
         term = f"{of}{quoted(name)}"
         if element_type(type) is not None:
             fields.append(f"'{name}', SORT_ARRAY({term})")
         elif name.endswith("_high"):
-            # A row from before there was the column has none there.
+            # Rows that were written before this column was introduced have null in the column.
             fields.append(f"'{name}', COALESCE({term}, 0)")
         elif name not in pipeline.parts or pipeline.parts[name].merge is not Merge.OWN:
             fields.append(f"'{name}', {term}")
@@ -179,10 +180,11 @@ def _parts(pipeline: Pipeline, of: str) -> list[str]:
 
 
 def _differences(columns: ReplayedColumns, rows: Sequence[dict[str, Any]]) -> Iterator[RowDifference]:
-    """Pair the differing rows of the ledger and the replay by their place."""
+    """Pair the differing rows of the ledger and of the replay that have the same identity; yield the differences."""
     places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        # The generation and the pane index of a partial are compared, and so are no part of its place.
+        # The generation and the pane index of a partial are compared, and are therefore not part of the partial's
+        # identity.
         version = () if row["kind"] == PARTIAL else columns.version
         own = ("kind", "epoch", *columns.key, *columns.span, *columns.place, *version)
         places.setdefault(tuple(row[name] for name in own), []).append(row)

@@ -1,4 +1,4 @@
-"""The replay of a definition without windows: queries over the logs find the rows of recorded epochs again (law L3)."""
+"""Replay a definition without windows: queries over the logs compute the rows of recorded epochs again (law L3)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ D = TypeVar("D", bound=Windowless)
 
 
 class RowsAgain(NamedTuple):
-    """The rows of one kind that are found again, with `terms` for the ledger's columns in which they are compared.
+    """Rows of one kind that were computed again; `terms` has SQL terms for the ledger's columns that are compared.
 
-    `held` is the condition by which the ledger's rows are theirs.
+    `held` is the condition that selects the corresponding rows in the ledger.
     """
 
     kind: str
@@ -38,9 +38,10 @@ def replayed_rows(
     asked: ReplayRange,
     again: Callable[[D, Session, int, int], Iterable[RowsAgain]],
 ) -> Replayed:
-    """Compare the rows of epochs with the ledger's; by default from the first epoch to the last.
+    """Compare the computed rows of epochs with the ledger's rows; by default, from the first epoch to the last epoch.
 
-    `again` finds the rows of the definition as its streams fold it, in a session, of the first epoch to the last.
+    `again` is called with the definition as its streams fold it, a session, and the first and the last epoch, and
+    returns the rows of these epochs.
     """
     if asked.keep is not None:
         raise ReplayError(f"{definition.name} is a {definition.kind_name}: only replayed windows are kept in a table")

@@ -1,8 +1,8 @@
-"""The account of a pipeline's records from both ends: the log's records, and the ledger's rows of them (rule X6).
+"""Account for a pipeline's records from two sides: the log's records, and the ledger's rows for them (rule X6).
 
-On one side stand the log's records, put into windows and judged by the recorded clocks; on the other the windows that
-the ledger has rows of, and its late rows. Neither side is derived from the other, so a row that was taken out of the
-ledger, or put in, is missed or left over.
+One side has the log's records, assigned to windows and judged by the recorded clocks. The other side has the windows
+for which the ledger has rows, and the ledger's late rows. Neither side is derived from the other side, so a row that
+was removed from the ledger, or added to it, causes a difference.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tailrace.verify.audit_checks import in_common
 from tailrace.verify.tampering.audit_result import Check
 
 EXPIRED = "expired"
-"""The reason of a late row whose window had closed before its record came, which the clocks tell."""
+"""The reason in a late row whose window had closed before the record arrived; the recorded clocks show this."""
 
 
 class WindowAccount:
-    """The account of the first stage of a pipeline up to an epoch, in one session.
+    """The account of a pipeline's first stage up to an epoch, in one session.
 
-    `late` is a relation of the ledger's late rows, `rows` one of all its rows.
+    `late` is a relation of the ledger's late rows, and `rows` is a relation of all its rows.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class WindowAccount:
         )  # fmt: skip
 
     def late_as_judged(self) -> Check:
-        """Check that the recorded clocks judge just the records of late rows of expired windows to be late."""
+        """Check that late rows of expired windows are exactly the records that were too late by the recorded clocks."""
         rows = Relation(f"(SELECT * FROM {self.late} WHERE _known AND reason = '{EXPIRED}')")
         judged = Relation(f"(SELECT * FROM {self.placed} WHERE _known AND _expired)")
         on = dict(
@@ -75,7 +75,7 @@ class WindowAccount:
     def every_record(self, note: str) -> Check:
         """Check that each of the log's records, in each of its windows, is in a window of the ledger or in a late row.
 
-        `note` goes with what was found.
+        `note` is appended to the result.
         """
         total, late = self.session.count(self.placed), self.session.count(self._late_rows)
         within = self.session.count(Relation(f"{self._in_time()} r{self._in_ledger()}"))
@@ -83,9 +83,10 @@ class WindowAccount:
         return Check("every record is in a window or late", total == within + late, detail)
 
     def _in_time(self) -> Relation:
-        """Select the records that were not too late for their window, by the clocks where these are known.
+        """Return the records that were not too late for their window, by the recorded clocks if they are known.
 
-        The rows of the ledger say it of windows whose trigger had finished, and of epochs whose clocks are not kept.
+        For windows whose trigger had finished, and for epochs whose clocks are not known, the ledger's late rows are
+        used instead.
         """
         place = zip(["r.window_start", *(f"r.{name}" for name in PLACE)],
                     ["l.window_start", *(f"l.{name}" for name in SOURCE)], strict=True)  # fmt: skip
@@ -95,9 +96,10 @@ class WindowAccount:
         return Relation(f"(SELECT r.* FROM {self.placed} r LEFT ANTI JOIN ({said}) l ON {on} WHERE NOT r._expired)")
 
     def _in_ledger(self) -> str:
-        """Write the clause by which a record `r` is in a window that the ledger has a pane or a state of."""
+        """Return an SQL clause that selects the records `r` in a window for which the ledger has a pane or a state."""
         if self.pipeline.log.takes_back:
-            # A window whose records are all taken back in the epoch in which they came leaves no row.
+            # If all records of a window are retracted in the epoch in which they arrive, the ledger has no row for the
+            # window.
             return ""
         spans = ", ".join(f"UNIX_MICROS({name}) AS {name}" for name in SPAN)
         kinds = f"kind IN ('{PANE}', '{PARTIAL}')"
@@ -111,7 +113,7 @@ class WindowAccount:
 
 
 def as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int) -> Relation:
-    """Return the records as the stream has read them, without later corrections of a map by runs."""
+    """Return the records as the stream has read them, without later corrections of other definitions by runs."""
     parts = pipeline.log.parts
     if any(isinstance(one, Productions) for one in parts) and not any(isinstance(one, Arrivals) for one in parts):
         return session.materialized(all_of(log_records.streamed_rows(session, pipeline.log, epoch)))
@@ -119,7 +121,7 @@ def as_streamed(session: Session, pipeline: Pipeline, log: Relation, epoch: int)
 
 
 def _clocks(session: Session, pipeline: Pipeline, epoch: int) -> Relation:
-    """Name a relation of the epochs by whose clocks records were judged: `_clock`, and the watermark `_before`."""
+    """Return a relation of the epochs with known clocks: the epoch `_clock`, and the watermark `_before` the epoch."""
     table = ledger_name(pipeline.name)
     known, history = epoch_commits(session.lake, table), commits(session.lake, table)
     found = {one: known[one - 1].clock.watermark for one in known if one - 1 in known and one <= epoch}

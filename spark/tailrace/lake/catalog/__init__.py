@@ -1,1 +1,1 @@
-"""Access the catalog: its tables, conditional commits, and notices about them."""
+"""Access the catalog: its tables, conditional commits, and notices about events in the tables."""

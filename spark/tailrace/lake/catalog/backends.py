@@ -1,7 +1,8 @@
-"""Define the supported kinds of catalog, and the properties with which pyiceberg and Spark open each.
+"""Define the supported kinds of catalog, and the properties with which pyiceberg and Spark open them.
 
 The setting `catalog_uri` selects the kind: SQLite in a file, PostgreSQL, AWS Glue, or Iceberg's REST interface. Every
-kind commits by comparing and swapping the location of a table's metadata; all safety rests on that.
+kind commits by a compare-and-swap of the location of a table's metadata; the safety of all commits rests on this
+operation.
 """
 
 from __future__ import annotations
@@ -25,18 +26,24 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 BUSY = 60
-"""The seconds that a commit waits for another process's commit; SQLite's default is too short for a slow disk."""
+"""The time in seconds that a commit waits for another process's commit.
+
+SQLite's default is too short for a slow disk.
+"""
 
 _JDBC = {
     "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-    # pyiceberg uses schema V1, too.
+    # pyiceberg also uses schema V1.
     "jdbc.schema-version": "V1",
 }
 
 
 @dataclass(frozen=True)
 class CatalogKind:
-    """A kind of catalog. `jar_groups` names the groups of pinned jars that Spark needs in addition to every lake's."""
+    """A kind of catalog.
+
+    `jars` names the groups of pinned jars that Spark needs in addition to the jars that every lake needs.
+    """
 
     jars: ClassVar[tuple[str, ...]] = ()
 
@@ -44,7 +51,7 @@ class CatalogKind:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog exists; True if only a service could tell."""
+        """Whether the catalog exists; also True if only a remote service could answer this question."""
         return True
 
     @property
@@ -53,16 +60,16 @@ class CatalogKind:
         return self.settings.catalog_uri
 
     def open(self, storage: Mapping[str, str]) -> Catalog:
-        """Open the catalog with pyiceberg, wrapped by `sure`."""
+        """Open the catalog with pyiceberg, so that no successful commit is reported as failed (`make_commits_sure`)."""
         raise NotImplementedError
 
     @property
     def warehouse(self) -> dict[str, str]:
-        """The property that tells the catalog where its tables' files are."""
+        """The property that tells the catalog where the files of its tables are stored."""
         return {"warehouse": self.settings.warehouse_uri}
 
     def location(self, table: str) -> str | None:
-        """Return the location for a new table's files; None if the catalog chooses it inside the warehouse."""
+        """Return the location for a new table's files, or None if the catalog chooses it inside the warehouse."""
         return None
 
     @property
@@ -81,7 +88,7 @@ class Sqlite(CatalogKind):
 
     @property
     def file(self) -> Path:
-        """The catalog's file: the configured file, or `catalog.db` in the warehouse."""
+        """The path of the catalog's file: the configured file, or `catalog.db` in the warehouse."""
         uri = self.settings.catalog_uri
         return Path(uri.removeprefix("sqlite:///")) if uri else Path(self.settings.warehouse) / "catalog.db"
 
@@ -135,7 +142,7 @@ class Postgres(CatalogKind):
 
 
 class Glue(CatalogKind):
-    """AWS Glue, `glue://ACCOUNT`, or `glue://` for the account whose credentials are used."""
+    """A catalog in AWS Glue: `glue://ACCOUNT`, or `glue://` for the account whose credentials are used."""
 
     jars = ("aws",)
 
@@ -157,14 +164,16 @@ class Glue(CatalogKind):
 
 
 class Rest(CatalogKind):
-    """A catalog behind Iceberg's REST interface, by its address.
+    """A catalog with Iceberg's REST interface, identified by its address.
 
-    Its token is the setting `catalog_secret`, or is requested with the client `catalog_credential`.
+    The access token is the setting `catalog_secret`, or is requested with the client credentials in
+    `catalog_credential`.
     """
 
     @property
     def warehouse(self) -> dict[str, str]:
-        # The server knows warehouses by name. The place of each table is passed when it is created (`location`).
+        # The server identifies warehouses by name. The location of each table is passed when the table is created
+        # (`location`).
         return _option("warehouse", self.settings.catalog_warehouse)
 
     def location(self, table: str) -> str:
@@ -175,7 +184,7 @@ class Rest(CatalogKind):
 
         uri, tokens = self.settings.catalog_uri, self.settings.catalog_token_uri
         by = "CATALOG_CREDENTIAL" if self.settings.catalog_credential else "CATALOG_SECRET" if self._secret else None
-        # Without this, pyiceberg would send "None" as the token.
+        # Without this setting, pyiceberg would send "None" as the token.
         nobody: dict[str, Any] = {} if by else {"auth": {"type": "noop"}}
         access = Access(uri, tokens, f"{PREFIX}{by}" if by else None)
         return make_commits_sure(
@@ -188,8 +197,8 @@ class Rest(CatalogKind):
 
         limits = {"connection-timeout-ms": CONNECT, "socket-timeout-ms": ANSWER}
         within = {f"rest.client.{name}": str(1000 * seconds) for name, seconds in limits.items()}
-        # Set by class, as for the other catalogs. A session in a process that used another catalog would otherwise keep
-        # that catalog's class.
+        # Spark's catalog is set by class, as for the other kinds of catalog. Otherwise a session in a process that has
+        # used another catalog would keep that catalog's class.
         by = {"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "uri": self.settings.catalog_uri}
         return {**by, **self._asking, **within}
 
@@ -214,9 +223,9 @@ def catalog_kind(settings: Settings) -> CatalogKind:
 
 
 def open_catalog(settings: Settings, *, makes: bool = False) -> Catalog:
-    """Open the settings' catalog with pyiceberg, such that no successful commit is ever reported as failed.
+    """Open the settings' catalog with pyiceberg, in a way that no successful commit is reported as failed.
 
-    With `makes`, a lake without an id gets one. Raises `PlaceError` if the lake was copied or moved.
+    If `makes` is set, a lake that has no id gets an id. Raises `PlaceError` if the lake was copied or moved.
     """
     remember_readers()
     there = catalog_kind(settings)
@@ -225,20 +234,23 @@ def open_catalog(settings: Settings, *, makes: bool = False) -> Catalog:
 
 
 def storage_properties(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the properties of the files' store, first for pyiceberg, then for Spark."""
+    """Return the properties for accessing stored files: first those for pyiceberg, then those for Spark."""
     warehouse = catalog_kind(settings).warehouse
     if not settings.on_s3:
         return warehouse, warehouse
     at, region = endpoint("s3"), os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     ours = {**_option("s3.endpoint", at), **_option("s3.region", region)}
     theirs = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **_option("s3.endpoint", at)}
-    # A self-hosted server seldom has one host name per bucket.
+    # A self-hosted server seldom has a separate host name for each bucket.
     theirs |= {"s3.path-style-access": "true"} if at else {}
     return warehouse | ours, warehouse | theirs | _option("client.region", region)
 
 
 def endpoint(service: str) -> str | None:
-    """Return the address that replaces AWS's own for a service, from the variables of AWS's tools; None if unset."""
+    """Return the address to use instead of AWS's default address for a service, from the variables of AWS's tools.
+
+    Returns None if these environment variables are not set.
+    """
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL")
 
 

@@ -1,6 +1,7 @@
-"""Write rows to Parquet files that a table does not list yet, with the statistics that a commit needs.
+"""Write rows to Parquet files that are not yet part of a table, with the statistics that a commit needs.
 
-pyiceberg's own function turns a null list of structs into an empty list, so rows go to its file writer directly.
+pyiceberg's own write function turns a null list of structs into an empty list, so rows are passed directly to
+pyiceberg's file writer.
 """
 
 from __future__ import annotations
@@ -28,34 +29,40 @@ from tailrace.lake.digests.summed_output import SummedOutput
 from tailrace.lake.schema.layouts import SPANS
 
 ROWS_A_GROUP = 122_880
-"""The rows of a row group, which readers skip by statistics, and one core reads as a whole; DuckDB's default."""
+"""The number of rows in a row group; DuckDB's default.
+
+Readers skip row groups by statistics, and one core reads a row group as a whole.
+"""
 
 
 WRITING = {"write.parquet.dict-size-bytes": str(128 * 1024), "write.parquet.row-group-limit": str(ROWS_A_GROUP)}
-"""The writer's defaults: the rows of a row group, and the maximum size of a column's dictionary, in bytes.
+"""The writer's default properties: the number of rows in a row group, and a column's maximum dictionary size in bytes.
 
-A table's own properties override them. A dictionary that grows beyond its maximum is wasted work: for instants and
-amounts, which seldom repeat, dictionaries of 2 MB took a third of the writing time and made the files larger.
+A table's own properties override these defaults. A dictionary that grows beyond its maximum size is wasted work: for
+timestamps and amounts, which seldom repeat, dictionaries of 2 MB took a third of the writing time and made the files
+larger.
 """
 
 
 MOST_FILES = 500
-"""The maximum number of partitions that rows are split over at once, which is as many files: more than a year of days.
+"""The maximum number of partitions, and therefore of files, that one write creates: more than a year of days.
 
-Rows of more partitions are written to a few files under an earlier partitioning of the table without spans of time, and
-maintenance moves them into their partitions later.
+If the rows belong to more partitions than this, they are written to a few files under an earlier partitioning of the
+table that has no spans of time. Maintenance later moves these rows into their partitions.
 """
 
 
 def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterator[DataFile]:
     """Write rows that have the table's columns, one file for each partition with rows; yield the files.
 
-    Rows of more than `most` partitions (by default `MOST_FILES`) are written without spans of time.
+    If the rows belong to more than `most` partitions (by default `MOST_FILES`), they are written under a partitioning
+    without spans of time.
     """
     spec, schema = table.metadata.spec(), table.schema()
     if sanitize_column_names(schema) != schema:
         for file in _dataframe_to_data_files(table.metadata, rows, table.io):
-            # The commit lists the file under this partitioning (`lake.catalog.transactions`), not under the table's.
+            # The commit lists the file under the partitioning with this id (`lake.catalog.transactions`), not under the
+            # table's current partitioning.
             file.spec_id = spec.spec_id
             yield file
         return
@@ -67,7 +74,7 @@ def write_files(table: Table, rows: pa.Table, most: int | None = None) -> Iterat
 
 
 def _without_spans(table: Table) -> PartitionSpec | None:
-    """Find a partitioning in the table's history that equals the current one without its spans of time."""
+    """Find a partitioning in the table's history that equals the current partitioning without its spans of time."""
 
     def terms(spec: PartitionSpec) -> set[tuple[int, str]]:
         return {(field.source_id, str(field.transform)) for field in spec.fields if str(field.transform) not in SPANS}
@@ -77,7 +84,7 @@ def _without_spans(table: Table) -> PartitionSpec | None:
 
 
 def split_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> list[tuple[tuple[Any, ...], pa.Table]]:
-    """Split rows by partition; return the values of each partition's fields with its rows."""
+    """Split rows by partition; return a list of pairs: a partition's values, and the partition's rows."""
     if spec.is_unpartitioned():
         return [((), rows)]
     columns = [_values(field, schema, rows) for field in spec.fields]
@@ -90,7 +97,7 @@ def split_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> l
         order = pc.sort_indices(values, sort_keys=[(name, "ascending") for name in values.column_names])
         rows, values = rows.take(order), values.take(order)
         starts = _starts(values.combine_chunks().columns)
-    # Adjacent rows of one partition are sliced, without a copy.
+    # Adjacent rows of one partition become a slice, without a copy.
     ends = [*starts[1:].to_pylist(), rows.num_rows]
     firsts = map(tuple, (one.values() for one in values.take(starts).to_pylist()))
     return [
@@ -100,11 +107,11 @@ def split_by_partition(spec: PartitionSpec, schema: Schema, rows: pa.Table) -> l
 
 
 _FEW = 16
-"""The maximum number of partitions whose rows are searched for one by one; rows of more are sorted."""
+"""The maximum number of partitions for which the rows are filtered once for each partition instead of being sorted."""
 
 
 def _starts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Find where the rows begin to have other values than the row before."""
+    """Return the index of the first row, and of each row whose values differ from those of the previous row."""
     ends = pc.unique(pa.concat_arrays([pc.run_end_encode(_whole(column)).run_ends for column in columns]))
     return pa.concat_arrays([pa.array([0], ends.type), ends.sort()[:-1]])
 
@@ -114,7 +121,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _is(values: pa.Table, one: Mapping[str, Any]) -> pa.ChunkedArray:
-    """Tell which rows have the values of a partition."""
+    """Return a mask of the rows that have the values of one partition."""
     columns = [(values[name], value) for name, value in one.items()]
     same = [
         pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
@@ -134,12 +141,12 @@ def _values(field: PartitionField, schema: Schema, rows: pa.Table) -> pa.Chunked
 
 
 def _spans(span: str, instants: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the number of each instant's span of time since 1970, as Iceberg counts them."""
+    """Return the number of the span of time that contains each instant, counted from 1970 as in Iceberg."""
     if span in ("year", "month"):
         years = pc.subtract(pc.year(instants), 1970)
         return years if span == "year" else pc.add(pc.multiply(years, 12), pc.subtract(pc.month(instants), 1))
     micros, length = instants.cast(pa.int64()), _MICROSECONDS[span]
-    # Division cuts towards zero, but an instant before 1970 belongs to the earlier span.
+    # Division rounds towards zero, but an instant before 1970 belongs to the earlier span.
     floored = pc.if_else(pc.less(micros, 0), pc.subtract(micros, length - 1), micros)
     return pc.divide(floored, length)
 
@@ -168,7 +175,8 @@ def _file(table: Table, rows: pa.Table, spec: PartitionSpec, values: Sequence[An
         key_metadata=None,
         **writer.result().to_serialized_dict(),
     )
-    # The commit lists the file under this partitioning (`lake.catalog.transactions`), even if the table's has changed.
+    # The commit lists the file under the partitioning with this id (`lake.catalog.transactions`), even if the table's
+    # current partitioning has changed.
     file.spec_id = spec.spec_id
     keep_checksum(file, output.checksum)
     return file

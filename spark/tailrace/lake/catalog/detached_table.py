@@ -1,4 +1,4 @@
-"""Describe a table for a process without a catalog, such as an executor's Python, that only writes files for it."""
+"""Describe a table for a process that has no catalog and only writes files, such as a Python worker of Spark."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HISTORY: Mapping[str, Any] = {
     "statistics": [],
     "partition_statistics": [],
 }
-"""Empty values for the parts of a table's metadata that list its commits."""
+"""Empty values for the fields of a table's metadata that list its commits."""
 
 
 @dataclass(frozen=True)
 class DetachedTable:
-    """A table without its history. `metadata` is JSON; `io` has the properties of the files' store."""
+    """A table without its history. `metadata` is JSON; `io` has the properties for accessing stored files."""
 
     metadata: str
     location: str
@@ -42,13 +42,13 @@ class DetachedTable:
         return cls(metadata.model_dump_json(), table.location(), dict(table.io.properties))
 
     def open(self) -> Table:
-        """Open the table, to write files."""
+        """Open the table for writing files."""
         io = load_file_io(dict(self.io), self.location)
         return Table(("detached",), TableMetadataUtil.parse_raw(self.metadata), "", io, NoopCatalog("detached"))
 
     def write(self, batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[DataFile]:
         """Write batches that have the table's columns to files of about `rows` rows each; yield the files."""
-        # Imported here because it imports pandas, which the driver seldom needs.
+        # Imported here because the module imports pandas, which the driver seldom needs.
         from tailrace.lake.catalog.data_files import write_files
 
         table = self.open()
@@ -57,7 +57,7 @@ class DetachedTable:
 
 
 def merge_tables(tables: Iterator[pa.Table], enough: int, size: Callable[[pa.Table], int]) -> Iterator[pa.Table]:
-    """Merge tables into larger ones, each with a total `size` of at least `enough`."""
+    """Merge tables into larger tables, each with a total `size` of at least `enough` (except the last table)."""
     return map(pa.concat_tables, batched_by_size(tables, enough, size))
 
 

@@ -1,4 +1,4 @@
-"""Compare live tables with their contracts and definitions, from the catalog, without a JVM."""
+"""Compare live tables with their contracts and definitions, by means of the catalog and without a JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.model.definition.pipeline import UNANSWERED
 
 @dataclass(frozen=True)
 class Drift:
-    """The state of a contract's table: whether it exists, and the changes that would make it match the contract."""
+    """How a table differs from its contract: whether it exists, and which changes would make it match the contract."""
 
     namespace: str
     contract: Contract
@@ -42,25 +42,25 @@ def drift(lake: Lake, contract: Contract) -> Drift:
 
 
 def accumulator_contracts(lake: Lake, definition: Definition) -> list[Contract]:
-    """Return the contracts of the tables that are there and have columns for the contents of accumulators."""
+    """Return the contracts of the definition's existing tables that have columns for the contents of accumulators."""
     own = tables_of(definition)
     return [] if own.answers is None else [one for one in (own.ledger, own.answers) if lake.has(one.table)]
 
 
 def missing_columns(contract: Contract, table: Table) -> list[ContractChange]:
-    """List the accumulator columns that a table lacks because an earlier version created it."""
+    """List the accumulator columns that a table lacks because an earlier version of Tailrace created the table."""
     added = (one for one in contract_changes(contract, table) if one.kind is Kind.ADD and one.effect is Effect.SAFE)
     return [one for one in added if one.path[0] == UNANSWERED or (len(one.path) > 1 and one.path[0] in _HELD)]
 
 
 _HELD = ("fired", "pending", "predecessors", "answer")
-"""The columns of a ledger with one field for each part of an accumulator, or for each result."""
+"""The columns of a ledger that have one field for each part of an accumulator, or for each result."""
 
 
 def check_definition(lake: Lake, definition: Definition) -> None:
-    """Raise an error where a definition's tables are of another meaning, or of a former shape.
+    """Raise an error if a definition's tables belong to a definition with another meaning, or have an outdated shape.
 
-    Another meaning raises `OtherDefinitionError`; missing columns for accumulators raise `FormerShapeError`
+    Raises `OtherDefinitionError` for another meaning, and `FormerShapeError` for missing accumulator columns
     (`lake.change.migration`). A caller that reads no accumulators checks only the meaning (`check_meaning`).
     """
     check_meaning(lake, definition)
@@ -73,7 +73,7 @@ def check_definition(lake: Lake, definition: Definition) -> None:
 
 
 def check_meaning(lake: Lake, definition: Definition) -> None:
-    """Raise `OtherDefinitionError` if a definition with another meaning wrote the definition's ledger.
+    """Raise `OtherDefinitionError` if a definition's ledger was written by a definition with another meaning.
 
     The meaning of a later stage includes the meanings of the stages before it.
     """

@@ -1,7 +1,7 @@
 """Define the notices about events in the tables: publications, runs, and the progress of answers.
 
 A lake passes each notice to its single listener (`Lake.tell`), on the thread that did the work. A notice describes a
-commit and never has its rows, and nothing depends on whether anyone listens.
+commit but never contains the commit's rows. The listener is optional: nothing depends on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Outcome(Enum):
 
     PUBLISHED = "published"
     MOVED = "moved"
-    """The table had changed, so nothing was published; the writer tries again on the new snapshot (rule X1)."""
+    """The table had changed, so nothing was published; the writer tries again on the table's new snapshot (rule X1)."""
     FENCED = "fenced"
     """Another writer had taken the lease, so the publication is not tried again (rule X1)."""
 
@@ -40,7 +40,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class AnswersAdvanced:
-    """The answers of a pipeline have caught up with this epoch of its ledger."""
+    """A pipeline's answers have caught up with its ledger up to epoch `epoch`."""
 
     pipeline: str
     epoch: int
@@ -57,7 +57,7 @@ class FilesCompacted:
 
 @dataclass(frozen=True)
 class CompactionFailed:
-    """A stream could not merge small files of a table, and goes on without; `why` is for people."""
+    """A stream could not merge small files of a table, and continues without merging; `why` is a readable message."""
 
     table: str
     why: str
@@ -65,7 +65,7 @@ class CompactionFailed:
 
 @dataclass(frozen=True)
 class RunRecorded:
-    """A run began or ended, and is in the pipeline's table of runs."""
+    """A run began or ended, and this was recorded in the pipeline's table of runs."""
 
     pipeline: str
     run: Run
@@ -73,7 +73,7 @@ class RunRecorded:
 
 @dataclass(frozen=True)
 class DefinitionDropped:
-    """A stream stopped folding a definition, because another process folds it, or a definition that it reads.
+    """A stream stopped folding a definition: another process folds this definition, or a definition that it reads.
 
     `left` is the number of definitions that the stream still folds.
     """
@@ -85,7 +85,7 @@ class DefinitionDropped:
 
 @dataclass(frozen=True)
 class EngineSwitched:
-    """A stream switched to another engine for a definition, until it is restarted; `why` is for people."""
+    """A stream uses another engine for a definition until the stream is restarted; `why` is a readable message."""
 
     definition: str
     engine: str
@@ -94,7 +94,7 @@ class EngineSwitched:
 
 @dataclass(frozen=True)
 class RecordsSetAside:
-    """A stream set records aside that made the fold of an epoch fail; `why` is the first error."""
+    """A stream set aside records that made the fold of an epoch fail; `why` is the first error."""
 
     definition: str
     epoch: int
@@ -104,7 +104,10 @@ class RecordsSetAside:
 
 @dataclass(frozen=True)
 class SourceLost:
-    """A stream of several logs goes on without the source of one log, which it failed to read; `why` is for people."""
+    """A stream of several logs failed to read the source of one log, and continues without this source.
+
+    `why` is a readable message.
+    """
 
     log: str
     why: str
@@ -112,7 +115,7 @@ class SourceLost:
 
 @dataclass(frozen=True)
 class SourceBack:
-    """A stream reads a lost source again, from the position in its log."""
+    """A stream reads a lost source again, continuing from the position that is recorded in the source's log."""
 
     log: str
 
@@ -120,16 +123,18 @@ class SourceBack:
 UNREAD = ("changed", "moved", "hidden")
 """The kinds of files in a landing folder that a stream misses or reads twice.
 
-A changed file is not read again after its change; a moved file is read twice; a hidden file is never read.
+If a file was changed after it was read, its new contents are not read; a moved file is read twice; a hidden file is
+never read.
 """
 
 
 @dataclass(frozen=True)
 class FolderChecked:
-    """A stream checked the landing folder of a log, and found files that it misses or reads twice.
+    """A stream checked the landing folder of a log, and found files that the stream misses or reads twice.
 
-    `changed` has the files that were changed since they were read; `moved` has the renamed files, as `(before, now)`;
-    each file is reported once. `counts` has the current number of files of each kind (`UNREAD`), without zeros.
+    `changed` has the files that were changed since they were read; `moved` has the renamed files, as `(before, now)`.
+    Each changed or moved file is reported once. `counts` has the current number of files of each kind (`UNREAD`),
+    without zeros.
     """
 
     log: str
@@ -140,7 +145,7 @@ class FolderChecked:
 
 @dataclass(frozen=True)
 class NearName:
-    """Records of a log have a field that is dropped, and lack a column with nearly the same name."""
+    """The records of a log have a field that is dropped, and lack a column whose name is nearly the same."""
 
     log: str
     field: str
@@ -148,7 +153,7 @@ class NearName:
 
 
 def unread_files(counts: Mapping[str, int], before: str = ", ") -> str:
-    """Write the counts of a landing folder's unread files, after `before`; an empty text if there are none.
+    """Return text with the counts of a landing folder's unread files, beginning with `before`; empty without counts.
 
     >>> unread_files({"changed": 2, "hidden": 1}), unread_files({})
     (', files of the landing folder: 2 changed, 1 hidden', '')
@@ -164,4 +169,4 @@ Notice: TypeAlias = (
 
 
 def ignore_notice(notice: Notice) -> None:
-    """Ignore a notice, for a lake without a listener."""
+    """Ignore a notice. This is the listener of a lake that has no other listener."""

@@ -1,4 +1,4 @@
-"""Read and change the lake's tables by pyiceberg, without a JVM. Spark sees the same tables."""
+"""Read and change the lake's tables with pyiceberg, without a JVM. Spark sees the same tables."""
 
 from __future__ import annotations
 
@@ -50,20 +50,21 @@ from tailrace.settings import Settings
 __all__ = ["MAIN", "PREFIX", "Commit", "Head", "Lake", "head_of", "lineage", "no_rows", "properties_of"]
 
 MANY = 16
-"""The number of files at which the files of a small table are merged."""
+"""The number of files at which a small table's files are merged."""
 
 PREFIX = "tailrace."
-"""The prefix of our snapshot properties' names."""
+"""The prefix of the names of Tailrace's snapshot properties."""
 
 _TRIES = 20
-"""The maximum number of tries of a metadata commit, such as a branch's move, that other commits get in the way of."""
+"""The maximum number of attempts at a metadata commit, such as a branch's move, when other commits interfere."""
 
 
 @dataclass(frozen=True)
 class Lake:
     """The tables of one namespace of the catalog.
 
-    `tell` receives notices of changes. With `looks`, the lake is only read, and no namespace is created."""
+    `tell` receives notices of changes. If `looks` is set, the lake is only read, and no namespace is created.
+    """
 
     settings: Settings
     tell: Callable[[Notice], None] = field(default=ignore_notice, compare=False, repr=False)
@@ -71,7 +72,7 @@ class Lake:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The opened catalog. Its namespace is created if it is missing, unless the lake is only read."""
+        """The opened catalog. The lake's namespace is created if it is missing, unless the lake is only read."""
         there = catalog_kind(self.settings)
         try:
             catalog = open_catalog(self.settings, makes=not self.looks)
@@ -88,7 +89,7 @@ class Lake:
 
     @property
     def exists(self) -> bool:
-        """Whether the catalog exists, without opening or creating it; True if only a service could tell."""
+        """Whether the catalog exists, without opening or creating it; also True if only a remote service could tell."""
         return catalog_kind(self.settings).exists
 
     @property
@@ -99,23 +100,23 @@ class Lake:
         return sorted(name for _, name in self.catalog.list_tables(self.settings.namespace))
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
-        """Return the name of a table, or of a branch of it, in Spark SQL."""
+        """Return the name of a table, or of one of its branches, in Spark SQL."""
         suffix = "" if branch is None else f".`branch_{branch}`"
         return f"`{self.settings.catalog}`.`{self.settings.namespace}`.`{table}`{suffix}"
 
     def identifier(self, table: str) -> str:
-        """Return the table's name for Spark's readers and procedures, which take it without quotes."""
+        """Return the table's name for Spark's readers and procedures, which expect the name without quotes."""
         return f"{self.settings.catalog}.{self.settings.namespace}.{table}"
 
     def has(self, table: str) -> bool:
-        """Tell whether the table exists."""
+        """Return True if the table exists."""
         return self.exists and self.catalog.table_exists((self.settings.namespace, table))
 
     def find(self, table: str) -> Table | None:
-        """Load a table's current state; None if it does not exist.
+        """Load a table's current state; return None if the table does not exist.
 
-        This asks the catalog once, where `has` and `table` together ask twice. Raises `DamagedError` if its metadata is
-        missing or unreadable.
+        This method asks the catalog once; `has` followed by `table` asks it twice. Raises `DamagedError` if the table's
+        metadata is missing or unreadable.
         """
         try:
             return self.catalog.load_table((self.settings.namespace, table)) if self.exists else None
@@ -125,7 +126,7 @@ class Lake:
             raise DamagedError(f"the metadata of table {table}", error.file, error.found) from error
 
     def table(self, table: str) -> Table:
-        """Load a table's current state. Raises `LakeError` if it does not exist."""
+        """Load a table's current state. Raises `LakeError` if the table does not exist."""
         if (found := self.find(table)) is not None:
             return found
         where = f"there is no table {self.settings.namespace}.{table} in {self.settings.warehouse}"
@@ -139,10 +140,10 @@ class Lake:
         )
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> Table:
-        """Return a contract's table; create it if it is missing, with these properties in its first snapshot.
+        """Return a contract's table; create the table if it is missing, with these properties in its first snapshot.
 
-        The table and its empty first snapshot are one commit. So there is always a snapshot to branch from and to
-        assert, and nobody sees a table without its owner's properties.
+        The table and its empty first snapshot are created in one commit. So there is always a snapshot from which a
+        branch can start and which a commit can assert, and no reader sees a table without its owner's properties.
         """
         if self.has(contract.table):
             return self.table(contract.table)
@@ -159,7 +160,8 @@ class Lake:
                 properties={**table_properties(contract), "format-version": str(contract.format_version)},
             )
             if contract != first_layout:
-                # Rows of very many spans are written under the first partitioning (`lake.catalog.data_files`).
+                # Rows that belong to very many spans of time are written under the table's first partitioning
+                # (`lake.catalog.data_files`).
                 with making.update_spec() as spec:
                     for one in (one for one in map(term, contract.partition_by) if one.is_span):
                         spec.add_field(one.column, one.transform, one.name)
@@ -176,7 +178,7 @@ class Lake:
         name, place = (self.settings.namespace, table), self.table(table).location()
         (self.catalog.purge_table if self.settings.on_s3 else self.catalog.drop_table)(name)
         if not self.settings.on_s3:
-            # Purging would leave the folder, and warn about each file that has expired already.
+            # Purging the table would leave its folder, and would warn about each file that has already expired.
             shutil.rmtree(place.removeprefix("file://"), ignore_errors=True)
 
     def head(self, table: str, branch: str = MAIN) -> Head:
@@ -184,7 +186,7 @@ class Lake:
         return head_of(self.table(table), branch)
 
     def refs(self, table: str) -> Mapping[str, int]:
-        """Return the snapshots of a table's branches and tags, by name."""
+        """Return the names of a table's branches and tags with their snapshots."""
         return {name: ref.snapshot_id for name, ref in self.table(table).metadata.refs.items()}
 
     def commits(self, table: str) -> list[Commit]:
@@ -193,10 +195,11 @@ class Lake:
         return [Commit(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to a snapshot if it is still at `expected` (None: if the branch does not exist).
+        """Move a branch to a snapshot if the branch is still at `expected`; None means that it does not exist yet.
 
-        Raises `MovedError` if it is elsewhere. If another branch is committed to meanwhile, the move is tried again. If
-        the reply is lost, the move counts as successful if the branch has the snapshot by then.
+        Raises `MovedError` if the branch is at another snapshot. If another branch is committed to meanwhile, the move
+        is tried again. If the reply is lost, the move counts as successful when the branch is found to contain the
+        snapshot.
         """
         update = ref_update(branch, to, "branch")
         for _ in range(_TRIES):
@@ -212,7 +215,7 @@ class Lake:
             except CommitFailedException:
                 continue
             except Exception:
-                # The move may have succeeded nevertheless, and others may have committed on top of it.
+                # The move may have succeeded nevertheless, and other writers may have committed on top of it.
                 after = self.table(table)
                 if all(one.snapshot_id != to for one in lineage(after, ref_of(after, branch))):
                     raise
@@ -220,7 +223,7 @@ class Lake:
         raise MovedError(f"branch {branch} of {table} moved away from snapshot {expected}")
 
     def name(self, table: str, tag: str, snapshot: int) -> None:
-        """Tag a snapshot, which keeps it from expiring. Raises `LakeError` if it has expired already."""
+        """Tag a snapshot to keep it from expiring. Raises `LakeError` if the snapshot has already expired."""
 
         def tagged(loaded: Table) -> tuple[TableUpdate, ...]:
             if loaded.metadata.snapshot_by_id(snapshot) is None:
@@ -232,14 +235,14 @@ class Lake:
         self._change(table, tagged)
 
     def unname(self, table: str, names: Collection[str]) -> None:
-        """Remove branches and tags; missing names are skipped."""
+        """Remove branches and tags by name; names that do not exist are skipped."""
         self._change(
             table,
             lambda loaded: tuple(RemoveSnapshotRefUpdate(ref_name=one) for one in names if ref_of(loaded, one)),
         )
 
     def forget(self, table: str, snapshots: Collection[int]) -> None:
-        """Remove snapshots that no branch or tag names from the table's metadata; their files stay."""
+        """Remove snapshots without a branch or tag from the table's metadata; the snapshots' files remain."""
 
         def removed(loaded: Table) -> tuple[TableUpdate, ...]:
             named = {ref.snapshot_id for ref in loaded.metadata.refs.values()}
@@ -255,7 +258,7 @@ class Lake:
         updates: Callable[[Table], tuple[TableUpdate, ...]],
         asserted: Callable[[Table], tuple[TableRequirement, ...]] = lambda loaded: (),
     ) -> None:
-        """Commit changes of the metadata that do not depend on other commits; try again if others interfere."""
+        """Commit metadata changes that do not depend on other commits; try again if other commits interfere."""
         for _ in range(_TRIES):
             loaded = self.table(table)
             made = updates(loaded)
@@ -268,19 +271,19 @@ class Lake:
         raise MovedError(f"{table} is committed to so often that its metadata could not be changed: try again")
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit an empty snapshot with these properties, if main is still at `expected`; return its id.
+        """Commit an empty snapshot with these properties if main is still at `expected`; return the new snapshot's id.
 
-        Raises `MovedError` if main is elsewhere.
+        Raises `MovedError` if main is at another snapshot.
         """
         return self.enter(table, (), properties, expected)
 
     def write_files(self, table: str, rows: pa.Table) -> list[DataFile]:
-        """Write rows to files that the table does not list yet.
+        """Write rows to files that are not yet part of the table; return the files.
 
         Columns with former names are written under their current names; missing columns are null. Raises `LakeError`
         for a column that the table no longer has.
         """
-        # Imported here because it imports pandas, and most commands never write.
+        # Imported here because the module imports pandas, and most commands never write rows.
         from tailrace.lake.catalog.data_files import write_files
 
         if not rows.num_rows:
@@ -289,9 +292,10 @@ class Lake:
         return list(write_files(loaded, conform_rows(loaded, rows)))
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit written files and these properties to main if it is still at `expected`; return the snapshot.
+        """Commit written files and these properties to main if main is still at `expected`; return the new snapshot.
 
-        Raises `MovedError` if main is elsewhere. A lost reply is not a failure if main has the commit.
+        Raises `MovedError` if main is at another snapshot. If the reply is lost but main has the commit, the commit
+        counts as successful.
         """
         loaded = self._expected(table, expected)
         own = {PREFIX + name: value for name, value in properties.items()}
@@ -311,15 +315,15 @@ class Lake:
         return made[0]
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit the files that snapshot `staged` added to another branch to main, unchanged; return the new snapshot.
+        """Commit to main, unchanged, the files that snapshot `staged` added to another branch; return the new snapshot.
 
-        Raises `MovedError` if main is not at `expected`, and `LakeError` if snapshot `staged` is gone.
+        Raises `MovedError` if main is not at `expected`, and `LakeError` if snapshot `staged` no longer exists.
         """
         loaded = self._expected(table, expected)
         return self._added(loaded, list(added_files(loaded, staged)), properties)
 
     def gather(self, table: str) -> None:
-        """Merge the files of a small table if it has `MANY`; do nothing if another writer commits meanwhile."""
+        """Merge a small table's files if there are at least `MANY`; do nothing if another writer commits meanwhile."""
         loaded = self.table(table)
         snapshot, head = loaded.current_snapshot(), head_of(loaded)
         summary = None if snapshot is None else snapshot.summary
@@ -331,16 +335,16 @@ class Lake:
             self.change(table, FileChange(tuple(files), old), {**head.properties, MAINTAINED: "true"}, head.snapshot)
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Read all rows of a small table; return the snapshot and the rows."""
+        """Read all rows of a small table; return the snapshot that was read, and the rows."""
         loaded = self.table(table)
         return head_of(loaded).snapshot, loaded.scan().to_arrow().to_pylist()
 
     def enter(
         self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
-        """Append rows to main if it is still at `expected`; return the snapshot's id. Missing columns are null.
+        """Append rows to main if it is still at `expected`; return the new snapshot's id. Missing columns are null.
 
-        Raises `MovedError` if main is elsewhere.
+        Raises `MovedError` if main is at another snapshot.
         """
         loaded = self._expected(table, expected)
         entered = pa.Table.from_pylist([dict(row) for row in rows], schema=loaded.schema().as_arrow())
@@ -362,12 +366,12 @@ class Lake:
 
 
 def no_rows(schema: Schema) -> pa.Table:
-    """Return an empty Arrow table with these columns, for a commit that has only properties."""
+    """Return an empty Arrow table with the schema's columns, for a commit that has only properties."""
     return schema.as_arrow().empty_table()
 
 
 def ref_of(table: Table, name: str) -> int | None:
-    """Return the snapshot of a loaded table's branch or tag; None if the name does not exist."""
+    """Return the snapshot of a loaded table's branch or tag, or None if there is no branch or tag with this name."""
     ref = table.metadata.refs.get(name)
     return ref.snapshot_id if ref else None
 
@@ -398,6 +402,6 @@ def lineage(table: Table, snapshot_id: int | None) -> list[Snapshot]:
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
-    """Return our properties of a snapshot, without the prefix."""
+    """Return Tailrace's properties of a snapshot, without their prefix."""
     summary: Mapping[str, Any] = snapshot.summary.additional_properties if snapshot.summary else {}
     return {name[len(PREFIX) :]: str(value) for name, value in summary.items() if name.startswith(PREFIX)}

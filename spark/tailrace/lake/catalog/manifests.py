@@ -1,8 +1,8 @@
-"""Make pyiceberg cache its readers of Avro schemas, which it otherwise resolves again for each manifest.
+"""Make pyiceberg cache its readers for Avro schemas, which it otherwise builds again for each manifest.
 
-A stream's table has one manifest for each epoch, all with the same schema. Parsing this schema and resolving it with
-the reader's schema took six sevenths of the time for planning such a table's files. Readers have no state, so one
-reader serves all files and threads.
+A stream's table has one manifest for each epoch, and all its manifests have the same schema. Parsing a manifest's
+schema and resolving it against the reader's schema took six sevenths of the time for planning the files of a stream's
+table. Readers have no state, so one reader serves all files and threads.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 MOST = 64
-"""The maximum number of schemas and readers that are remembered: a few for each table that a process looks at."""
+"""The maximum number of cached schemas and readers: a few for each table that a process reads."""
 
 
 def remember_readers() -> None:
-    """Make this process parse and resolve each schema of manifests only once; a second call does nothing."""
-    # `Any`, because our replacements do not match the types of pyiceberg's functions.
+    """Make this process parse and resolve each manifest schema only once; a second call has no effect."""
+    # `Any`, because the replacement functions do not match the types of pyiceberg's functions.
     own: Any = avro
     if own.AvroFileHeader.get_schema is _schema:
         return
@@ -36,7 +36,7 @@ _parsed_anew = avro.AvroFileHeader.get_schema
 
 def _schema(header: avro.AvroFileHeader) -> Schema:
     text = header.meta.get("avro.schema")
-    # pyiceberg's own function refuses a file without a schema.
+    # pyiceberg's own function rejects a file without a schema.
     return _parsed_anew(header) if text is None else _parsed(text)
 
 
@@ -61,9 +61,9 @@ def _once_each(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Same:
-    """A schema that equals only itself, because comparing schemas by content would take as long as resolving them.
+    """A schema that equals only itself; comparing schemas by their contents would take as long as resolving them.
 
-    Holding the schema keeps its `id` from being reused by another object.
+    Holding a reference to the schema keeps the schema's `id` from being reused for another object.
     """
 
     def __init__(self, value: Any) -> None:

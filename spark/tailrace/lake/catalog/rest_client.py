@@ -1,6 +1,7 @@
-"""Access a catalog by Iceberg's REST interface with timeouts, and with errors that name the setting to correct.
+"""Access a catalog through Iceberg's REST interface, with timeouts and with errors that name the setting to correct.
 
-pyiceberg itself waits for an answer without a limit, and passes on the errors of the connection or the server.
+pyiceberg itself waits for a response without a time limit, and passes on the errors of the connection or the server
+unchanged.
 """
 
 from __future__ import annotations
@@ -19,25 +20,32 @@ from requests.exceptions import ConnectTimeout, ReadTimeout, SSLError
 from tailrace.lake.schema.lake_errors import CatalogError, UnansweredError
 
 CONNECT = 10
-"""The maximum seconds for a connection to a catalog."""
+"""The maximum time for connecting to a catalog, in seconds."""
 
 ANSWER = 60
-"""The maximum seconds for a catalog's answer to a request."""
+"""The maximum time for a catalog's response to a request, in seconds."""
 
 _AWAY = (502, 503, 504)
-"""The statuses by which a server, or a proxy before it, says that it cannot answer now."""
+"""The HTTP status codes with which a server, or a proxy in front of the server, reports that it cannot answer now."""
 
 _OVERTAKEN = re.compile(r"sequence number|unknown snapshot")
-"""The words of a server that refuses an overtaken commit with status 400."""
+"""Words in a server's error message with status 400 that show that another commit was made first."""
 
 
 class RefusedError(CatalogError, UnauthorizedError):
-    """The catalog refuses the token. If there is a client, pyiceberg requests another token and tries once more."""
+    """The catalog rejects the token.
+
+    If there are client credentials, pyiceberg requests another token and tries once more.
+    """
 
 
 @dataclass(frozen=True)
 class Access:
-    """The access to a catalog: its address, the address of its tokens, and the setting with the identity, if any."""
+    """How a catalog is accessed: `uri` is its address.
+
+    `token_uri` is the address of the token service, and `by` names the setting with the token or the client
+    credentials; either is None if it is not set.
+    """
 
     uri: str
     token_uri: str | None
@@ -45,7 +53,7 @@ class Access:
 
     @property
     def refused(self) -> RefusedError:
-        """The error for a refused or missing token."""
+        """The error for a rejected or missing token."""
         match self.by:
             case None:
                 return RefusedError(
@@ -67,18 +75,18 @@ class RestClient(RestCatalog):
     """pyiceberg's catalog for the REST interface, with timeouts and clear errors."""
 
     def __init__(self, name: str, access: Access, **properties: Any) -> None:
-        """Open the catalog. Raises `CatalogError` if it does not answer, or refuses the client."""
+        """Open the catalog. Raises `CatalogError` if the catalog does not answer, or rejects the client."""
         self._access = access
         super().__init__(name, **properties)
 
     def _config_headers(self, session: Session) -> None:
         super()._config_headers(session)
-        # This method is the only one that is called before the session's first request.
+        # `_config_headers` is the only method that is called before the session's first request.
         for scheme in ("http://", "https://"):
             session.mount(scheme, _Limited(self._access))
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
-        """Commit to a table. Raises `CommitFailedException` if another commit has overtaken this one."""
+        """Commit to a table. Raises `CommitFailedException` if another commit was made first."""
         try:
             done: CommitTableResponse = super().commit_table(table, requirements, updates)
             return done
@@ -89,7 +97,7 @@ class RestClient(RestCatalog):
 
 
 class _Limited(HTTPAdapter):
-    """The connections of a session, with timeouts."""
+    """The connections of an HTTP session, with timeouts."""
 
     def __init__(self, access: Access) -> None:
         super().__init__()
@@ -120,7 +128,7 @@ class _Limited(HTTPAdapter):
 
 
 def _why(error: RequestException) -> str:
-    """Say briefly why there was no answer; the library's own message repeats the whole request."""
+    """Return a brief reason why there was no response; the message of `requests` repeats the whole request."""
     match error:
         case ConnectTimeout():
             return f"no connection within {CONNECT} s"
@@ -134,12 +142,15 @@ def _why(error: RequestException) -> str:
 
 
 def _code(answer: Response) -> str:
-    """Return the OAuth2 error code of an answer, or its status, but nothing else, which may repeat the secret."""
+    """Return the OAuth2 error code of a response, or its status code.
+
+    Other text is left out: it may repeat the secret.
+    """
     found = re.search(r'"error"\s*:\s*"([a-z_]{1,40})"', answer.text)
     return found[1] if found else str(answer.status_code)
 
 
 def _message(answer: Response) -> str:
-    """Return a catalog's error message, or the status of its answer."""
+    """Return the error message in a catalog's response, or the response's status code."""
     found = re.search(r'"message"\s*:\s*"([^"]{1,400})"', answer.text)
     return found[1] if found else str(answer.status_code)

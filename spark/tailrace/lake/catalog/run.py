@@ -1,4 +1,4 @@
-"""Define a run over a range of event time, as in its latest row in the table of runs."""
+"""Define a run over a range of event time, as described by the run's latest row in the table of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 class Run:
     """A run over the half-open range of window timestamps from `first` to `last`, in microseconds.
 
-    `inputs` says which runs of its input definitions the run has seen (`commit.run_inputs`).
+    `inputs` states which runs of the input definitions this run has included (`commit.run_inputs`).
     """
 
     run: str
@@ -30,9 +30,9 @@ class Run:
     at: datetime | None = None
 
     def overlaps(self, first: int, last: int) -> bool:
-        """Tell whether the run computed any part of this range."""
+        """Return True if the run's range overlaps the range from `first` to `last`."""
         return self.first < last and first < self.last
 
     def covers(self, first: int, last: int) -> bool:
-        """Tell whether the run computed all of this range."""
+        """Return True if the run's range covers the whole range from `first` to `last`."""
         return self.first <= first and last <= self.last

@@ -1,7 +1,7 @@
 """Answer look-ups in a catalog's SQLite file by plain queries; pyiceberg's own catalog makes every change.
 
-Finding a table's metadata takes one row of the file. pyiceberg's catalog reads the row through SQLAlchemy, whose import
-takes a quarter of a second: a fifth of a short command's time.
+The location of a table's metadata is in one row of the file. pyiceberg's catalog reads the row with SQLAlchemy, whose
+import takes a quarter of a second: a fifth of the time of a short command.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pyiceberg.table.metadata import TableMetadata
 _NAMED = "SELECT {what} FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
 
 _TABLES = f"{_NAMED} AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
-"""Selects the tables of a namespace, without its views, by the same condition as pyiceberg's own catalog."""
+"""An SQL query for the tables of a namespace, but not its views; pyiceberg's own catalog uses the same condition."""
 
 _KEPT = 16
-"""The number of metadata files that are cached."""
+"""The maximum number of metadata files that are cached."""
 
 _TABLE = f"{_TABLES} AND table_name = ?"
 
 
 class UnreadError(Exception):
-    """A metadata file in the catalog is missing or damaged: `file` is its address, `found` says how."""
+    """A table's metadata file is missing or damaged: `file` is its address, `found` describes the problem."""
 
     def __init__(self, file: str, found: str) -> None:
         self.file, self.found = file, found
@@ -40,15 +40,15 @@ class UnreadError(Exception):
 
 
 class SqliteLookups:
-    """A catalog in one file that answers look-ups itself, and opens pyiceberg's catalog by `whole` for all else.
+    """A catalog in an SQLite file that answers look-ups itself; `whole` opens pyiceberg's catalog for other operations.
 
-    pyiceberg's catalog also answers look-ups if the file has no catalog yet, or an older version.
+    pyiceberg's catalog also answers look-ups if the file has no catalog yet, or a catalog of an older version.
     """
 
     def __init__(
         self, name: str, file: Path, busy: int, properties: Mapping[str, str], whole: Callable[[], Any]
     ) -> None:
-        """Prepare without opening anything. `busy` is how many seconds a look-up waits for another process's commit."""
+        """Prepare the catalog without opening it; `busy` is the time in seconds that a look-up waits for a commit."""
         self.name, self.properties = name, dict(properties)
         self._file, self._busy, self._open = file, busy, whole
         # A metadata file never changes, and one commit reads the same file several times.
@@ -70,7 +70,7 @@ class SqliteLookups:
         return False
 
     def load_table(self, identifier: str | tuple[str, ...]) -> Table:
-        """Load a table's current state. Raises `NoSuchTableError` if it does not exist."""
+        """Load a table's current state. Raises `NoSuchTableError` if the table does not exist."""
         space, name = _parted(identifier)
         rows = self._rows(_TABLE.format(what="metadata_location"), space, name)
         if rows is None:
@@ -84,12 +84,12 @@ class SqliteLookups:
         return Table((*space.split("."), name), metadata, at, io, self)  # type: ignore[arg-type]
 
     def table_exists(self, identifier: str | tuple[str, ...]) -> bool:
-        """Tell whether there is such a table."""
+        """Return True if the table exists."""
         rows = self._rows(_TABLE.format(what="1"), *_parted(identifier))
         return bool(self.whole.table_exists(identifier) if rows is None else rows)
 
     def view_exists(self, identifier: str | tuple[str, ...]) -> bool:
-        """Tell whether the view exists."""
+        """Return True if the view exists."""
         text = f"{_NAMED} AND iceberg_type = 'VIEW' AND table_name = ?".format(what="1")
         return bool(self._rows(text, *_parted(identifier)))
 
@@ -101,7 +101,7 @@ class SqliteLookups:
         return [(*namespace.split("."), name) for (name,) in rows]
 
     def namespace_exists(self, namespace: str) -> bool:
-        """Tell whether the namespace exists."""
+        """Return True if the namespace exists."""
         text = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ? LIMIT 1"
         return bool(self._rows(text, namespace) or self.whole.namespace_exists(namespace))
 
@@ -111,12 +111,12 @@ class SqliteLookups:
         except FileNotFoundError as error:
             raise UnreadError(at, "is missing") from error
         except (ValueError, ValidationError) as error:
-            # The file has damaged JSON, text that is not UTF-8, or lacks required fields.
+            # The file contains damaged JSON or text that is not UTF-8, or it lacks required fields.
             line = next(iter(str(error).splitlines()), "")
             raise UnreadError(at, f"is damaged: {type(error).__name__}: {line}") from error
 
     def _rows(self, text: str, *values: str) -> list[tuple[Any, ...]] | None:
-        """Return the rows of a query of this catalog; None if the file cannot answer it."""
+        """Return the rows of a query of this catalog, or None if the file cannot answer the query."""
         if not self._file.is_file():
             return None
         try:
@@ -134,6 +134,6 @@ def _parted(identifier: str | tuple[str, ...]) -> tuple[str, str]:
 
 
 def changing_catalog(catalog: Catalog) -> Catalog:
-    """Return the catalog that makes changes: pyiceberg's own behind a `SqliteLookups`, or else the given catalog."""
+    """Return the catalog that makes changes: pyiceberg's catalog for a `SqliteLookups`, else the given catalog."""
     whole: Catalog = catalog.whole if isinstance(catalog, SqliteLookups) else catalog
     return whole

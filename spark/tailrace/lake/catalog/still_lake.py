@@ -1,7 +1,7 @@
-"""Show a lake in a fixed state: each table is loaded once, and files are planned by cached manifests.
+"""Present a lake in a fixed state: each table is loaded once, and its files are found with cached manifests.
 
-All parts of a page read the same tables, and the next page reads the same manifests and a few new ones. A manifest
-never changes, so its entries are cached as long as there is room.
+All parts of a page read the same state of the tables, and the next page reads mostly the same manifests. A manifest
+never changes, so its entries stay in the cache as long as there is room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.lake.catalog.lake import Lake
 
 
 class KeptManifests:
-    """A cache of the entries of recently read manifests, for a maximum of `files` data files; threads share it."""
+    """A cache of the entries of recently read manifests, for at most `files` data files; threads can share it."""
 
     def __init__(self, files: int) -> None:
         self.files = files
@@ -35,7 +35,7 @@ class KeptManifests:
         return self._held
 
     def of(self, manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
-        """Return a manifest's entries of existing files; callers must not change them."""
+        """Return a manifest's entries for existing files; callers must not change the entries."""
         with self._lock:
             if (found := self._found.get(manifest.manifest_path)) is not None:
                 self._found.move_to_end(manifest.manifest_path)
@@ -52,7 +52,7 @@ class KeptManifests:
 
 @dataclass(frozen=True)
 class StillLake(Lake):
-    """A read-only, short-lived lake in which each table stays as it was when it was first loaded.
+    """A read-only, short-lived lake in which each table remains in the state in which it was first loaded.
 
     `of` is the underlying lake; the cache `kept` outlives this object.
     """
@@ -64,7 +64,7 @@ class StillLake(Lake):
 
     @classmethod
     def freeze(cls, lake: Lake, kept: KeptManifests) -> StillLake:
-        """Make a still lake that shares the catalog of a lake."""
+        """Create a still lake that shares the catalog of the given lake."""
         return cls(lake.settings, lake.tell, lake.looks, lake, kept)
 
     @cached_property
@@ -74,25 +74,25 @@ class StillLake(Lake):
         return self.of.catalog
 
     def find(self, table: str) -> Table | None:
-        """Load a table, at most once; None if it does not exist."""
+        """Load a table, at most once; return None if the table does not exist."""
         if table not in self._loaded:
             found = super().find(table)
             self._loaded[table] = None if found is None or self.kept is None else _KeptTable(found, self.kept)
         return self._loaded[table]
 
     def has(self, table: str) -> bool:
-        """Tell whether there is such a table."""
+        """Return True if the table exists."""
         return self.find(table) is not None
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Read all rows of a small table, at most once."""
+        """Read all rows of a small table, at most once; return the snapshot that was read, and the rows."""
         if table not in self._rows:
             self._rows[table] = super().rows(table)
         return self._rows[table]
 
 
 class _KeptTable(Table):
-    """A table whose files are planned by cached manifests."""
+    """A table whose scans are planned with cached manifests."""
 
     def __init__(self, table: Table, kept: KeptManifests) -> None:
         super().__init__(
@@ -110,7 +110,7 @@ class _KeptScan(DataScan):
         self._kept = kept
 
     def plan_files(self) -> Iterable[FileScanTask]:
-        """Plan the files that may have rows for the scan."""
+        """Return the files that may have rows for the scan."""
         snapshot = self.snapshot()
         if snapshot is None or (self.catalog is not None and self.catalog.supports_server_side_planning()):
             return super().plan_files()
@@ -129,6 +129,6 @@ class _KeptManifest:
         return getattr(self._manifest, name)
 
     def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
-        """Return the entries of existing files."""
+        """Return the manifest's entries for existing files."""
         assert discard_deleted
         return self._kept.of(self._manifest, io)

@@ -1,8 +1,8 @@
-"""Determine whether a commit succeeded before it is reported; leave the outcome unknown as seldom as possible.
+"""Determine whether a commit succeeded before reporting a failure, so that the outcome is seldom unknown.
 
 If the reply to a commit is lost, the commit may have succeeded, or may still succeed. A service's client may also have
-sent the commit twice; then the second request is refused because the first has overtaken it, and pyiceberg would delete
-the files of the successful commit as if it had failed.
+sent the commit twice. Then the server rejects the second request because the first request has succeeded, and pyiceberg
+would delete the files of the successful commit as if it had failed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 UNKNOWN = (
     UnansweredError, CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError,
 )  # fmt: skip
-"""The errors that leave open whether a commit succeeded, failed, or may still succeed."""
+"""The errors after which it is unknown whether a commit has succeeded, has failed, or may still succeed."""
 
 PATIENCE = 60.0
-"""The maximum seconds for finding out the outcome of a commit."""
+"""The maximum time for finding out the outcome of a commit, in seconds."""
 
 _SOONEST, _LATEST = 0.1, 5.0
 
@@ -43,7 +43,8 @@ _SOONEST, _LATEST = 0.1, 5.0
 def make_commits_sure(catalog: Catalog) -> Catalog:
     """Make a catalog determine the outcome of each commit before it reports a failure.
 
-    It also keeps the times of commits in order, even if this machine's clock is wrong (`lake.metadata.commit_times`).
+    The catalog also keeps the times of commits in order, even if this machine's clock is wrong
+    (`lake.metadata.commit_times`).
     """
     order_commit_times(catalog)
 
@@ -55,7 +56,7 @@ def make_commits_sure(catalog: Catalog) -> Catalog:
 
 
 class _Commit:
-    """A commit that is sent until it is known to have succeeded or failed."""
+    """A commit that is sent again until it is certain that the commit has succeeded or failed."""
 
     def __init__(self, catalog: Catalog, table: Table, requirements: Any, updates: tuple[TableUpdate, ...]) -> None:
         self.catalog, self.table, self.requirements, self.updates = catalog, table, requirements, updates
@@ -64,8 +65,9 @@ class _Commit:
     def made(self) -> CommitTableResponse:
         """Make the commit exactly once, and return the table's new metadata.
 
-        A commit that adds a snapshot asserts the position of its branch, so it succeeds once however often it is sent.
-        For a commit without a snapshot and with an unknown outcome, `CommitFailedException` makes the caller look.
+        A commit that adds a snapshot asserts the position of its branch, so it succeeds at most once even if it is sent
+        several times. If a commit without a snapshot has an unknown outcome, `CommitFailedException` makes the caller
+        check the table.
 
         Raises `CatalogError` if the catalog does not answer for so long that the outcome stays unknown.
         """
@@ -89,20 +91,23 @@ class _Commit:
             pause = min(2 * pause, _LATEST)
 
     def _sent(self, *, again: bool) -> CommitTableResponse:
-        """Send the commit; `again` says that it may have succeeded already."""
+        """Send the commit; `again` means that an earlier request may have succeeded."""
         if again and not self.snapshots:
             raise CommitFailedException("it is not known whether the commit was made")
         return type(self.catalog).commit_table(self.catalog, self.table, self.requirements, self.updates)
 
     def _looked(self, error: Exception) -> tuple[Table | None, Exception]:
-        """Load the table after an error of the commit; return it, and the error that leaves the outcome unknown."""
+        """Load the table after the commit failed with `error`; return the table and this error.
+
+        If the catalog does not answer, return None and the new error: then the commit's outcome is still unknown.
+        """
         try:
             return self._after(), error
         except UNKNOWN as silent:
             return None, silent
 
     def _after(self) -> Table | None:
-        """Load the table's current state; None if it is missing, as before the commit that creates it."""
+        """Load the table's current state; return None if the table has not been created yet."""
         try:
             return self.catalog.load_table(self.table.name())
         except NoSuchTableError:
@@ -112,10 +117,10 @@ class _Commit:
         return bool(self.snapshots) and all(after.metadata.snapshot_by_id(one) is not None for one in self.snapshots)
 
     def _refused(self, error: Exception, after: Table | None) -> bool:
-        """Tell whether the commit has failed for good, so that no earlier request for it can still succeed.
+        """Return True if the commit has failed for good, so that no earlier request for it can still succeed.
 
-        A server may refuse a request because it is busy with another one, which may be an earlier request of this
-        commit. No request succeeds once a branch has moved from the position that the commit asserts.
+        A server may reject a request because it is busy with another request, which may be an earlier request for this
+        commit. No request can succeed once a branch has moved away from the position that the commit asserts.
         """
         if isinstance(error, UNKNOWN):
             return False

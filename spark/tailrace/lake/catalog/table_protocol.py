@@ -1,6 +1,6 @@
 """Define the operations that the commit protocol needs: branches move only from an expected snapshot (X1, X2).
 
-`Lease`, `Branch`, `Runs`, `Following` and `Replacing` use only these operations of a catalog.
+`Lease`, `Branch`, `Runs`, `Following` and `RangeReplacement` use only these operations of a catalog.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from tailrace.lake.schema.contracts import Contract
 MAIN = "main"
 
 BACKFILLED = "backfilled"
-"""The property with which a backfill's commit names its run and the replaced range (`commit.range_replacement`)."""
+"""The property in which a backfill's commit records its run and the replaced range (`commit.range_replacement`)."""
 
 BEGINS = "begins"
-"""The property of a generation's first commit; earlier commits belong to another generation (`generations`)."""
+"""The property that marks a generation's first commit; earlier commits belong to another generation (`generations`)."""
 
 MAINTAINED = "maintained"
 """The property of a maintenance commit, which repeats the last epoch's properties (`commit.epoch_properties`)."""
 
 STAMP = "ledger_snapshot"
-"""The property of an answers' commit with the ledger's snapshot that the answers have reached."""
+"""The property in a commit to the answers that names the ledger's snapshot up to which the answers are current."""
 
 ACCEPTED_FOR = "accepted_for"
-"""The property with the reason for accepting foreign commits (`ACCEPTED`)."""
+"""The property with the reason for which foreign commits were accepted (`ACCEPTED`)."""
 
 
 def repeated_properties(properties: Mapping[str, str], *but: str) -> dict[str, str]:
-    """Select the properties of a commit that a commit outside the stream repeats.
+    """Return the properties that a commit outside the stream repeats from the previous commit.
 
-    Properties that describe only one commit are left out, and so are the properties in `but`.
+    Properties that describe only one commit are left out, and so are the properties named in `but`.
 
     >>> repeated_properties({"epoch": "7", MAINTAINED: "true", "lender": "3"}, "lender")
     {'epoch': '7'}
@@ -45,10 +45,10 @@ def repeated_properties(properties: Mapping[str, str], *but: str) -> dict[str, s
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a table's branch: its snapshot, and the properties of our last commit up to it.
+    """The head of a table's branch: its snapshot, and the properties of Tailrace's last commit up to this snapshot.
 
-    `properties` has our snapshot properties without their prefix; foreign commits, such as compactions, are skipped.
-    `records` is the number of rows in the snapshot, deleted rows included; None if unknown.
+    `properties` has Tailrace's snapshot properties without their prefix; foreign commits, such as compactions, are
+    skipped. `records` is the number of rows in the snapshot, including deleted rows; None if unknown.
     """
 
     snapshot: int | None
@@ -56,19 +56,19 @@ class Head:
     records: int | None = None
 
     def number(self, name: str, default: int = -1) -> int:
-        """Return a property as a number; `default` if it is missing."""
+        """Return a property as a number, or `default` if the property is missing."""
         return int(self.properties.get(name, default))
 
 
 class Commit(NamedTuple):
-    """A commit of a table: its snapshot and our properties; a foreign commit has no properties."""
+    """A commit of a table: its snapshot, and Tailrace's properties; a foreign commit has no properties."""
 
     snapshot: int
     properties: Mapping[str, str]
 
 
 def head_of_commits(commits: Sequence[Commit]) -> Head:
-    """Return the head of a branch from its commits, the latest first.
+    """Return the head of a branch, given the branch's commits with the latest first.
 
     >>> head_of_commits([Commit(3, {}), Commit(2, {"epoch": "7"}), Commit(1, {"epoch": "6"})])
     Head(snapshot=3, properties={'epoch': '7'}, records=None)
@@ -80,17 +80,17 @@ def head_of_commits(commits: Sequence[Commit]) -> Head:
 
 @dataclass(frozen=True)
 class FileChange:
-    """Written files to be added to a table, and the table's files that they replace."""
+    """Written files to be added to a table, and files of the table that the added files replace."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...] = ()
 
 
 class Tables(Protocol):
-    """The tables of a lake. Every change is one atomic commit of one table.
+    """The tables of a lake. Every change is one atomic commit to one table.
 
-    A change with an expected snapshot raises `MovedError` if the branch is elsewhere. Then the change was not made,
-    unless only the reply was lost: before trying again, look for the change among the commits.
+    A change with an expected snapshot raises `MovedError` if the branch is at another snapshot. Then the change was not
+    made, unless only the reply was lost: before trying again, look for the change among the table's commits.
     """
 
     @property
@@ -98,7 +98,7 @@ class Tables(Protocol):
         """The listener that receives notices about the tables."""
 
     def spark_name(self, table: str, branch: str | None = None) -> str:
-        """Return an engine's name for a table or its branch."""
+        """Return the engine's name for a table or for one of its branches."""
 
     def ensure(self, contract: Contract, properties: Mapping[str, str] | None = None) -> object:
         """Create a table if it is missing."""
@@ -107,36 +107,36 @@ class Tables(Protocol):
         """Return the current head of a branch."""
 
     def refs(self, table: str) -> Mapping[str, int]:
-        """Return the snapshots of a table's branches and tags, by name."""
+        """Return the names of a table's branches and tags with their snapshots."""
 
     def commits(self, table: str) -> Sequence[Commit]:
         """List the retained commits of main, the latest first."""
 
     def move(self, table: str, branch: str, to: int, expected: int | None) -> None:
-        """Move a branch to a snapshot if it is at `expected` (None: if the branch does not exist).
+        """Move a branch to a snapshot if the branch is still at `expected`; None means that it does not exist yet.
 
-        Does nothing if the branch is at the snapshot already.
+        Does nothing if the branch is already at the snapshot.
         """
 
     def unname(self, table: str, names: Collection[str]) -> None:
-        """Remove branches and tags; missing names are skipped."""
+        """Remove branches and tags by name; names that do not exist are skipped."""
 
     def mark(self, table: str, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit an empty snapshot with these properties to main; return its id."""
+        """Commit an empty snapshot with these properties to main; return the new snapshot's id."""
 
     def change(self, table: str, change: FileChange, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit written files and these properties to main; return the new snapshot's id."""
+        """Commit already written files and these properties to main; return the new snapshot's id."""
 
     def graft(self, table: str, staged: int, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit the files that snapshot `staged` added to another branch to main; return the new snapshot's id."""
+        """Commit to main the files that snapshot `staged` added to another branch; return the new snapshot's id."""
 
     def gather(self, table: str) -> None:
-        """Merge the files of a small table if it has many; do nothing if another writer commits meanwhile."""
+        """Merge the files of a small table if it has many files; do nothing if another writer commits meanwhile."""
 
     def rows(self, table: str) -> tuple[int | None, list[dict[str, Any]]]:
-        """Read all rows of a small table; return the snapshot and the rows."""
+        """Read all rows of a small table; return the snapshot that was read, and the rows."""
 
     def enter(
         self, table: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str], expected: int | None
     ) -> int:
-        """Append rows and these properties to main; return the snapshot's id. Missing columns are null."""
+        """Append rows and these properties to main; return the new snapshot's id. Missing columns are null."""

@@ -1,4 +1,4 @@
-"""Commit by pyiceberg's transactions only if the table is unchanged since it was loaded, without automatic retries."""
+"""Make a commit with pyiceberg only if the table has not changed since it was loaded, without automatic retries."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ from tailrace.lake.schema.lake_errors import LakeError, MovedError
 
 
 class _Looking(Transaction):
-    """A transaction that builds its metadata once for each change; pyiceberg copies all of it at every access.
+    """A transaction that builds its metadata once for each change; pyiceberg copies all metadata at every access.
 
-    A commit accesses the metadata eight times, and with hundreds of snapshots a copy takes longer than all the rest.
+    A commit accesses the metadata eight times. With hundreds of snapshots, one copy takes longer than the rest of the
+    commit.
     """
 
     _made: tuple[object, TableMetadata] | None = None
@@ -50,8 +51,11 @@ class _Looking(Transaction):
 
 @contextmanager
 def open_transaction(loaded: Table) -> Iterator[Transaction]:
-    """Open a transaction on a loaded table. Raises `MovedError` if anything was committed since it was loaded."""
-    # By default, pyiceberg rebuilds an overtaken append on the table's latest state.
+    """Open a transaction on a loaded table.
+
+    Raises `MovedError` if anything was committed since the table was loaded.
+    """
+    # By default, if another commit was made first, pyiceberg rebuilds an append on the table's latest state.
     once = {**loaded.metadata.properties, "commit.retry.num-retries": "0"}
     loaded.metadata = loaded.metadata.model_copy(update={"properties": once})
     try:
@@ -60,14 +64,14 @@ def open_transaction(loaded: Table) -> Iterator[Transaction]:
     except CommitFailedException as error:
         raise MovedError(str(error)) from error
     except ValueError as error:
-        # pyiceberg reports a commit to another branch of the table by this error.
+        # pyiceberg raises this error if there was a commit to another branch of the table.
         if "sequence number" not in str(error):
             raise
         raise MovedError(str(error)) from error
 
 
 class _AsWritten(_SnapshotProducer[Any]):
-    """A commit that lists each file under its own partitioning; pyiceberg lists all files under the table's."""
+    """A commit that lists each file under its own partitioning, in place of the partitioning of the table."""
 
     def _manifests(self) -> list[ManifestFile]:
         files, own = self._added_data_files, self._transaction.table_metadata.default_spec_id
@@ -112,11 +116,11 @@ class _AsWritten(_SnapshotProducer[Any]):
 
 
 class Addition(_AsWritten, _MergeAppendFiles):
-    """A commit that adds files; if the table has many manifests, it merges them into manifests of a modest size."""
+    """A commit that adds files; if the table has many manifests, they are merged into manifests of a modest size."""
 
     @classmethod
     def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Addition:
-        """Make a commit to a branch with these properties."""
+        """Prepare a commit to a branch, with these properties."""
         io = transaction._table.io
         made = cls(Operation.APPEND, transaction, io, snapshot_properties=dict(properties), branch=branch)
         made._target_size_bytes = _MANIFEST
@@ -127,12 +131,12 @@ class Exchange(_AsWritten, _OverwriteFiles):
     """A commit that replaces files and keeps the number of manifests small.
 
     pyiceberg's own commit leaves three manifests behind, including a manifest of removed files, and every scan and
-    every later commit reads them all.
+    every later commit has to read all of them.
     """
 
     @classmethod
     def of(cls, transaction: Transaction, properties: Mapping[str, str], branch: str) -> Exchange:
-        """Make a commit to a branch with these properties."""
+        """Prepare a commit to a branch, with these properties."""
         io = transaction._table.io
         return cls(Operation.OVERWRITE, transaction, io, snapshot_properties=dict(properties), branch=branch)
 
@@ -147,16 +151,17 @@ class Exchange(_AsWritten, _OverwriteFiles):
 
 
 MANIFESTS = 8
-"""The number of manifests at which an exchange merges them."""
+"""The number of manifests at which an exchange merges the manifests."""
 
 _MANIFEST = 256 * 1024
-"""The target size of merged manifests, in bytes: some hundreds of files.
+"""The target size of merged manifests, in bytes: enough for some hundreds of files.
 
-A manifest of this size is not rewritten again, and readers of another span of time skip it."""
+A manifest of this size is not rewritten again, and readers that need another span of time skip the manifest.
+"""
 
 
 def unchanged_refs(loaded: Table) -> tuple[TableRequirement, ...]:
-    """Return the requirements that a loaded table is still the same, and that no branch or tag has moved."""
+    """Return the requirements that a table is still the loaded table, and that its branches and tags have not moved."""
     refs = loaded.metadata.refs.items()
     return (
         AssertTableUUID(uuid=loaded.metadata.table_uuid),
@@ -165,7 +170,7 @@ def unchanged_refs(loaded: Table) -> tuple[TableRequirement, ...]:
 
 
 def ref_update(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetSnapshotRefUpdate:
-    """Return the change that sets a branch or tag to a snapshot, with the table's own settings for retention."""
+    """Return the change that sets a branch or tag to a snapshot, with the table's default settings for retention."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=type,
@@ -179,13 +184,17 @@ def ref_update(name: str, snapshot: int, type: Literal["tag", "branch"]) -> SetS
 def committed_snapshot(transaction: Transaction) -> int:
     """Return the id of the snapshot that a transaction is about to commit.
 
-    It is read before the commit, because afterwards others may have committed on top."""
+    The id is read before the commit, because afterwards other writers may have committed on top.
+    """
     (made,) = (one.snapshot.snapshot_id for one in transaction._updates if isinstance(one, AddSnapshotUpdate))
     return made
 
 
 def added_files(loaded: Table, staged: int) -> Iterator[DataFile]:
-    """Yield the data files that a snapshot added, even if removed since. Raises `LakeError` if the snapshot is gone."""
+    """Yield the data files that a snapshot added, even if they were removed later.
+
+    Raises `LakeError` if the snapshot no longer exists.
+    """
     snapshot = loaded.metadata.snapshot_by_id(staged)
     if snapshot is None:
         raise LakeError(f"snapshot {staged} of {loaded.name()} is gone: run what wrote it again")

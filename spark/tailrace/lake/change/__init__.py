@@ -1,1 +1,1 @@
-"""Change tables to another contract, generation or epoch, and say who is affected."""
+"""Change tables to another contract, generation or epoch, and report which readers are affected."""

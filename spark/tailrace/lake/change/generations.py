@@ -1,12 +1,13 @@
-"""Switch a table to another generation, which was built in a table beside it, in one commit.
+"""Switch a table, in one commit, to another generation that was built in a separate table.
 
-The new rows are written to the table beside, but into a folder of the table itself, and with the column ids that they
-will have in the table. So the switch moves no data: one commit gives the table the new columns and a snapshot of the
-written files, if nobody committed meanwhile. Readers see either all of the old generation or all of the new. The old
-snapshot keeps its columns and gets a tag; a rollback makes the tagged snapshot current again in the same way.
+The new rows are registered in the separate table, but their files are written to a folder of the table itself, with the
+column ids that the columns will have in the table. So the switch moves no data: one commit gives the table the new
+columns and a snapshot of the written files, unless another commit was made meanwhile. Readers see either the whole old
+generation or the whole new generation. The old snapshot keeps its columns and gets a tag; a rollback makes the tagged
+snapshot current again in the same way.
 
-The ledger switches first and names the generation for the answers. After a crash in between, the next process that
-calls `settle` switches the answers.
+The ledger switches first, and its table properties name the generation to which the answers have to switch. If the
+process crashes before the answers have switched, the next process that calls `settle` switches the answers.
 """
 
 from __future__ import annotations
@@ -56,36 +57,36 @@ from tailrace.model.definition.pipeline import Pipeline
 from tailrace.model.logs.derived_logs import Productions
 
 GENERATION = "tailrace.generation"
-"""The table property with the generation of a table: the generation of the run that built it."""
+"""The table property with a table's generation: the generation of the run that built the table's contents."""
 
 MEANING = "tailrace.meaning"
-"""The table property with the definition's meaning, part by part (`model.definition.fingerprint`)."""
+"""The table property with the definition's meaning, divided into parts (`model.definition.fingerprint`)."""
 
 FROM = "tailrace.from"
-"""The ledger's table property with the origin of its generation: the name under which it was built, or a tag."""
+"""The ledger's table property with the origin of its generation: a tag, or the name under which it was built."""
 
 TAG = "generation_"
-"""The prefix of the tags of former generations."""
+"""The prefix of the tags for former generations."""
 
 
 def generation_of(table: Table) -> int:
-    """Return a table's generation; 1, the first stream's, if the table has no such property."""
+    """Return a table's generation; without a generation property, return 1, the generation of the first stream."""
     return int(table.properties.get(GENERATION, 1))
 
 
 def tag_of(generation: int) -> str:
-    """Return the tag of a former generation."""
+    """Return the tag for a former generation."""
     return f"{TAG}{generation}"
 
 
 def former_generations(table: Table) -> list[int]:
-    """List a table's former generations that it still keeps by tags, in order."""
+    """List the former generations that a table still keeps under tags, in ascending order."""
     tags = [name for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type == "tag"]
     return sorted(int(tag.removeprefix(TAG)) for tag in tags if tag.removeprefix(TAG).isdigit())
 
 
 def refusal_reason(lake: Lake, pipeline: Pipeline) -> str | None:
-    """Say why a changed definition cannot be applied to its tables in a lake; None if it can."""
+    """Return the reason why a changed definition cannot be applied to its tables in a lake, or None if it can be."""
     table = ledger_name(pipeline.name)
     if not lake.has(table):
         return f"there is no table {table} yet, so nothing to change: start a stream of the definition"
@@ -125,7 +126,7 @@ def name_beside(pipeline: str, generation: int) -> str:
 
 
 def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[str, str]) -> Table:
-    """Create an empty table by a contract, under another name, whose files the contract's own table can take over.
+    """Create an empty table from a contract under another name; the contract's own table can later take over its files.
 
     The new table has the partitioning and sort order of the contract's table. Raises `LakeError` if the contract lacks
     a column of the sort order, or of a present or former partitioning.
@@ -142,7 +143,7 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
             "does not have: give that one another name"
         )
     location = f"{target.location()}/{name}"
-    # The table is registered, because the catalog would number the columns of a new table itself.
+    # The table is registered from a metadata file, because the catalog would assign its own column ids to a new table.
     metadata = new_table_metadata(
         schema,
         PartitionSpec(),
@@ -168,15 +169,15 @@ def make_beside(lake: Lake, contract: Contract, name: str, properties: Mapping[s
 
 
 def _named_before(table: Table, column: int) -> str:
-    """Return the latest name of a column by its id; the id as text if no schema of the table has it."""
+    """Return the latest name of the column with this id, or the id as text if no schema of the table has the column."""
     names = [schema.find_column_name(column) for schema in reversed(table.schemas().values())]
     return next((name for name in names if name), str(column))
 
 
 def align_ids(schema: Schema, before: Schema, highest: int) -> Schema:
-    """Give a schema's columns the ids of the columns in `before` with the same name and type, or else new ids.
+    """Return a schema whose columns have the ids of the columns in `before` with the same name and type, or new ids.
 
-    `highest` is the last id ever used: no id is used again for another column.
+    `highest` is the highest id that was ever used: no id is used again for another column.
     """
     ids = count(highest + 1)
     there = {field.name: field for field in before.fields}
@@ -195,7 +196,7 @@ def align_ids(schema: Schema, before: Schema, highest: int) -> Schema:
 class Contents:
     """The contents of a snapshot: its manifests, totals and columns.
 
-    `sequence` is the sequence number of the last commit of the snapshot's table.
+    `sequence` is the sequence number of the last commit to the table that has the snapshot.
     """
 
     manifests: tuple[ManifestFile, ...]
@@ -205,7 +206,10 @@ class Contents:
 
     @classmethod
     def of(cls, table: Table, snapshot: int | None = None) -> Contents:
-        """Return the contents of a snapshot, by default the current one. Raises `LakeError` if it is gone."""
+        """Return the contents of a snapshot, by default the current one.
+
+        Raises `LakeError` if the snapshot no longer exists.
+        """
         at = table.current_snapshot() if snapshot is None else table.snapshot_by_id(snapshot)
         if at is None or at.summary is None:
             raise LakeError(f"{table.name()} has no snapshot {snapshot or ''}: it was expired, or never made")
@@ -222,14 +226,14 @@ def go_over(
     generation: int | str,
     parent: int | None = None,
 ) -> int:
-    """Give a loaded table other contents, if nothing was committed to any branch since; return the new snapshot's id.
+    """Give a table other contents, unless a branch has moved since the table was loaded; return the new snapshot's id.
 
-    The same commit sets the table's properties (`table_properties`) and the snapshot's (`properties`), and tags the
-    present snapshot: with the tag of its `generation`, or with `generation` itself if it is a text. The new snapshot
-    has no parent, because the commits before it belong to another generation; with `parent` it continues from that
-    snapshot.
+    The same commit sets the table's properties (`table_properties`) and the snapshot's properties (`properties`), and
+    tags the table's present snapshot: with the tag for its `generation`, or with `generation` itself if that is a text.
+    The new snapshot has no parent, because the earlier commits belong to another generation. If `parent` is given, the
+    new snapshot continues from snapshot `parent`.
 
-    Raises `MovedError` if something was committed.
+    Raises `MovedError` if something was committed meanwhile.
     """
     metadata = table.metadata
     before = head_of(table).snapshot
@@ -260,7 +264,7 @@ def go_over(
     if before is not None:
         updates.append(ref_update(generation if isinstance(generation, str) else tag_of(generation), before, "tag"))
     updates += [AddSnapshotUpdate(snapshot=snapshot), ref_update(MAIN, number, "branch")]
-    # Every branch is asserted, not only main, because a commit to another branch also takes a sequence number.
+    # Every branch is asserted, not only main, because a commit to another branch also uses a sequence number.
     asserted = [*unchanged_refs(table), AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)]
     asserted += [AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id)]
     try:
@@ -274,7 +278,8 @@ def go_over(
 def settle(lake: Lake, pipeline: str) -> None:
     """Switch a pipeline's answers, if there are any, to the generation of its ledger.
 
-    Does nothing if they have it already. Raises `LakeError` if the contents for the answers are gone.
+    Does nothing if the answers already have this generation. Raises `LakeError` if the contents for the answers no
+    longer exist.
     """
     while True:
         if not lake.has(pipeline):
@@ -288,7 +293,8 @@ def settle(lake: Lake, pipeline: str) -> None:
             there = answers.metadata.refs[place].snapshot_id
             held, properties = Contents.of(answers, there), dict(head_of(answers, place).properties)
         elif lake.has(place):
-            # The answers beside have followed their ledger to its end, which is the first snapshot of this ledger.
+            # The answers in the separate table include the whole separate ledger, whose contents are now in the first
+            # snapshot of the pipeline's ledger.
             held, first = Contents.of(lake.table(place)), lineage(ledger, head_of(ledger).snapshot)[-1]
             properties = {STAMP: str(first.snapshot_id), "epoch": properties_of(first).get("epoch", "-1")}
         else:
@@ -302,16 +308,16 @@ def settle(lake: Lake, pipeline: str) -> None:
 
 
 def generations_beside(lake: Lake, pipeline: str) -> list[int]:
-    """List the generations of a pipeline that are being built in tables beside it."""
+    """List the generations of a pipeline that are being built in separate tables."""
     tables = lake.catalog.list_tables(lake.settings.namespace)
     found = (re.fullmatch(rf"{re.escape(pipeline)}__g(\d+)(__ledger)?", name) for _, name in tables)
     return sorted({int(match[1]) for match in found if match})
 
 
 def sweep(lake: Lake, pipeline: str) -> None:
-    """Remove the tables beside a pipeline whose ledger and answers are settled; keep files that were taken over.
+    """Remove the separate tables of a pipeline whose ledger and answers are settled; keep files that were taken over.
 
-    The caller holds the ledger's lease, so that nobody is about to take the tables over.
+    The caller must hold the ledger's lease, so that no other process is about to take over the separate tables.
     """
     ledger = lake.table(ledger_name(pipeline))
     for generation in generations_beside(lake, pipeline):
@@ -326,7 +332,7 @@ def sweep(lake: Lake, pipeline: str) -> None:
 
 
 def _forget(lake: Lake, name: str) -> None:
-    """Remove a table with its metadata files and manifest lists; its data files belong to another table now."""
+    """Remove a table with its metadata files and manifest lists; its data files now belong to another table."""
     table = lake.table(name)
     place = table.metadata_location
     before = [entry.metadata_file for entry in table.metadata.metadata_log]

@@ -1,4 +1,4 @@
-"""Find the definitions and dbt models that a change of a table's column affects."""
+"""Find the definitions and dbt models that are affected by a change of a table's column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _HURTING = frozenset({Kind.RENAME, Kind.DROP, Kind.RETYPE, Kind.REQUIRE})
 
 @dataclass(frozen=True)
 class AffectedReaders:
-    """The definitions (by their meaning in the lake) and dbt models (by their text) that name a changed column."""
+    """The definitions and dbt models that name a changed column.
+
+    Definitions are searched by their meaning as recorded in the lake, and dbt models by their text.
+    """
 
     definitions: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -25,7 +28,7 @@ class AffectedReaders:
 def affected_readers(lake: Lake, table: str, change: ContractChange) -> AffectedReaders:
     """Find the definitions and dbt models that name a column that is dropped, renamed, retyped or made required.
 
-    Empty for other changes.
+    For changes of other kinds, the result is empty.
     """
     if change.kind not in _HURTING:
         return AffectedReaders()
@@ -44,7 +47,10 @@ def _definitions(lake: Lake, table: str, column: str) -> list[str]:
 
 
 def _models(lake: Lake, table: str, column: str) -> list[str]:
-    """List the dbt models (in the project beside the contracts) whose text names both the table and the column."""
+    """List the dbt models whose text names both the table and the column.
+
+    The dbt project is in the folder `dbt` next to the folder of the contracts.
+    """
     folder = lake.settings.contracts.parent / "dbt" / "models"
     words = [re.compile(rf"\b{re.escape(word)}\b") for word in (table, column)]
     files = sorted(folder.rglob("*.sql")) if folder.is_dir() else []

@@ -1,9 +1,9 @@
-"""Change live tables to match their contracts, while streams, backfills and readers go on.
+"""Change live tables to match their contracts, while streams, backfills and readers continue to run.
 
-All changes of a table are one commit of its metadata, made on the table as it was loaded; if its columns or layout
-changed meanwhile, the changes are planned again. No snapshot is made and no branch moves, so a writer's lease, branch
-and staged commits stay valid; its next rows have null in columns that it does not know. Readers and writers that use a
-column's former name find the column by its id (`schema.column_names`).
+All changes of a table are made in one commit of its metadata, based on the table as it was loaded. If the table's
+columns or layout changed meanwhile, the changes are planned again. The commit makes no snapshot and moves no branch, so
+a writer's lease, branch and staged commits stay valid; the writer's next rows have null in columns that it does not
+know. Readers and writers that use a column's former name find the column by its id (`schema.column_names`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ from tailrace.model.definition.definition import Definition
 T = TypeVar("T")
 
 TRIES = 50
-"""The maximum number of tries of a change that other commits of the table get in the way of."""
+"""The maximum number of attempts at a change when other commits to the table interfere."""
 
 
 @dataclass(frozen=True)
 class TablePlan:
     """The planned changes of one table of `lake`.
 
-    `made` says whether the table exists; if not, a stream will create it. `withheld` says why its columns stay for now.
+    `made` states whether the table exists; if not, a stream will create it. `withheld` is the reason why the table's
+    columns must not change for now, or an empty text.
     """
 
     lake: Lake
@@ -61,7 +62,7 @@ class TablePlan:
     withheld: str = ""
 
     def of(self, *effects: Effect) -> list[ContractChange]:
-        """Select the changes that have one of these effects."""
+        """Return the changes that have one of these effects."""
         return [one for one in self.changes if one.effect in effects]
 
 
@@ -75,9 +76,9 @@ def placed_contracts(lake: Lake, definition: Definition) -> list[tuple[Lake, Con
 
 
 def plan_changes(lake: Lake, definition: Definition) -> list[TablePlan]:
-    """Plan the changes of the live tables of a definition and its inputs to match their contracts.
+    """Plan the changes that make the live tables of a definition and its inputs match their contracts.
 
-    Nothing is changed.
+    This function changes nothing.
     """
     return [
         _planned(place, contract, place.table(contract.table), _withheld(lake, definition, contract))
@@ -96,9 +97,10 @@ def _planned(lake: Lake, contract: Contract, table: Table, withheld: str) -> Tab
 
 
 def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
-    """Say why the columns of a ledger or of answers, which follow from the definition's meaning, must stay for now.
+    """Return the reason why the columns of a ledger or of answers must not change for now.
 
-    Empty if they may change, and for other tables.
+    These columns follow from the definition's meaning. The result is empty if the columns may change, and for other
+    tables.
     """
     owner = next((one for one in chain(definition) if contract.table in (one.name, ledger_name(one.name))), None)
     if owner is None:
@@ -113,7 +115,10 @@ def _withheld(lake: Lake, definition: Definition, contract: Contract) -> str:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The changes of a table of `lake` that were made, the changes that were left, and why its columns stayed."""
+    """The result of changing a table of `lake`: the `done` changes, and the changes that were `left`.
+
+    `withheld` is the reason why the table's columns did not change, or an empty text.
+    """
 
     lake: Lake
     table: str
@@ -123,9 +128,9 @@ class Evolution:
 
 
 def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> list[Evolution]:
-    """Change the live tables to match their contracts: make all safe changes and, if `destructive`, destructive ones.
+    """Change the live tables to match their contracts: make safe changes and, if `destructive`, destructive changes.
 
-    Raises `MovedError` if a table is committed to so often that every attempt failed.
+    Raises `MovedError` if other commits to a table make every attempt fail.
     """
     return [
         evolve_table(place, one, partial(_withheld, lake, definition, one), destructive=destructive)
@@ -137,7 +142,10 @@ def evolve(lake: Lake, definition: Definition, *, destructive: bool = False) -> 
 def evolve_table(
     lake: Lake, contract: Contract, withheld: Callable[[], str] = lambda: "", *, destructive: bool = False
 ) -> Evolution:
-    """Change one live table to match its contract, as `evolve` does; `withheld` says why its columns must stay."""
+    """Change one live table to match its contract, as `evolve` does.
+
+    `withheld` returns the reason why the table's columns must not change, or an empty text.
+    """
     wanted = {Effect.SAFE, Effect.DESTRUCTIVE} if destructive else {Effect.SAFE}
 
     def attempt(table: Table) -> Evolution:
@@ -161,7 +169,7 @@ def _until_unmoved(lake: Lake, name: str, attempt: Callable[[Table], T]) -> T:
 
 
 def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
-    """Tell whether a change needs a column that a change in `left` would have to add, rename or retype first."""
+    """Return True if a change needs a column that a change in `left` would have to add, rename or retype first."""
     lacking = {one.path[0] for one in left if one.kind in (Kind.ADD, Kind.RENAME, Kind.RETYPE) and one.path}
     if change.kind is Kind.PARTITION:
         return term(change.path[0]).column in lacking
@@ -171,12 +179,15 @@ def _hangs_on(change: ContractChange, left: Iterable[ContractChange]) -> bool:
 
 
 def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
-    """Make changes of a loaded table in one commit. Raises `MovedError` if its columns or layout have changed since."""
+    """Make changes of a loaded table in one commit.
+
+    Raises `MovedError` if the table's columns or layout have changed since it was loaded.
+    """
     kinds = {change.kind for change in doing}
     retyped = [change.path for change in doing if change.kind is Kind.RETYPE]
     with open_transaction(table) as transaction:
         if kinds & (COLUMNS | {Kind.DOCUMENT}):
-            # The old column of a retyped one is dropped first, because the new column has the same name.
+            # If a column changes its type, the old column is dropped first, because the new column has the same name.
             if retyped:
                 with transaction.update_schema(allow_incompatible_changes=True) as update:
                     for path in retyped:
@@ -200,9 +211,9 @@ def commit(table: Table, contract: Contract, doing: Sequence[ContractChange]) ->
 
 
 def _sorted(transaction: Transaction, contract: Contract) -> None:
-    """Set a contract's sort order.
+    """Set a table's sort order to its contract's sort order.
 
-    pyiceberg's own builder cannot go back to a former order of the table, or to no order.
+    pyiceberg's own builder cannot return to a former order of the table, or remove the order.
     """
     metadata = transaction.table_metadata
     order, there = sort_order(contract, metadata.schema()), metadata.sort_orders
@@ -218,7 +229,7 @@ def _sorted(transaction: Transaction, contract: Contract) -> None:
 def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequence[ContractChange]) -> None:
     live, agreed = match_columns(contract, table.schema()), iceberg_schema(contract)
     for change in doing:
-        # The path has the column's live name, because a rename takes effect only with the commit.
+        # The path uses the column's live name, because a rename takes effect only with the commit.
         path = (live[change.path[0]].name, *change.path[1:]) if change.path and change.path[0] in live else change.path
         match change.kind:
             case Kind.ADD | Kind.RETYPE:
@@ -246,7 +257,7 @@ def _columns(update: UpdateSchema, table: Table, contract: Contract, doing: Sequ
 
 
 def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) -> None:
-    """Put the columns into the contract's order, with columns outside the contract last."""
+    """Put the columns into the contract's order; columns that are not in the contract come last."""
     wanted = [name for name in agreed if name in there]
     wanted += [name for name in there if name not in wanted]
     if wanted == list(there):
@@ -257,11 +268,11 @@ def _ordered(update: UpdateSchema, there: Sequence[str], agreed: Sequence[str]) 
 
 
 def widen(lake: Lake, definition: Definition) -> None:
-    """Add the accumulator columns that an earlier version's tables lack, and check the tables' meaning.
+    """Add the accumulator columns that tables of an earlier version lack, and check the tables' meaning.
 
-    Existing columns stay and are still read: totals keep using them as long as they fit (rule X7). Raises
-    `OtherDefinitionError` if the tables belong to a definition with another meaning, which are left alone, and
-    `MovedError` if a table is committed to so often that every attempt failed.
+    Existing columns stay and are still read: totals keep using these columns as long as the values fit (rule X7).
+    Raises `OtherDefinitionError` if the tables belong to a definition with another meaning; such tables are not
+    changed. Raises `MovedError` if other commits to a table make every attempt fail.
     """
     for stage in chain(definition):
         ledger = ledger_name(stage.name)

@@ -1,9 +1,9 @@
-"""Make a copied or moved lake independent: its catalog and tables then name the files at their new place.
+"""Make a copied or moved lake independent: its catalog and tables then refer to the files at their new location.
 
-For every table and view of every namespace, the files that name other files are rewritten beside the old ones
-(`lake.metadata.moved_files`). Then one transaction of the catalog's database switches all tables to the new metadata,
-and the lake gets a new id. If a relocation dies before the transaction, nothing has changed; if it dies after it, only
-the id is missing. In both cases, run it again.
+For every table and view of every namespace, new versions of the files that refer to other files are written next to the
+old files (`lake.metadata.moved_files`). Then one transaction of the catalog's database switches all tables to the new
+metadata, and the lake gets a new id. If a relocation is interrupted before the transaction, nothing has changed; if it
+is interrupted after the transaction, only the id is missing. In both cases, run the relocation again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tailrace.settings import Settings
 
 
 class RelocationError(LakeError):
-    """The lake cannot be relocated to its present place."""
+    """The lake cannot be relocated to its present location."""
 
 
 @dataclass(frozen=True)
 class Relocation:
-    """The result of a relocation: the old and new place of the lake, its new id, and how much was rewritten.
+    """The result of a relocation: the lake's old and new location, its new id, and how many files were rewritten.
 
-    `copied` says that the old lake still exists. `elsewhere` counts data files outside the lake, which both lakes name.
-    A lake that is at its place already is not `relocated`.
+    `copied` means that the old lake still exists. `elsewhere` is the number of data files outside the lake to which
+    both lakes refer. `relocated` is False if the lake was already at its location.
     """
 
     before: str
@@ -49,7 +49,7 @@ class Relocation:
 
 
 def relocate(settings: Settings) -> Relocation:
-    """Make a lake's tables name the files at the lake's present place, and give the lake a new id.
+    """Make a lake's tables refer to the files at the lake's present location, and give the lake a new id.
 
     Raises `RelocationError` if this is impossible, and `PlaceError` if a file is missing.
     """
@@ -79,13 +79,13 @@ def relocate(settings: Settings) -> Relocation:
 
 
 def _former(before: LakeNote, named: Iterable[str]) -> list[str]:
-    """List all names of a lake's old folder: its tables may use several, through links."""
+    """List all paths of a lake's old folder; its tables may use several paths because of symbolic links."""
     real = {before.real, os.path.realpath(before.place)}
     return list(dict.fromkeys([before.place, before.real, *(one for one in named if os.path.realpath(one) in real)]))
 
 
 def _renamed(session: Session, renaming: Renaming) -> int:
-    """Switch each table and view of the lake to its new metadata, in an open transaction; return their number."""
+    """Switch each table and view of the lake to its new metadata in an open transaction; return their number."""
     tables = 0
     for row in session.query(IcebergTables).all():
         old = row.metadata_location
@@ -104,13 +104,13 @@ def _renamed(session: Session, renaming: Renaming) -> int:
 
 
 def _goes_along(settings: Settings, folder: Path) -> bool:
-    """Tell whether the catalog is in the lake's folder, and so was copied with it."""
+    """Return True if the catalog is in the lake's folder, and was therefore copied with the lake."""
     there = catalog_kind(settings)
     return isinstance(there, Sqlite) and is_inside(there.file, folder)
 
 
 def _catalog(settings: Settings, folder: Path) -> SqlCatalog:
-    """Open the catalog without checking the lake's place."""
+    """Open the catalog without checking the lake's location."""
     there = catalog_kind(settings)
     if settings.on_s3:
         raise RelocationError(

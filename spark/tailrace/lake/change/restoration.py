@@ -1,9 +1,10 @@
-"""Restore tables to an epoch, which is a consistent cut over all of them (asynchronous snapshots, sections 3 and 4).
+"""Restore tables to an epoch, which is a consistent cut over all tables (asynchronous snapshots, sections 3 and 4).
 
-An epoch is one commit of the log and one of each ledger that reads it, published in this order. So the snapshots that
-were current at the end of one epoch belong together: they have the state and all records between two stages. Each table
-is restored in one commit of metadata only; its former contents keep a tag. The next stream folds the later epochs again
-from the log or, if the log is restored, too, reads them again from the source.
+An epoch is one commit of the log and one commit of each ledger that reads the log, published in this order. So the
+snapshots that were current at the end of one epoch belong together: they contain the stages' state, and all records
+that are in transit from one stage to the next. Each table is restored by one commit that changes only metadata; a tag
+keeps the table's former contents. The next stream folds the later epochs again from the log. If the log is also
+restored, the stream reads these epochs again from the source.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 
 TAG = "restored_"
-"""The prefix of the tags of tables' snapshots before a restore, and of answers to be restored."""
+"""The prefix of two kinds of tags: for tables' snapshots from before a restore, and for the answers to be restored."""
 
 
 class RestoreError(LakeError):
-    """A table cannot be restored to the epoch; nothing was changed."""
+    """A table cannot be restored to the requested epoch; nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Restoration:
-    """A table that was restored from epoch `before` to `epoch`; `tag` names its snapshot before the restore."""
+    """A table that was restored from epoch `before` to `epoch`; `tag` marks its snapshot from before the restore."""
 
     table: str
     before: int
@@ -48,7 +49,7 @@ class Restoration:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A table's commits up to the end of an epoch, the latest first, and the `undone` commits after it.
+    """A table's commits up to the end of an epoch, with the latest first, and the `undone` commits after this epoch.
 
     `before` is the table's present epoch.
     """
@@ -70,11 +71,11 @@ class _Cut:
 def restore(
     lake: Lake, definitions: Sequence[Definition], epoch: int, *, log: bool = False, reason: str | None = None
 ) -> list[Restoration]:
-    """Restore definitions with all their stages to the end of an epoch; if `log`, also the log and its source.
+    """Restore definitions with all their stages to the end of an epoch; if `log`, also restore the log and its source.
 
-    Streams of the definitions are fenced off: they drop the definitions, or stop if the log is restored. A table that
-    has not reached the epoch is left alone. If a restore dies, another call completes it. Raises `RestoreError` if a
-    table no longer keeps the epoch.
+    Streams of the definitions are fenced off: a stream drops the definitions, or stops if the log is restored. A table
+    that has not yet reached the epoch is not changed. If a restore is interrupted, another call completes it. Raises
+    `RestoreError` if a table no longer keeps the epoch.
     """
     stages = list({stage.name: stage for one in definitions for stage in chain(one)}.values())
     for stage in stages:
@@ -123,7 +124,7 @@ def _stage_back(lake: Lake, stage: Definition, lease: Lease, epoch: int, reason:
 
 
 def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restoration:
-    """Restore a table's contents at the cut, while its lease is ours, and tag its present snapshot."""
+    """Restore a table's contents to the cut while holding the table's lease, and tag its present snapshot."""
     if cut.before <= cut.epoch:
         return Restoration(cut.table, cut.before, cut.epoch, "")
     properties = repeated_properties(cut.properties) | {TOKEN: str(lease.token)}
@@ -144,14 +145,20 @@ def _gone_back(lake: Lake, lease: Lease, cut: _Cut, run: Run | None) -> Restorat
 
 
 def go_back(lake: Lake, lease: Lease, epoch: int) -> Restoration:
-    """Restore the contents of a lease's table as of an epoch. Raises `RestoreError` if they are gone."""
+    """Restore the contents that the lease's table had at the end of an epoch.
+
+    Raises `RestoreError` if these contents no longer exist.
+    """
     found = _gone_back(lake, lease, _cut(lake, lease.table, epoch), None)
     lease.head = lease.branch.start(lease.check())
     return found
 
 
 def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
-    """Find a table's commits up to the end of an epoch. Raises `RestoreError` if the table or the commits are gone."""
+    """Return a table's commits up to the end of an epoch.
+
+    Raises `RestoreError` if the table or the commits are missing.
+    """
     if not lake.has(table):
         raise RestoreError(f"there is no table {lake.settings.namespace}.{table}: a stream of the definition makes it")
     commits = lake.commits(table)
@@ -171,7 +178,7 @@ def _cut(lake: Lake, table: str, epoch: int) -> _Cut:
 
 
 def _answers_until(lake: Lake, name: str, cut: _Cut) -> int:
-    """Find the last snapshot of the answers that follows a ledger commit in the cut."""
+    """Return the last snapshot of the answers that was made from a ledger commit in the cut."""
     known = {one.snapshot for one in cut.commits}
     for one in lake.commits(name):
         if STAMP not in one.properties or int(one.properties[STAMP]) in known:

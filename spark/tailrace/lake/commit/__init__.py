@@ -1,1 +1,1 @@
-"""Commit safely: branches, leases, runs, properties that describe epochs, and the snapshots to keep."""
+"""Commit safely: branches, leases, runs, properties that describe epochs, and the retention of snapshots."""

@@ -1,7 +1,8 @@
-"""Make the answers follow the ledger: merge the panes since the last followed snapshot, by version.
+"""Make the answers follow the ledger: merge all panes since the last followed snapshot, according to their versions.
 
-Streams and backfills both do this, so the answers change in only one way. Following is safe at any time and any number
-of times: only a higher version changes a row, and an overtaken follower publishes nothing (X2, V1).
+Streams and backfills both use this procedure, so there is only one way in which answers change. It is safe to follow at
+any time and any number of times: only a higher version changes a row, and a follower that was overtaken publishes
+nothing (X2, V1).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from tailrace.lake.schema.table_names import ledger_name
 
 
 class Follows(Protocol):
-    """The operations that a fold or a run needs of a follower of a ledger."""
+    """The operations of a ledger's follower, as a fold or a run uses them."""
 
     def follow(self, *, fresh: int | None = None) -> int:
-        """Catch up with the ledger; return the ledger's snapshot that was reached."""
+        """Catch up with the ledger; return the ledger's snapshot that the follower has reached."""
 
     def close(self) -> None:
         """Release the follower."""
@@ -30,7 +31,7 @@ class Follows(Protocol):
 
 @dataclass
 class Unfollowed:
-    """A follower that does nothing, for a ledger without answers, such as a map's."""
+    """A follower that does nothing, for a ledger without answers, such as the ledger of a map."""
 
     lake: Tables
     name: str
@@ -44,7 +45,7 @@ class Unfollowed:
 
 @dataclass
 class Following(ABC):
-    """A follower of one pipeline's ledger, with its own branch of the answers; the engine merges the panes."""
+    """A follower of one pipeline's ledger, with its own branch of the answers; an engine merges the panes."""
 
     lake: Tables
     name: str
@@ -58,36 +59,36 @@ class Following(ABC):
     def merge(self, since: int | None, until: int, stamp: Mapping[str, str], *, fresh: bool, empty: bool) -> None:
         """Merge the ledger's rows between two snapshots into the branch, in a commit with the properties `stamp`.
 
-        `since` is None for all rows of the ledger. `fresh` says that there is one pane for each window, none is a
-        retraction, and none has a row in the answers; `empty` says that the answers have no rows. Raises `MovedError`
-        if the answers were moved meanwhile.
+        If `since` is None, all rows of the ledger are merged. `fresh` means that there is one pane for each window,
+        that no pane is a retraction, and that none of the windows has a row in the answers. `empty` means that the
+        answers have no rows. Raises `MovedError` if the answers have moved meanwhile.
         """
 
     def begin(self) -> None:  # noqa: B027  (an engine need not do anything)
-        """Check the engine's conditions before each attempt to follow."""
+        """Check the engine's preconditions before each attempt to follow."""
 
     def after_merge(self) -> None:  # noqa: B027  (an engine need not do anything)
-        """Do the engine's work after each commit of the answers."""
+        """Do the work that is needed after each commit of the answers."""
 
     def follow(self, *, fresh: int | None = None) -> int:
         """Merge the ledger's new rows; return the ledger's snapshot that the answers have reached.
 
-        `fresh` is a snapshot of the ledger whose windows have no row in the answers. If it is the only new snapshot,
-        its rows are appended, which gives the same answers and is cheaper than a merge.
+        `fresh` is a snapshot of the ledger whose windows have no row in the answers. If `fresh` is the only new
+        snapshot, its rows are appended, which has the same result as a merge and is cheaper.
         """
         head, snapshot = self._followed(fresh)
         self.lake.tell(AnswersAdvanced(self.name, head.number("epoch")))
         return snapshot
 
     def close(self) -> None:
-        """Remove the branch."""
+        """Remove the follower's branch."""
         self.branch.drop()
 
     def _followed(self, fresh: int | None) -> tuple[Head, int]:
-        """Follow the ledger; return the answers' new head, and the ledger's snapshot that they have reached."""
+        """Follow the ledger; return the answers' new head, and the ledger's snapshot that the answers have reached."""
         while True:
             self.begin()
-            # Started for each attempt, because maintenance may have moved the answers, too.
+            # The branch is started for each attempt, because maintenance may also have moved the answers.
             head = self.branch.start()
             commits = self.lake.commits(ledger_name(self.name))
             last, gained = head_of_commits(commits), [commit.snapshot for commit in commits]

@@ -1,8 +1,9 @@
-"""Keep the properties of logs' and ledgers' commits after their snapshots have expired (rule X3).
+"""Keep the properties of logs' and ledgers' commits after the commits' snapshots have expired (rule X3).
 
 The clock, watermarks, signals and offsets of an epoch are properties of its commit (`epoch_properties`). A replay, a
 catch-up and an audit read the properties of all epochs. So before snapshots expire, their properties are archived as
-rows of a table beside the log or ledger; readers combine both. Archiving a snapshot again does nothing.
+rows of a separate table for each log or ledger; readers combine the archive and the remaining snapshots. Archiving a
+snapshot again has no effect.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class ArchivedCommit:
     """A commit to a table's main branch: its properties, and the number of rows that it `added`.
 
     `sequence` is Iceberg's sequence number, and `at` is the commit's time in microseconds. A commit that only rewrote
-    existing rows added none. `proof` has Iceberg's facts about the commit and its digest (`PROOF`).
+    existing rows has added no rows. `proof` has the commit's digest and the entries of Iceberg's summary that are
+    needed to check its origin (`PROOF`).
     """
 
     snapshot: int
@@ -43,7 +45,7 @@ class ArchivedCommit:
 
     @property
     def digest(self) -> CommitDigest | None:
-        """The commit's digest; None for a commit of Spark's, of another writer's, or from before digests existed."""
+        """The commit's digest; None for a commit by Spark or another writer, or from before digests were introduced."""
         return CommitDigest.parse(self.proof.get(DIGEST, ""))
 
     @property
@@ -52,10 +54,10 @@ class ArchivedCommit:
         return any(name in self.proof for name in _SPARK)
 
     def follows(self, earlier: ArchivedCommit) -> bool:
-        """Tell whether this commit may be the next one after another."""
+        """Return True if this commit may be the next commit after `earlier`."""
         if self.parent is not None:
             return self.parent == earlier.snapshot
-        # In metadata that pyiceberg writes, a snapshot loses its parent when the parent is removed.
+        # In metadata that pyiceberg writes, a snapshot loses its reference to its parent when the parent is removed.
         digest = self.digest
         return digest is None or earlier.digest is None or digest.since == earlier.snapshot
 
@@ -63,22 +65,25 @@ class ArchivedCommit:
 _SPARK = ("app-id", "spark.app.id")
 
 PROOF = ("operation", "added-records", "deleted-records", DIGEST, CHECKSUMS, *_SPARK)
-"""The entries of a snapshot's summary that are archived besides our properties, for audits of its origin."""
+"""The entries of a snapshot's summary that are archived for audits of the snapshot's origin.
+
+Tailrace's properties are archived in any case.
+"""
 
 _KEPT = "iceberg:"
-"""The prefix of the names in `PROOF` among an archived commit's properties."""
+"""The prefix that the names in `PROOF` have among an archived commit's properties."""
 
 
 @dataclass(frozen=True)
 class Commits:
-    """The commits of a table's main branch, the earliest first; `whole` says that none is missing."""
+    """The commits of a table's main branch, the earliest first; `whole` means that no commit is missing."""
 
     all: tuple[ArchivedCommit, ...]
     whole: bool
 
 
 def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
-    """Archive the properties of these snapshots of a log or a ledger."""
+    """Archive the properties of the given snapshots of a log or a ledger."""
     commits = [_commit(snapshot) for snapshot in snapshots]
     if not commits:
         return
@@ -96,12 +101,12 @@ def archive(lake: Lake, table: str, snapshots: Iterable[Snapshot]) -> None:
 
 
 def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
-    """Read the commits of a table's main branch: the archived commits, then the commits of its snapshots.
+    """Read the commits of a table's main branch: the archived commits, followed by the commits of existing snapshots.
 
-    `until` is the last snapshot, by default the current one. All commits belong to one generation.
+    `until` is the last snapshot to read, by default the current snapshot. All commits belong to one generation.
     """
     loaded = lake.table(table)
-    # The archive is read after the snapshots, so that it has the snapshots that expire in between.
+    # The archive is read after the snapshots, so that no commit is missed whose snapshot expires in between.
     live = [_commit(snapshot) for snapshot in lineage(loaded, head_of(loaded).snapshot if until is None else until)]
     name = archive_name(lake, table)
     archived = [] if name is None else [_archived(row) for row in lake.table(name).scan().to_arrow().to_pylist()]
@@ -116,14 +121,17 @@ def commits(lake: Lake, table: str, until: int | None = None) -> Commits:
 
 
 def archive_name(lake: Lake, table: str) -> str | None:
-    """Return the name of the archive of a table's commits; None if it has none, like answers, whose ledger has one."""
+    """Return the name of the archive of a table's commits, or None if the table has no archive.
+
+    Answers have no archive; only their ledger has an archive.
+    """
     name = commits_contract(table).table
     return name if lake.has(name) and not lake.has(ledger_name(table)) else None
 
 
 def _whole(found: list[ArchivedCommit]) -> bool:
-    """Tell whether each commit follows the previous one, from the table's first commit on."""
-    # A snapshot without its parent looks like a first snapshot, so the sequence number decides.
+    """Return True if each commit follows the previous commit, beginning with the table's first commit."""
+    # A snapshot that has lost its parent looks like a first snapshot, so the sequence number decides.
     first = bool(found) and (found[0].sequence == 1 or BEGINS in found[0].properties)
     return first and all(later.follows(earlier) for earlier, later in itertools.pairwise(found))
 

@@ -1,9 +1,9 @@
-"""Publish a commit by one protocol, for two ways of writing (rules X1, X2).
+"""Publish commits with one protocol, for two ways of writing files (rules X1, X2).
 
-Spark writes to a branch of its own, and main is moved to that branch. This process and an executor's Python write files
-beside the table, and one commit adds them to main. Both succeed only if main is still where the writer started, so an
-overtaken writer publishes nothing. The table gets the branch when Spark first writes to it; a writer without Spark
-never creates it.
+Spark writes to its own branch, and then main is moved to this branch. This process, and Python workers of Spark's
+executors, write files that are not yet part of the table, and one commit adds the files to main. Both ways succeed only
+if main is still where the writer started, so a writer that was overtaken publishes nothing. The branch is created in
+the table when Spark first writes to it; a writer without Spark never creates the branch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Branch:
 
     @property
     def writer(self) -> str:
-        """The kind of writer, with which the branch's name starts: stream, backfill, follow or claim.
+        """The kind of writer, which is the first part of the branch's name: stream, backfill, follow or claim.
 
         >>> Branch(None, "rides", "backfill_7f3a").writer
         'backfill'
@@ -40,17 +40,17 @@ class Branch:
         return self.name.partition("_")[0]
 
     def start(self, head: Head | None = None) -> Head:
-        """Start from `head`, an earlier head of main, or from main's current head; return the head.
+        """Base the next commit on `head`, an earlier head of main, or else on main's current head; return this head.
 
-        A writer whose decisions rest on a head has to start there, because it has not seen later commits. Waiting files
-        can still be published; rows that Spark wrote have to be written again.
+        A writer that has made its decisions from a head has to pass this head, because the writer has not seen later
+        commits. Waiting files can still be published; rows that Spark has written have to be written again.
         """
         head = head or self.lake.head(self.table)
         self.base, self._opened = head.snapshot, False
         return head
 
     def open_for_spark(self) -> str:
-        """Set a branch in the table to the base, for one write by Spark; return the branch's name for Spark."""
+        """Move the writer's branch to the base, for one write by Spark; return the branch's name in Spark SQL."""
         self._there = self._opened = True
         self._waiting = None
         self._moved_to(self.base)
@@ -58,28 +58,32 @@ class Branch:
 
     def _moved_to(self, snapshot: int | None) -> None:
         while snapshot is not None and (at := self.lake.refs(self.table).get(self.name)) != snapshot:
-            # Nobody else moves this branch. If it has moved, we moved it, and only the reply was lost.
+            # No other writer moves this branch. If the branch has moved, this writer has moved it, and only the reply
+            # was lost.
             with suppress(MovedError):
                 self.lake.move(self.table, self.name, snapshot, at)
 
     def hold(self, change: FileChange, properties: Mapping[str, str]) -> None:
-        """Hold written files, to publish them in a commit with these properties."""
+        """Keep written files, to publish them later in a commit with these properties."""
         self._waiting, self._opened = (change, properties), False
 
     @property
     def holds(self) -> bool:
-        """Whether written files wait to be published. They can be published on any later snapshot."""
+        """Whether written files are waiting to be published.
+
+        These files can be published on top of any later snapshot.
+        """
         return self._waiting is not None
 
     def staged_snapshot(self) -> int:
-        """Return the branch's snapshot. Raises `MovedError` if the branch was removed."""
+        """Return the branch's current snapshot. Raises `MovedError` if the branch was removed."""
         staged = self.lake.refs(self.table).get(self.name)
         if staged is None:
             raise MovedError(f"branch {self.name} of {self.table} was removed")
         return staged
 
     def publish(self) -> int:
-        """Move main to the written commit, and return its snapshot.
+        """Move main to the written commit, and return the commit's snapshot.
 
         Raises `MovedError` if another writer moved main, or if the branch was removed because its writer was fenced.
         """
@@ -91,7 +95,7 @@ class Branch:
             try:
                 self.lake.move(self.table, MAIN, staged, self.base)
             except MovedError:
-                # If a reply was lost and the move was tried again, we may have moved it ourselves.
+                # If a reply was lost and the move was tried again, this writer may have moved main itself.
                 if all(commit.snapshot != staged for commit in self.lake.commits(self.table)):
                     self.lake.tell(Publication(self.table, self.writer, Outcome.MOVED))
                     raise
@@ -111,27 +115,30 @@ class Branch:
             self.base = ours
         self._waiting = None
         self.lake.tell(Publication(self.table, self.writer, Outcome.PUBLISHED))
-        # A branch behind main would keep its snapshot from expiring.
+        # A branch behind main would keep the snapshot that it points to from expiring.
         with suppress(MovedError):
             self.drop()
         return self.base
 
     def _landed(self, properties: Mapping[str, str]) -> int | None:
-        """Find the commit above the base with exactly these properties: it is ours, and only its reply was lost."""
+        """Return the snapshot of a commit above the base that has exactly these properties, or None.
+
+        A commit with exactly these properties was made by this writer, and only the reply was lost.
+        """
         above = takewhile(lambda commit: commit.snapshot != self.base, self.lake.commits(self.table))
         return next((commit.snapshot for commit in above if commit.properties == properties), None)
 
     def commit_again(self, properties: Mapping[str, str], expected: int | None) -> int:
-        """Commit the written files again, on top of main at `expected`, with these properties; return the snapshot.
+        """Commit the written files again on top of main at `expected`, with these properties; return the new snapshot.
 
-        Raises `MovedError` if main is elsewhere.
+        Raises `MovedError` if main is at another snapshot.
         """
         if self._waiting is not None:
             return self.lake.change(self.table, self._waiting[0], properties, expected)
         return self.lake.graft(self.table, self.staged_snapshot(), properties, expected)
 
     def drop(self) -> None:
-        """Forget the waiting files, and remove the branch if it exists."""
+        """Discard the waiting files, and remove the branch if it exists."""
         self._waiting = None
         if self._there:
             self.lake.unname(self.table, (self.name,))

@@ -1,8 +1,9 @@
-"""Judge whether each commit of a table is ours, by the digests in commits (`lake.digests`).
+"""Check whether Tailrace made each commit of a table, by the digests in the commits (`lake.digests`).
 
-A commit is ours if it continues the chain of digests, if Spark made it with our properties, or if it is older than the
-chain. A commit is foreign if it is none of these and changed rows, or if its link is broken. Another program's
-compaction is not foreign: it has as many rows as before, and audits compare the rows themselves.
+A commit counts as Tailrace's if it continues the chain of digests, if Spark made it with Tailrace's properties, or if
+it is older than the chain. A commit is foreign if none of this is true and it changed rows, or if its link in the chain
+is broken. Another program's compaction is not foreign: the number of rows stays the same, and audits compare the rows
+themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tailrace.model.base.time import text
 
 @dataclass(frozen=True)
 class ForeignCommit:
-    """A commit that is not ours: its snapshot, its time in microseconds, and the evidence."""
+    """A commit that Tailrace did not make: its snapshot, its time in microseconds, and the evidence."""
 
     snapshot: int
     at: int
@@ -30,10 +31,10 @@ class ForeignCommit:
 
 @dataclass(frozen=True)
 class CommitHistory:
-    """The judged commits of a table's main branch, `count` in all.
+    """The result of checking a table's main branch, which has `count` commits.
 
-    `foreign` has the foreign commits that nobody has accepted, and `accepted` all others; `compactions` counts the
-    compactions by Spark or another program.
+    `foreign` has the foreign commits that no user has accepted, and `accepted` has the other foreign commits;
+    `compactions` is the number of compactions by Spark or another program.
     """
 
     count: int
@@ -43,7 +44,7 @@ class CommitHistory:
 
 
 def commit_history(lake: Lake, table: str) -> CommitHistory:
-    """Judge the commits of a table."""
+    """Check all commits of a table."""
     history = commits(lake, table).all
     said = (one.properties.get(ACCEPTED, "") for one in history if one.digest is not None)
     accepted = {int(number) for each in said for number in each.split()}
@@ -57,7 +58,7 @@ def commit_history(lake: Lake, table: str) -> CommitHistory:
 
 
 def _foreign(history: tuple[ArchivedCommit, ...]) -> Iterator[tuple[ArchivedCommit, str]]:
-    """Yield the commits that are not ours, each with the evidence."""
+    """Yield the commits that Tailrace did not make, each with the evidence."""
     last: ArchivedCommit | None = None
     before: ArchivedCommit | None = None
     for one in history:
@@ -78,16 +79,16 @@ def _foreign(history: tuple[ArchivedCommit, ...]) -> Iterator[tuple[ArchivedComm
 def _broken(
     one: ArchivedCommit, digest: CommitDigest, last: ArchivedCommit | None, before: ArchivedCommit | None
 ) -> str | None:
-    """Say why a commit does not continue the chain of digests; None if it does.
+    """Return the reason why a commit does not continue the chain of digests, or None if it continues the chain.
 
-    `last` is the previous commit with a digest; `before` is the previous commit.
+    `last` is the previous commit with a digest; `before` is the previous commit of any kind.
     """
     link = ""
     if digest.since is None:
         if before is not None and before is last:
             return f"begins the chain of digests anew after commit {before.snapshot}"
     elif last is None:
-        # The previous commit has expired and is not archived, so the link cannot be checked.
+        # The previous commit has expired and is not archived, so the link to it cannot be checked.
         return None
     elif last.snapshot != digest.since:
         return f"follows commit {digest.since}, which is not there, and comes after {last.snapshot}"
@@ -100,7 +101,7 @@ def _broken(
 
 
 def _compaction(one: ArchivedCommit) -> bool:
-    """Tell whether a commit without our properties only rewrote existing rows."""
+    """Return True if a commit without Tailrace's properties only rewrote existing rows."""
     summary = one.proof
     same = summary.get("added-records", "0") == summary.get("deleted-records", "0")
     return not one.properties and summary.get("operation") == "replace" and same

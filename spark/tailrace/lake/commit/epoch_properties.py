@@ -1,4 +1,4 @@
-"""Read and write the properties by which commits of logs and ledgers describe their epochs (rule X2)."""
+"""Read and write the properties with which commits of logs and ledgers describe their epochs (rule X2)."""
 
 from __future__ import annotations
 
@@ -17,54 +17,57 @@ from tailrace.model.logs.log import Log
 from tailrace.model.step.progress import Progress
 
 CLOCK = ("watermark", "processing_time")
-"""The properties with the clock's two times, in microseconds."""
+"""The names of the properties with the clock's two times, in microseconds."""
 
 PROGRESS = "progress"
-"""The property with the progress of the source's partitions (`Progress`)."""
+"""The name of the property with the progress of the source's partitions (`Progress`)."""
 
 OFFSET = "offset"
 READ = ("query", "batch", OFFSET)
-"""The properties of the read position: Spark's query, its micro-batch, and the offset in the source."""
+"""The names of the properties with the read position: Spark's query, its micro-batch, and the offset in the source."""
 
 TOPIC = "topic"
-"""The property of a log's commit with the name of the Kafka topic that was read and, after a space, its id."""
+"""The property of a log's commit with the name of the Kafka topic that was read and, after a space, the topic's id."""
 
 ENGINE = "engine"
-"""The property with the engine that folded an epoch, and the reason (`engines.choose.Choice`)."""
+"""The property with the engine that folded an epoch, and the reason for this engine (`engines.choose.Choice`)."""
 
 ONWARD = "onward"
-"""The property of a ledger's commit with the watermark for the ledger's readers after the epoch (rule T3)."""
+"""The property of a ledger's commit with the watermark that the ledger's readers have after the epoch (rule T3)."""
 
 _SET_ASIDE = "set_aside"
 """The property with the number of records that a ledger's definition has set aside so far (rule X7)."""
 
 IDLE = "idle"
-"""The property of a log's commit when all partitions are idle, so that readers of several logs go on."""
+"""The property that a log's commit has if all partitions are idle, so that readers of several logs can continue."""
 
 DUPLICATES = "duplicates"
-"""The property with the number of dropped duplicates in all epochs up to this one (rule X5)."""
+"""The property with the total number of dropped duplicates in all epochs up to this epoch (rule X5)."""
 
 FOLDER = "folder"
 """The property of a log's commit with the numbers of its landing folder's changed, moved and hidden files, as JSON.
 
-It is missing if there are none."""
+The property is missing if there are no such files.
+"""
 
 NEAR = "near_names"
 """The property of a log's commit that maps dropped fields to missing columns of nearly the same name, as JSON.
 
-It is missing if there are none."""
+The property is missing if there are no such fields.
+"""
 
 
 _GENERATION, _FINGERPRINT = "generation", "fingerprint"
-"""The properties with the generation of an epoch's new windows (V2), and the digest of the definition's meaning."""
+"""The properties with the generation of an epoch's new windows (V2) and the digest of the definition's meaning."""
 
 
 @dataclass(frozen=True)
 class EpochCommit:
-    """A commit's epoch: its clock and, in a ledger, the definition and engine that folded it; `idle` belongs to logs.
+    """The epoch of a commit: its clock and, in a ledger, the definition and engine that folded the epoch.
 
-    `set_aside` counts the records that the ledger's definition has set aside up to the epoch. A commit outside the
-    stream, such as taking a lease or publishing a backfill, repeats the last epoch's properties.
+    `idle` is only used in logs. `set_aside` is the number of records that the ledger's definition has set aside up to
+    the epoch. A commit that does not belong to a new epoch, such as taking a lease or publishing a backfill, repeats
+    the last epoch's properties.
     """
 
     clock: Clock
@@ -77,7 +80,7 @@ class EpochCommit:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EpochCommit:
-        """Read the epoch from a commit's properties. Missing properties have their values before the first epoch.
+        """Read the epoch from a commit's properties. Missing properties get the values from before the first epoch.
 
         >>> EpochCommit.of({"epoch": "7", "watermark": "5", "processing_time": "9", "generation": "2"}).clock
         Clock(epoch=7, watermark=5, processing_time=9, signals=())
@@ -96,7 +99,7 @@ class EpochCommit:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties of the epoch in a ledger's commit."""
+        """The properties that describe the epoch in a ledger's commit."""
         properties = {
             **clock_properties(self.clock),
             _GENERATION: str(self.generation),
@@ -111,7 +114,7 @@ class EpochCommit:
 
 
 def clock_properties(clock: Clock) -> dict[str, str]:
-    """Return the properties of a clock in a commit.
+    """Return the properties that describe a clock in a commit.
 
     >>> clock_properties(Clock(7, 5, 9, ("go",)))
     {'epoch': '7', 'watermark': '5', 'processing_time': '9', 'signals': 'go'}
@@ -124,7 +127,7 @@ def clock_properties(clock: Clock) -> dict[str, str]:
 
 
 def epoch_commits(lake: Lake, table: str) -> dict[int, EpochCommit]:
-    """Read all epochs of a log or a ledger from its commits' properties, expired snapshots included."""
+    """Read all epochs of a log or a ledger from its commits' properties, including commits with expired snapshots."""
     found: dict[int, EpochCommit] = {}
     for one in commits(lake, table).all:
         # The first commit of an epoch counts: commits outside the stream repeat the last epoch's properties.
@@ -139,18 +142,19 @@ def processing_times(lake: Lake, table: str) -> dict[int, int]:
 
 
 def last_epoch(lake: Lake, logs: Iterable[Log]) -> int:
-    """Return the last epoch that all of these logs have, because an epoch is one cut over them; -1 if one has none.
+    """Return the last epoch that all of these logs have, because an epoch is one cut over all logs.
 
-    A log that another stream lands alone for a while is ahead of the others. Raises `LakeError` if a log does not
-    exist.
+    Returns -1 if one of the logs has no epoch yet. A log that another stream lands alone for a while is ahead of the
+    other logs. Raises `LakeError` if a log does not exist.
     """
     return min(lake.head(log.name).number("epoch") for log in logs)
 
 
 def carry_forward(lake: Lake, table: str) -> None:
-    """Repeat our last commit's properties in a new commit if maintenance has committed on top of it (X3).
+    """Repeat the properties of Tailrace's last commit in a new commit, if a foreign commit has followed (X3).
 
-    The properties are then at the table's head, so they survive the expiry of older snapshots.
+    The properties are then at the table's head, so they are not lost when older snapshots expire. A maintenance
+    operation of Spark, for example, makes a foreign commit.
     """
     while True:
         loaded = lake.table(table)
@@ -164,7 +168,7 @@ def carry_forward(lake: Lake, table: str) -> None:
 
 
 def progress_of(lake: Lake, log: str) -> Progress | None:
-    """Read a log's progress from its last commit; None before its first epoch.
+    """Read a log's progress from its last commit; return None before the log's first epoch.
 
     Raises `LakeError` if the log does not exist.
     """
@@ -172,5 +176,5 @@ def progress_of(lake: Lake, log: str) -> Progress | None:
 
 
 def progress_in(head: Head) -> Progress | None:
-    """Read a log's progress from its head; None before its first epoch."""
+    """Read a log's progress from its head; return None before the log's first epoch."""
     return Progress.parsed(head.properties[PROGRESS]) if PROGRESS in head.properties else None

@@ -1,12 +1,13 @@
-"""Ensure one streaming writer for each log and pipeline by a lease: a fencing token in the table itself (rule X1).
+"""Ensure that each log and pipeline has only one streaming writer, by a lease: a fencing token in the table (rule X1).
 
-Taking the lease commits an empty snapshot with the next token to main. A writer with an older token finds main moved
-when it publishes, reads the newer token, and stops; none of its unpublished rows are on main (MillWheel, 5.3).
+To take the lease, a writer commits an empty snapshot with the next token to main. When a writer with an older token
+publishes, it finds that main has moved, reads the newer token, and stops; none of its unpublished rows are on main
+(MillWheel, 5.3).
 
-A backfill of open windows borrows the lease at an epoch boundary. It also takes the next token, but its commit names
-the lender's token. The lender waits, takes the lease back, and continues from the table's new state (rule X4). A
-borrower that gave up or died does not hold the lease forever: after a time, the waiting lender takes it back and fences
-the borrower off.
+A backfill of open windows borrows the lease at an epoch boundary. The backfill also takes the next token, but its
+commit names the lender's token. The lender waits, takes the lease back, and continues from the table's new state (rule
+X4). A borrower that gave up or crashed does not hold the lease forever: after a time, the waiting lender takes the
+lease back and fences off the borrower.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ from tailrace.lake.schema.lake_errors import FencedError, LentError, MovedError
 
 TOKEN = "token"
 LENDER = "lender"
-"""The property with the lender's token, until the lender takes the lease back or another writer takes it."""
+"""The property with the lender's token, until the lender takes the lease back or another writer takes the lease."""
 
 BORROWER = "borrower"
 """The property with the run that has borrowed the lease, until the run gives it back."""
 
 REGAINED = "regained"
-"""The property with the lender's old token, in the commit by which the lender takes the lease back."""
+"""The property with the lender's old token, in the commit with which the lender takes the lease back."""
 
 LANDING = "landing"
-"""The property with the token of the log's lease if the same writer holds it, as a landing stream does."""
+"""The property with the token of the log's lease if the same writer holds both leases, as a landing stream does."""
 
 HOLDING = (LENDER, BORROWER, REGAINED, LANDING)
-"""The properties of the lease's holder, which the next holder's commit does not repeat."""
+"""The properties that describe the lease's holder; the next holder's commit does not repeat them."""
 
 PATIENCE = 60.0
-"""The seconds that a writer waits for a borrower to give the lease back."""
+"""The maximum time in seconds that a writer waits for a borrower to give the lease back."""
 
 TRIES = 3
-"""The maximum number of times that a run borrows a lease which streams take in between."""
+"""The maximum number of times that a run borrows a lease if streams take the lease in between."""
 
 _POLL = 0.1
 
@@ -62,17 +63,18 @@ class Lease:
 
     @classmethod
     def take(cls, lake: Tables, table: str, landing: Lease | None = None) -> Lease:
-        """Take the lease of a table from any present holder.
+        """Take the lease of a table, even if another writer holds it.
 
-        `landing` is the log's lease, if the stream holds it. If two such streams start at once, the holder of the log's
-        lease gets all leases: the other raises `FencedError` at a lease that was taken with the log's.
+        `landing` is the log's lease, if the stream holds it. If two streams that land the same log start at the same
+        time, the stream that holds the log's lease gets all leases. The other stream raises `FencedError` when it
+        reaches a table whose lease was taken together with the log's lease.
         """
         token = None if landing is None else landing.token
         while True:
             head = lake.head(table)
             if landing is not None and head.number(LANDING, 0) > landing.token:
-                # A higher token belongs to a later lease of the log, which fences ours, unless the log was created
-                # again.
+                # A higher token belongs to a later lease of the log, which fences off this writer's lease, unless the
+                # log was created again.
                 landing.check()
             properties = repeated_properties(head.properties, *HOLDING) | _landing(token)
             with suppress(MovedError):
@@ -82,16 +84,16 @@ class Lease:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that name the lease in each commit of the writer."""
+        """The properties that identify the lease in each commit of the writer."""
         return {TOKEN: str(self.token), **_landing(self.landing)}
 
     @classmethod
     def borrow(cls, lake: Tables, table: str, run: str, patience: float = PATIENCE) -> Lease:
-        """Borrow the lease of a table for a run; wait up to `patience` seconds for another run that has it."""
+        """Borrow the lease of a table for a run; wait up to `patience` seconds if another run has borrowed it."""
         until = time.monotonic() + patience
         while True:
             head = lake.head(table)
-            # If the reply to its commit was lost, the borrower is this run itself.
+            # The borrower may be this run itself, if the reply to its commit was lost.
             if head.properties.get(BORROWER, run) != run and time.monotonic() < until:
                 time.sleep(_POLL)
                 continue
@@ -107,9 +109,9 @@ class Lease:
         return cls(lake, table, token, branch, branch.start(taken))
 
     def check(self) -> Head:
-        """Return the head of main if the lease is still ours.
+        """Return the head of main if this writer still holds the lease.
 
-        Raises `LentError` if the lease was borrowed from us, and `FencedError` if another writer has taken it.
+        Raises `LentError` if the lease was borrowed from this writer, and `FencedError` if another writer has taken it.
         """
         head = self.lake.head(self.table)
         held = head.number(TOKEN, 0)
@@ -126,11 +128,11 @@ class Lease:
         )
 
     def publish(self, properties: Mapping[str, str]) -> int:
-        """Publish the branch's commit, which has these properties; return its snapshot.
+        """Publish the branch's commit, which has these properties; return the commit's snapshot.
 
-        Raises `FencedError` if the lease is lost, `LentError` if it is lent (`regain`), and `MovedError` if a backfill
-        or maintenance moved the table. In the last case the branch is on the new snapshot, and the caller has to write
-        the commit again.
+        Raises `FencedError` if the lease is lost, `LentError` if the lease is lent (`regain`), and `MovedError` if a
+        backfill or maintenance moved the table. After `MovedError`, the branch is on the table's new snapshot, and the
+        caller has to write the commit again.
         """
         try:
             snapshot = self.branch.publish()
@@ -141,7 +143,7 @@ class Lease:
             raise
 
     def commit(self, properties: Mapping[str, str], again: Callable[[], object]) -> bool:
-        """Publish the branch's epoch; if another writer moved the table, `again` writes the epoch on the new snapshot.
+        """Publish the branch's epoch; if another writer moved the table, call `again` to write it on the new snapshot.
 
         Waiting files need not be written again. Returns False if the lease is lent; the caller then recomputes the
         epoch from the borrower's result (rule X4). Raises `FencedError` if the lease is lost.
@@ -157,15 +159,15 @@ class Lease:
                     again()
 
     def regain(self, patience: float = PATIENCE) -> None:
-        """Take the lease back from its borrower, as soon as it is given back or after `patience` seconds.
+        """Take the lease back from its borrower, as soon as the borrower gives it back or after `patience` seconds.
 
-        Raises `FencedError` if another stream has taken it meanwhile.
+        Raises `FencedError` if another stream has taken the lease meanwhile.
         """
         until = time.monotonic() + patience
         while True:
             head = self.lake.head(self.table)
             if head.properties.get(REGAINED) == str(self.token):
-                # We have taken it back already, and only the reply was lost.
+                # This writer has already taken the lease back, and only the reply was lost.
                 self._moved(int(head.properties.get(LENDER, head.properties[TOKEN])), head)
                 continue
             if head.number(LENDER) != self.token:
@@ -183,18 +185,18 @@ class Lease:
             return
 
     def _moved(self, token: int, head: Head) -> None:
-        """Continue with a new token and a new branch, from the head with the token."""
+        """Continue with a new token and a new branch, from the head that has the new token."""
         self.branch.drop()
         self.token = token
         self.branch = Branch(self.lake, self.table, f"stream_{token}")
         self.head = self.branch.start(head)
 
     def return_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the properties of the borrower's commit that gives the lease back."""
+        """Return the properties for the borrower's commit that gives the lease back."""
         return {**repeated_properties(self.head.properties, BORROWER), **properties}
 
     def give_back(self) -> None:
-        """Give a borrowed lease back in an empty commit; do nothing if the lease is no longer ours."""
+        """Give a borrowed lease back in an empty commit; do nothing if this run no longer holds the lease."""
         while True:
             head = self.lake.head(self.table)
             if head.number(TOKEN, 0) != self.token or BORROWER not in head.properties:
@@ -204,7 +206,7 @@ class Lease:
                 return
 
     def close(self) -> None:
-        """Remove the branch. The token stays in the table, and nobody waits for it."""
+        """Remove the branch. The token stays in the table, but no other writer has to wait for it."""
         self.branch.drop()
 
 
@@ -222,9 +224,9 @@ def borrow_lease(lake: Tables, table: str, run: str, patience: float = PATIENCE)
 def under_borrowed_lease(
     lake: Tables, table: str, run: str, work: Callable[[Lease], T], patience: float = PATIENCE
 ) -> T:
-    """Do a run's work under the borrowed lease of a table; repeat it if a stream takes the lease meanwhile.
+    """Do a run's work under the borrowed lease of a table; repeat the work if a stream takes the lease meanwhile.
 
-    Raises `FencedError` if streams took it `TRIES` times, because they started meanwhile, or stopped waiting.
+    Raises `FencedError` if streams took the lease `TRIES` times, because they started meanwhile, or stopped waiting.
     """
     for left in reversed(range(TRIES)):
         with borrow_lease(lake, table, run, patience) as lease:
@@ -237,9 +239,10 @@ def under_borrowed_lease(
 
 
 def _next(lake: Tables, table: str, head: Head, properties: Mapping[str, str]) -> tuple[int, Head]:
-    """Commit the next token with these properties on a head; return the token and the commit's head.
+    """Commit the next token with these properties on top of a head; return the token and the commit's head.
 
-    Main's later head is not returned: it may have another writer's lease, on which this writer's commits must fail.
+    A later head of main is not returned: it may belong to another writer's lease, and then this writer's commits must
+    fail.
     """
     token = head.number(TOKEN, 0) + 1
     properties = {**properties, TOKEN: str(token)}

@@ -1,9 +1,10 @@
-"""Replace a range of windows by a run, beside a running stream and other runs (rules V4 and X4).
+"""Replace a range of windows by a run, while a stream and other runs may be running (rules V4 and X4).
 
-A run's commit names the range that it replaced. The run computes the difference between its results and the answers as
-of a snapshot of the ledger. This is correct only if no other run has replaced a part of the range since. So each commit
-is built on a snapshot of main whose commits were searched for such runs, and it fails if main has moved. An overtaken
-run computes again. The engine decides what is computed and how rows are written.
+A run's commit names the range that the run replaced. The run computes the difference between its results and the
+answers at one snapshot of the ledger. The difference is correct only if no other run has replaced a part of the range
+since this snapshot. So before each commit, the commits up to main's current snapshot are searched for other runs in the
+range; the commit is based on this snapshot, and fails if main has moved. A run that was overtaken computes the
+difference again. The engine decides what is computed and how rows are written.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from tailrace.lake.schema.lake_errors import MovedError
 from tailrace.lake.schema.table_names import ledger_name
 
 RUN = "run"
-"""The property with the run that made a commit."""
+"""The property with the id of the run that made a commit."""
 
 COUNTS = ("changed", "untouched", "retracted")
-"""The kinds of windows that a run counts: fired (again), unchanged, and retracted for good."""
+"""The kinds of windows that a run counts: windows that were output (again), stayed the same, or were only retracted."""
 
 
 class RangeDifference(Protocol):
-    """A run's rows to write, and the number of windows of each kind in `COUNTS`."""
+    """The rows that a run has to write, and the number of windows of each kind in `COUNTS`."""
 
     @property
     def counts(self) -> Mapping[str, int]: ...
@@ -41,26 +42,26 @@ D = TypeVar("D", bound=RangeDifference)
 
 
 class ReplacingEngine(Protocol[D]):
-    """The operations of an engine that compute a run's difference and write it."""
+    """The engine operations that compute a run's difference and write its rows."""
 
     def follow(self) -> int:
-        """Bring the answers up to date with the ledger; return the ledger's snapshot that they have reached."""
+        """Bring the answers up to date with the ledger; return the ledger's snapshot that the answers have reached."""
 
     def compute(self, run: Run, pinned: Head) -> D:
-        """Compute the difference between the log's results, as of the pinned epoch, and the answers in the range."""
+        """Compute the difference between the log's results at the pinned epoch and the answers in the run's range."""
 
     def write(self, found: D, run: Run, pinned: Head, branch: Branch, properties: Mapping[str, str]) -> None:
         """Append the difference's rows to a branch, in a commit with these properties."""
 
     def published(self, found: D, snapshot: int) -> None:
-        """Bring the answers up to date with the difference's commit."""
+        """Bring the answers up to date after the difference was committed in `snapshot`."""
 
     def forget(self, found: D) -> None:
-        """Release the computed difference."""
+        """Release the resources of the computed difference."""
 
 
 class ReplacedRange(NamedTuple):
-    """The run that made a commit, and the replaced range of window timestamps, in microseconds."""
+    """The run that made a commit, and the range of window timestamps that the commit replaced, in microseconds."""
 
     run: str
     generation: int
@@ -69,7 +70,7 @@ class ReplacedRange(NamedTuple):
 
     @classmethod
     def of(cls, commit: Commit) -> ReplacedRange | None:
-        """Read the run from a commit's properties; None if no run made the commit.
+        """Read the run and its range from a commit's properties; return None if no run made the commit.
 
         >>> ReplacedRange.of(Commit(1, {BACKFILLED: "e5 7 0 60"})), ReplacedRange.of(Commit(1, {}))
         (ReplacedRange(run='e5', generation=7, first=0, last=60), None)
@@ -80,13 +81,13 @@ class ReplacedRange(NamedTuple):
         return cls(run, *map(int, numbers))
 
     def is_above(self, run: Run) -> bool:
-        """Tell whether this run has a higher generation than another run, and replaced a part of its range."""
+        """Return True if this range overlaps the range of `run` and was replaced by a run of a higher generation."""
         return self.generation > run.generation and run.overlaps(self.first, self.last)
 
 
 @dataclass(frozen=True)
 class EndedRun:
-    """The end of a run: its last row, its counts, and the run that it gave way to, if any."""
+    """The result of a run: its last row, its counts, and the run to which it gave way, if any."""
 
     run: Run
     counts: Mapping[str, int]
@@ -94,14 +95,14 @@ class EndedRun:
 
 
 class RangeReplacement(Generic[D]):
-    """Replaces a range for one run, by the protocol."""
+    """Replaces a range of windows for one run, by the protocol of this module."""
 
     def __init__(self, lake: Tables, runs: Runs, engine: ReplacingEngine[D]) -> None:
         self.lake, self.runs, self.engine = lake, runs, engine
         self.ledger = ledger_name(runs.pipeline.name)
 
     def replace_closed(self, run: Run) -> EndedRun:
-        """Replace a range of windows that no stream can reach any longer, without a lease (rule X4)."""
+        """Replace a range of windows that no stream can change any longer, without a lease (rule X4)."""
         branch = Branch(self.lake, self.ledger, f"backfill_{run.run}")
         try:
             return self._until_it_holds(run, partial(self._beside, branch))
@@ -109,9 +110,9 @@ class RangeReplacement(Generic[D]):
             branch.drop()
 
     def replace_open(self, run: Run, patience: float = PATIENCE) -> EndedRun:
-        """Replace a range of windows that a stream can still reach, under the stream's lease (rule X4).
+        """Replace a range of windows that a stream can still change, under the stream's lease (rule X4).
 
-        Raises `FencedError` if streams took the lease each time.
+        Raises `FencedError` if streams took the lease at each attempt.
         """
 
         def work(lease: Lease) -> EndedRun:
@@ -145,9 +146,9 @@ class RangeReplacement(Generic[D]):
             return EndedRun(self.runs.note(run, status="committed", **counts), counts)
 
     def _beside(self, branch: Branch, run: Run, computed: D, pin: _Pin) -> int | None:
-        """Publish without a lease; if the stream has committed meanwhile, commit the same rows again on top.
+        """Publish without a lease; if the stream has made a commit meanwhile, commit the same rows again on top.
 
-        Returns None if another run was faster.
+        Returns None if another run has published a part of the range first.
         """
         self.engine.write(computed, run, pin.head, branch, self._properties(run, branch.start()))
         if self._overtaken(run, pin, self.lake.commits(self.ledger)):
@@ -160,7 +161,7 @@ class RangeReplacement(Generic[D]):
                 return None
             landed = [commit.snapshot for commit in commits if _is_of(commit, run)]
             if landed:
-                # The commit had succeeded, and only its reply was lost.
+                # The commit was successful, and only its reply was lost.
                 return landed[0]
             head = head_of_commits(commits)
             try:
@@ -173,10 +174,10 @@ class RangeReplacement(Generic[D]):
     def _on_lease(self, lease: Lease, run: Run, computed: D, pin: _Pin) -> int | None:
         """Publish at the epoch boundary where the lease was borrowed, and give the lease back in the same commit.
 
-        Returns None if another run was faster.
+        Returns None if another run has published a part of the range first.
         """
         while True:
-            # The stream continues in the run's generation (rule V2).
+            # The stream then continues in the run's generation (rule V2).
             properties = lease.return_properties({**_says(run), "generation": str(run.generation)})
             self.engine.write(computed, run, pin.head, lease.branch, properties)
             if self._overtaken(run, pin, self.lake.commits(self.ledger)):
@@ -186,17 +187,17 @@ class RangeReplacement(Generic[D]):
                 return lease.publish(properties)
 
     def _pinned(self, since: int) -> _Pin | None:
-        """Pin the ledger at a snapshot; None if the snapshot is no longer on main."""
+        """Return the ledger's given snapshot with its head, or None if the snapshot is no longer on main."""
         commits = self.lake.commits(self.ledger)
         known = [place for place, commit in enumerate(commits) if commit.snapshot == since]
         return _Pin(since, head_of_commits(commits[known[0] :])) if known else None
 
     def _above(self, run: Run) -> Run | None:
-        """Find a run of a higher generation that has replaced a part of this run's range (rule V4)."""
+        """Return a run of a higher generation that has replaced a part of this run's range, or None (rule V4)."""
         noted = self.runs.run_above(run)
         if noted is not None:
             return noted
-        # The commits are searched, too, because a run's row changes to committed only after its commit.
+        # The commits are also searched, because a run's row is marked as committed only after the run's commit.
         made = [
             one for commit in self.lake.commits(self.ledger) if (one := ReplacedRange.of(commit)) and one.is_above(run)
         ]
@@ -205,14 +206,14 @@ class RangeReplacement(Generic[D]):
         return next((other for other in self.runs.all() if other.run == made[0].run), None)
 
     def _overtaken(self, run: Run, pin: _Pin, commits: Sequence[Commit]) -> bool:
-        """Tell whether another run has replaced a part of the range since the pinned snapshot."""
+        """Return True if another run has replaced a part of the range since the pinned snapshot."""
         for commit in commits:
             if commit.snapshot == pin.snapshot:
                 return False
             other = ReplacedRange.of(commit)
             if other is not None and other.run != run.run and run.overlaps(other.first, other.last):
                 return True
-        # The pinned snapshot is gone, so another run cannot be ruled out.
+        # The pinned snapshot no longer exists, so another run's replacement cannot be ruled out.
         return True
 
     def _properties(self, run: Run, head: Head) -> dict[str, str]:
@@ -227,7 +228,7 @@ class _Pin(NamedTuple):
 
 
 def _says(run: Run) -> dict[str, str]:
-    """Return the properties that name the run and its range in a commit."""
+    """Return the properties that record the run and its range in a commit."""
     return {RUN: run.run, BACKFILLED: f"{run.run} {run.generation} {run.first} {run.last}"}
 
 

@@ -1,10 +1,11 @@
 """Find the snapshots of a table that may be removed (rule X3).
 
-On the main branch, these snapshots stay: our last commit with properties and all later ones; the snapshots that answers
-still have to follow, or that a log still has to read from a control table; and the snapshots that were current within
-the configured time, so that their readers can finish. A snapshot with a branch or a tag also stays: a writer's, a
-running backfill's, or a reader's pin. The part of main that stays is always its latest part. So the removed snapshots
-are the oldest of main, and the snapshots of overtaken writers.
+On the main branch, the following snapshots are kept: Tailrace's last commit with properties and all later commits; the
+snapshots that answers still have to follow, or that a log still has to read from a control table; and the snapshots
+that were current within the configured retention time, so that their readers can finish. A snapshot with a branch or a
+tag is also kept: it belongs to a writer, to a running backfill, or to a reader's pin. The kept part of main is always
+its latest part. So the removed snapshots are the oldest snapshots of main, and the snapshots of writers that were
+overtaken.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tailrace.lake.metadata.commit_times import running_times
 class Removal:
     """The snapshots to remove: the `cut` part of main, which is archived first, and the ids of all `removed` snapshots.
 
-    A cut snapshot with a branch or a tag is not removed.
+    A snapshot of the `cut` part that has a branch or a tag is not removed.
     """
 
     cut: tuple[Snapshot, ...]
@@ -32,28 +33,28 @@ class Removal:
 
 
 def find_expired(table: Table, now: int, retention: timedelta, needed: Iterable[int] = ()) -> Removal:
-    """Find the snapshots of a loaded table that have not been current for longer than the retention time.
+    """Find the snapshots of a loaded table that have been superseded for longer than the retention time.
 
-    `now` is in milliseconds. On main, the snapshots in `needed` and all later ones stay.
+    `now` is in milliseconds. On main, the snapshots in `needed` and all later snapshots are kept.
     """
     before = now - retention // timedelta(milliseconds=1)
     main = lineage(table, ref_of(table, MAIN))
-    # A snapshot was current until the next one came, however old it is. A commit counts as no older than its parent,
-    # even if a wrong clock dated it.
+    # A snapshot remains current until the next snapshot is committed, however old it becomes. A commit never counts as
+    # older than its parent, even if a wrong clock dated the commit.
     aged = sum(1 for at in [*running_times(main[::-1])][1:] if at >= before)
     return _going(table, main, aged, needed, before)
 
 
 def find_surplus(table: Table, most: int, needed: Iterable[int] = ()) -> Removal:
-    """Find the snapshots of a loaded table beyond the latest `most` of main, and the snapshots of overtaken writers."""
+    """Find main's snapshots beyond the latest `most` snapshots, and the snapshots of writers that were overtaken."""
     main = lineage(table, ref_of(table, MAIN))
     return _going(table, main, most - 1, needed, None)
 
 
 def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[int], before: int | None) -> Removal:
-    """Find the snapshots to remove if main keeps its snapshots up to place `last` (the latest is at place 0).
+    """Find the snapshots to remove if main keeps its snapshots up to index `last` (index 0 is the latest snapshot).
 
-    Of the snapshots outside main, remove all that are older than `before`, in milliseconds; all of them if it is None.
+    Snapshots outside main are removed if they are older than `before`, in milliseconds, or always if `before` is None.
     """
     spoken = next((place for place, snapshot in enumerate(main) if properties_of(snapshot)), 0)
     wanted = {*needed}
@@ -61,7 +62,7 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
     keep = max(last, spoken, floor) + 1
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     own = {snapshot.snapshot_id for snapshot in main}
-    # The snapshots that writers have staged on their branches, down to where the branches left main.
+    # The snapshots that writers have staged on their branches, back to the point where the branches left main.
     staged = {
         snapshot.snapshot_id
         for name, ref in table.metadata.refs.items()
@@ -76,7 +77,10 @@ def _going(table: Table, main: Sequence[Snapshot], last: int, needed: Iterable[i
 
 
 def snapshots_needed_by(lake: Lake, reader: str, named: str) -> list[int]:
-    """Return the last snapshot that a reader has read, from property `named` of its last commit; empty if none."""
+    """Return the last snapshot that a reader has read, as recorded in property `named` of the reader's last commit.
+
+    The list is empty if the reader does not exist, or has not read a snapshot yet.
+    """
     if not lake.has(reader):
         return []
     found = lake.head(reader).properties.get(named, "")

@@ -1,7 +1,8 @@
-"""Record the runs of a run's inputs, so that a correction that later stages lack is never forgotten.
+"""Record, for each run, which runs of its inputs it has seen, so that no correction is lost in later stages.
 
-No stream brings a backfill's corrections of closed windows, or of the rows of a map or a join, to the stages that read
-them: a run of these stages has to. Each run therefore notes which runs of its inputs it has seen (column `inputs`).
+A stream does not pass on a backfill's corrections of closed windows, or of the rows of a map or a join. The stages that
+read these results get the corrections only by a run of their own. Each run therefore records which runs of its inputs
+it has seen (column `inputs`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tailrace.model.definition.definition import Definition
 
 @dataclass(frozen=True)
 class SeenRuns:
-    """The committed runs of one definition that were there: of generations up to `last`, without the ones in `less`."""
+    """The committed runs of a definition that another run has seen: generations up to `last`, without `less`."""
 
     last: int = 0
     less: frozenset[int] = frozenset()
@@ -32,7 +33,7 @@ class SeenRuns:
         return generation <= self.last and generation not in self.less
 
     def and_of(self, generations: Iterable[int]) -> SeenRuns:
-        """Return these runs and the runs of further generations.
+        """Return these runs, together with the runs of further generations.
 
         >>> seen = SeenRuns(3).and_of([6])
         >>> [generation in seen for generation in (3, 4, 5, 6, 7)]
@@ -44,7 +45,9 @@ class SeenRuns:
 
 
 def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
-    """Write the runs that a run has seen, by definition name, for the table of runs; None without inputs.
+    """Return the runs that a run has seen as text for the table of runs, or None if the run has no inputs.
+
+    The keys of `seen` are the names of definitions.
 
     >>> as_text({"visits": SeenRuns(7, frozenset({5}))})
     '{"visits":[7,5]}'
@@ -54,14 +57,14 @@ def as_text(seen: Mapping[str, SeenRuns]) -> str | None:
 
 
 def from_text(text: str | None) -> dict[str, SeenRuns] | None:
-    """Read the runs that a run has seen; None if the run is older than the column."""
+    """Parse the runs that a run has seen; return None if the run is older than the column `inputs`."""
     if text is None:
         return None
     return {name: SeenRuns(last, frozenset(less)) for name, (last, *less) in json.loads(text).items()}
 
 
 class RunInputs:
-    """The runs that each run of a backfill has seen of its inputs: earlier ones, and runs of the same backfill."""
+    """The runs of inputs that each run of a backfill has seen: earlier runs, and runs of the same backfill."""
 
     def __init__(self, lake: Lake, definition: Definition) -> None:
         self._seen: dict[str, SeenRuns] = {}
@@ -74,21 +77,21 @@ class RunInputs:
             self._seen[one.name] = SeenRuns(max((run.generation for run in runs), default=0), frozenset(open_))
 
     def of(self, stage: Definition) -> str | None:
-        """Write the runs that a run of this stage sees, for the table of runs."""
+        """Return the runs that a run of this stage has seen, as text for the table of runs."""
         read = [one.name for one in chain(stage)[:-1]]
         return as_text({name: self._seen[name] for name in read if name in self._seen})
 
     def add(self, stage: Definition, runs: Iterable[Run]) -> None:
-        """Add the runs that the backfill has made of a stage, of which later stages see the committed ones."""
+        """Add the backfill's runs of a stage, so that later stages count the committed runs as seen."""
         committed = [run.generation for run in runs if run.status == "committed"]
         self._seen[stage.name] = self._seen.get(stage.name, SeenRuns()).and_of(committed)
 
 
 def standing_runs(lake: Lake, name: str) -> list[Run]:
-    """List the backfills of a definition, by its name, whose rows it holds now, in the order of generations.
+    """List the backfills whose rows a definition now has, in the order of generations; `name` is the definition's name.
 
-    A generation that `apply` built has none of the earlier backfills; a rollback restores the backfills of its
-    generation.
+    A generation that `apply` built has none of the earlier backfills; a rollback restores the backfills of the
+    generation to which it returns.
     """
     runs = _runs(lake, name)
     done = {run.run for run in _published(lake, name, runs)}
@@ -108,7 +111,10 @@ def _runs(lake: Lake, name: str) -> list[Run]:
 
 
 def _published(lake: Lake, name: str, runs: Iterable[Run]) -> list[Run]:
-    """Select the backfills whose commit is in the ledger, also if they were killed before their row said so."""
+    """Return the backfills whose commit is in the ledger.
+
+    This includes a backfill that was killed before its row was marked as committed.
+    """
     whole = [run for run in runs if run.kind == "backfill"]
     left = [run for run in whole if run.status == "started"]
     made = set[str]()

@@ -1,4 +1,4 @@
-"""Keep the table of runs: the range of event time that each run computed, and its generation (V2, V4)."""
+"""Keep the table of runs: for each run, the range of event time that it computed, and its generation (V2, V4)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tailrace.model.base.time import BEGINNING, END_OF_TIME, instant, moment
 from tailrace.model.definition.definition import Definition
 
 HIGHEST = "generation"
-"""The property of the table's commits with the highest generation so far."""
+"""The property of the table's commits with the highest generation that was assigned so far."""
 
 
 def runs_named(lake: Tables, name: str) -> list[Run]:
-    """List the runs of a definition, by its name, each from its latest row, in the order of generations."""
+    """List the runs of the definition with this name, each from its latest row, in the order of generations."""
     _, rows = lake.rows(runs_name(name))
     latest: dict[str, Run] = {}
     for row in sorted(rows, key=lambda row: row["at"]):
@@ -37,11 +37,11 @@ def committed_backfills(lake: Tables, name: str) -> list[Run]:
 
 
 BACK = "back to generation"
-"""The first words of the reason of a run that made an earlier generation current again."""
+"""The beginning of the reason of a run that made an earlier generation current again."""
 
 
 def restored_generation(reason: str | None) -> int:
-    """Read the restored generation from the reason of a rollback's run; 0 for other reasons.
+    """Return the generation that a rollback's run restored, according to the run's reason; return 0 for other reasons.
 
     >>> restored_generation("back to generation 12: a fault"), restored_generation(None)
     (12, 0)
@@ -62,17 +62,20 @@ class Runs:
         return runs_name(self.pipeline.name)
 
     def all(self) -> list[Run]:
-        """List all runs, each from its latest row, in the order of generations."""
+        """List all runs of the definition, each as described by its latest row, in the order of generations."""
         return runs_named(self.lake, self.pipeline.name)
 
     def start(
         self, kind: str, first: int, last: int, *, log_epoch: int | None, reason: str | None = None,
         engine: str | None = None, inputs: str | None = None,
     ) -> Run:  # fmt: skip
-        """Enter a new run in a generation above all others; runs that start at once get different ones (rule V2)."""
+        """Enter a new run with a generation above all others.
+
+        Runs that start at the same time get different generations (rule V2).
+        """
         self.lake.ensure(runs_contract(self.pipeline))
-        # Every run reads the table and adds two files. The files are merged before the run is entered, so that a failed
-        # merge cannot follow a committed run.
+        # Every run reads the table and adds two files. The small files are merged before the run is entered, so that a
+        # failed merge cannot happen after the run's commit.
         self.lake.gather(self.table)
         draft = Run(
             run=uuid.uuid4().hex[:12],
@@ -90,11 +93,11 @@ class Runs:
         return self.renew(draft)
 
     def renew(self, run: Run) -> Run:
-        """Enter a run in a new, highest generation."""
+        """Enter a row that gives a run a new generation above all others."""
         return self._entered(run, renew=True)
 
     def note(self, run: Run, **changes: Any) -> Run:
-        """Enter a row with a run's new state: the run with these fields changed."""
+        """Enter a row with a run's new state; `changes` are the changed fields."""
         return self._entered(replace(run, **changes), renew=False)
 
     def _entered(self, run: Run, *, renew: bool) -> Run:
@@ -112,7 +115,7 @@ class Runs:
             return run
 
     def _highest(self) -> tuple[int | None, int]:
-        """Return the table's snapshot, and the highest generation in it."""
+        """Return the table's snapshot, and the highest generation in the table."""
         head = self.lake.head(self.table)
         if HIGHEST in head.properties:
             return head.snapshot, head.number(HIGHEST)
@@ -120,23 +123,26 @@ class Runs:
         return expected, max((row["generation"] for row in rows), default=0)
 
     def give_way(self, run: Run, above: Run) -> Run:
-        """Enter that a run gave way to a run of a higher generation."""
+        """Record that a run gave way to a run of a higher generation."""
         note = f"generation {above.generation} (run {above.run}) covers the range"
         return self.note(run, status="gave_way", reason=note)
 
     def record_failure(self, run: Run, error: BaseException) -> Run:
-        """Enter that a run failed, with the first line of the error."""
+        """Record that a run failed, with the first line of the error."""
         return self.note(run, status="failed", reason=str(error).split("\n", 1)[0][:500])
 
     def run_above(self, run: Run) -> Run | None:
-        """Find a committed run of a higher generation, other than a stream's, that overlaps a run's range (rule V4)."""
+        """Return a committed run of a higher generation that overlaps a run's range, or None (rule V4).
+
+        Runs of streams are not considered.
+        """
         done = (one for one in self.all() if one.status == "committed" and one.kind != "stream")
         above = (one for one in done if one.generation > run.generation and one.overlaps(run.first, run.last))
         return next(above, None)
 
 
 def _after(last: datetime | None) -> datetime:
-    """Return the time of a run's next row, which must be after its last row, because the latest row counts."""
+    """Return the time for a run's next row, which must be later than `last` because a run's latest row counts."""
     now = datetime.now(UTC)
     return now if last is None else max(now, last + timedelta(microseconds=1))
 
@@ -155,4 +161,4 @@ def _run(row: Mapping[str, Any]) -> Run:
 
 
 _SAME = tuple(one.name for one in fields(Run) if one.name not in ("first", "last"))
-"""The fields that a run and its row share."""
+"""The fields that have the same name and value in a run and in its row."""

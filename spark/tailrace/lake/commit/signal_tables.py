@@ -1,7 +1,7 @@
-"""Read control tables, into which people enter rows beside a log: signals, and declarations of complete input.
+"""Read control tables, into which users enter rows for a log: signals, and declarations of complete input.
 
-A stream reads new rows when it lands an epoch, and the log's commit names the last snapshot that was read. So a replay
-and a catch-up see each row in the same epoch, whatever was entered later (rule T2).
+A stream reads new rows when it lands an epoch, and the log's commit names the last snapshot that the stream read. So a
+replay and a catch-up see each row in the same epoch, whatever rows are entered later (rule T2).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMES = "signals"
 
 @dataclass(frozen=True)
 class ControlTable:
-    """A control table; the property `seen` of the log's commits names its last snapshot that was read."""
+    """A control table; the property `seen` of the log's commits names the table's last snapshot that was read."""
 
     seen: ClassVar[str]
 
@@ -51,9 +51,9 @@ class ControlTable:
                 return
 
     def new_rows(self, properties: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """Return the rows that are new since a log's last commit, which has these properties.
+        """Return the rows that are new since the log's last commit, whose properties are given.
 
-        The second result is the property `seen` for the log's next commit.
+        The second result has the property `seen` for the log's next commit.
         """
         if not self.lake.has(self.table):
             return [], {}
@@ -78,18 +78,18 @@ class Signals(ControlTable):
         return signals_contract(self.log)
 
     def send(self, name: str, note: str | None = None) -> None:
-        """Enter a signal. It takes effect with the next epoch of the stream that lands the log."""
+        """Enter a signal. The signal takes effect with the next epoch of the stream that lands the log."""
         self.enter(name=name, note=note)
 
     def new_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the properties for the log's next commit: the signals since the commit that had `properties`."""
+        """Return the properties for the log's next commit: the signals since the commit with these `properties`."""
         rows, seen = self.new_rows(properties)
         names = sorted({row["name"] for row in rows})
         return {**seen, **({NAMES: ",".join(names)} if names else {})}
 
 
 class Completions(ControlTable):
-    """The table of declarations that a log's input is complete until some time (MillWheel's injectors, 5.2)."""
+    """The table of declarations that a log's input is complete up to a time (MillWheel's injectors, 5.2)."""
 
     seen = "complete_seen"
 
@@ -98,13 +98,14 @@ class Completions(ControlTable):
         return complete_contract(self.log)
 
     def say(self, until: int, partition: str | None = None, note: str | None = None) -> None:
-        """Declare that a partition, or the whole log, has all records before `until`, in microseconds."""
+        """Declare that a partition, or the whole log, now has all records before `until`, in microseconds."""
         self.enter(complete_until=moment(until), partition=partition, note=note)
 
     def new_times(self, properties: Mapping[str, str]) -> tuple[dict[str | None, int], dict[str, str]]:
         """Return the new times of complete input, in microseconds, and the properties for the log's next commit.
 
-        The times are by partition, None for the whole log. `properties` are the last commit's, which say what was seen.
+        The keys of the times are partitions, or None for the whole log. `properties` are the properties of the log's
+        last commit, which record the declarations that were already read.
         """
         rows, seen = self.new_rows(properties)
         found: dict[str | None, int] = {}

@@ -1,8 +1,8 @@
-"""Limit the number of a table's snapshots while a stream runs, even if nobody maintains the table.
+"""Limit the number of a table's snapshots while a stream runs, even if no maintenance is run on the table.
 
-The cost of a commit grows with the number of snapshots in the table's metadata. So between two epochs the oldest
-snapshots are removed, after their properties are archived (rule X3). Only metadata is written: the files stay for
-present readers, and maintenance deletes them.
+The cost of a commit grows with the number of snapshots in the table's metadata. So between two epochs, the oldest
+snapshots are removed, after their properties were archived (rule X3). Only metadata is written: the files stay for
+readers that still need them, and maintenance deletes the files later.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tailrace.lake.schema.table_names import ledger_name
 from tailrace.model.definition.definition import Definition
 
 LEFT = 5
-"""Trimming leaves this fraction (one in `LEFT`) of a table's maximum number of snapshots."""
+"""Trimming keeps one in `LEFT` of a table's maximum number of snapshots."""
 
 
 class Trimming:
-    """Trims one table for its writer.
+    """Trims the snapshots of one table for the table's writer.
 
-    `readers` are tables that read this one, each with the property of its commits that names the last snapshot read.
-    `archived` says that this table's commits are archived before their snapshots are removed.
+    `readers` are the tables that read this table, each with the property of its commits that names the last snapshot
+    read. `archived` means that this table's commits are archived before their snapshots are removed.
     """
 
     def __init__(self, lake: Lake, table: str, *readers: tuple[str, str], archived: bool = True) -> None:
@@ -33,7 +33,10 @@ class Trimming:
         self._room = 0
 
     def after_commit(self) -> bool:
-        """Trim the table if it has too many snapshots; return whether it was trimmed. Call this after each commit."""
+        """Trim the table if it has too many snapshots; return True if it was trimmed.
+
+        Call this method after each commit.
+        """
         self._room -= 1
         if self._room > 0:
             return False
@@ -41,7 +44,7 @@ class Trimming:
         self._room = self.most - len(loaded.metadata.snapshots)
         if self._room > 0:
             return False
-        # If branches and tags keep too many snapshots, trimming is not tried at each commit.
+        # This keeps trimming from being tried at each commit if branches and tags keep too many snapshots.
         self._room = max(1, self.most // LEFT)
         needed = [one for reader, named in self.readers for one in snapshots_needed_by(self.lake, reader, named)]
         going = find_surplus(loaded, self._room, needed)
@@ -50,12 +53,12 @@ class Trimming:
         try:
             self.lake.forget(self.table, going.removed)
         except MovedError:
-            # Other writers commit too often now. Archived commits will not be archived again.
+            # Other writers commit too often at the moment. Commits that were archived will not be archived again.
             return False
         return True
 
 
 def ledger_trimming(lake: Lake, definition: Definition) -> Trimming:
-    """Return the trimming of a definition's ledger, which the table of its answers follows, where it has one."""
+    """Return the trimming for a definition's ledger; the definition's answers, if any, are a reader."""
     answers = tables_of(definition).answers
     return Trimming(lake, ledger_name(definition.name), *([] if answers is None else [(answers.table, STAMP)]))

@@ -1,4 +1,4 @@
-"""The ranges of a stage that a correction of another stage concerns, by the kind of each."""
+"""Find the ranges of a stage that a correction of another stage affects, for each kind of stage."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ R = TypeVar("R", bound=Ranged)
 
 
 class StageRanges(Generic[D]):
-    """The ranges of a stage in microseconds: of the event times of its rows, if no subclass has it otherwise.
+    """The ranges of a stage's results, in microseconds: by default, ranges of the event times of its rows.
 
-    The stage's ledger has its results as rows of `kind`, each at the instant in column `at`, less `after`.
+    In the stage's ledger, the results are the rows whose kind is `kind`. A result's time is the time in column `at`,
+    minus `after` microseconds. `rows` is the word for the results in messages.
     """
 
     rows, kind, at, after = "rows", PRODUCTION, PANE_TIME, 0
@@ -37,35 +38,35 @@ class StageRanges(Generic[D]):
         self.definition = definition
 
     def happened(self, first: int, last: int) -> tuple[int, int]:
-        """Find the range of the event times that readers see for the results in a range."""
+        """Return the range of event times that readers see for the results in the given range."""
         return first, last
 
     def made_of(self, lake: Lake, first: int, last: int) -> tuple[int, int]:
-        """Find the range of the results that may be made of records with event times in a range."""
+        """Return the range of the stage's results that may depend on records with event times in the given range."""
         return first, last
 
     def any_in(self, first: int, last: int) -> bool:
-        """Tell whether there may be results in a range."""
+        """Return True if there may be results in the given range."""
         return True
 
     def closed(self, lake: Lake, run: Run) -> int:
-        """Find where the results end that a run computed and no stream of a later stage reads."""
+        """Return the time before which the streams of later stages do not read a run's results."""
         return run.last
 
     def open_from(self, lake: Lake) -> int | None:
-        """Find up to where a backfill may compute the stage now; None where no backfill computes it."""
+        """Return the time up to which a backfill may compute the stage now, or None if no backfill computes it."""
         return None
 
 
 class RangedRanges(StageRanges[R]):
-    """The ranges of a stage that a backfill computes."""
+    """The ranges of a stage that a backfill can compute."""
 
     def open_from(self, lake: Lake) -> int | None:
         return self.definition.open_from(lake.head(ledger_name(self.definition.name)).number("watermark", BEGINNING))
 
 
 class JoinRanges(RangedRanges[Join]):
-    """The ranges of a join: a pair may be at either record's time, or in its window."""
+    """The ranges of a join: a pair may be at the time of either record, or in the window of the records."""
 
     def made_of(self, lake: Lake, first: int, last: int) -> tuple[int, int]:
         if self.definition.where is not None:
@@ -75,7 +76,7 @@ class JoinRanges(RangedRanges[Join]):
 
 
 class WindowRanges(RangedRanges[Pipeline]):
-    """The ranges of a pipeline's stage, which are of window timestamps."""
+    """The ranges of a pipeline's stage, which are ranges of window timestamps."""
 
     rows, kind, at, after = "windows", PANE, SPAN[1], 1
 
@@ -100,7 +101,10 @@ class WindowRanges(RangedRanges[Pipeline]):
         return min(run.last, self.definition.closed_until(known[run.log_epoch].clock.watermark))
 
     def _reached(self, lake: Lake, first: int, last: int) -> int:
-        """Find where windows that merge end, if an event time of a range may be in them, by the panes there are."""
+        """Return the latest end of merging windows that may contain an event time of the range, from existing panes.
+
+        Returns `END_OF_TIME` if the log is the panes of another pipeline, or if the windows have no gap.
+        """
         pipeline = self.definition
         gap = pipeline.where.reach
         low, high = max(BEGINNING, first - gap), min(END_OF_TIME, last + gap)
@@ -114,11 +118,11 @@ class WindowRanges(RangedRanges[Pipeline]):
 
 @singledispatch
 def ranges_of(definition: object) -> StageRanges[Any]:
-    """Return the ranges of a stage that corrections concern."""
+    """Return the `StageRanges` of a definition, according to its kind."""
     raise KindError("reach of corrections", definition)
 
 
-# The bases have entries, so a new kind needs none of its own.
+# The base classes are registered, so a new kind of definition needs no entry of its own.
 ranges_of.register(Definition, StageRanges)
 ranges_of.register(Ranged, RangedRanges)
 ranges_of.register(Pipeline, WindowRanges)

@@ -1,9 +1,11 @@
-"""Find the windows and rows of stages that lack a backfill's correction of a stage before them (rules V4 and X4).
+"""Find windows and rows of later stages that lack a backfill's correction of an earlier stage (rules V4 and X4).
 
-A run computes the windows of its range. A window of a later stage that holds an answer of the range, and is not in it,
-is not computed: it is wider than the range, or the stage was left out. The table of runs says so for good: a run notes
-which runs of its inputs it has seen, so what no run covers that has seen a correction is behind that. What a backfill
-corrects of windows that are still open, the streams of later stages read themselves.
+A run computes the windows in its range. A window of a later stage may contain an answer from this range without being
+in the range itself, because the window is wider than the range. The run does not compute these wider windows, or the
+windows of a stage that was left out of the run. The table of runs shows permanently which windows lack the correction,
+because each run records which runs of its inputs it has seen: a range that a correction affects is behind if no run
+that has seen the correction covers the range. Corrections of windows that are still open need no backfill: the streams
+of later stages read these corrections themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tailrace.model.windows.window_spans import touching_groups
 
 @dataclass(frozen=True)
 class Cause:
-    """A run that corrected some of definition `of`."""
+    """A run that corrected some results of definition `of`."""
 
     of: str
     run: Run
@@ -33,10 +35,11 @@ class Cause:
 
 @dataclass(frozen=True)
 class StageBehind:
-    """A range of a stage that lacks corrections by runs: of window timestamps, or of event times; in microseconds.
+    """A range of window timestamps or event times, in microseconds, in which a stage lacks corrections by runs.
 
-    `open_from` is where the stage's stream still sees to its rows, up to which a backfill may go: at or before `first`
-    where it has to wait. None for a computation, which no backfill computes.
+    `open_from` is the time from which the stage's stream still computes the rows; a backfill may compute the rows
+    before this time. If `open_from` is at or before `first`, the backfill has to wait. `open_from` is None for a
+    computation, which no backfill computes.
     """
 
     stage: Definition
@@ -47,12 +50,12 @@ class StageBehind:
 
     @property
     def ready(self) -> bool:
-        """Whether a backfill can bring the corrections now."""
+        """Whether a backfill can make the corrections now."""
         return self.open_from is not None and self.first < self.open_from
 
     @property
     def said(self) -> str:
-        """The range and the corrections that it lacks, in words."""
+        """The range and its missing corrections, as a readable message."""
         windows = ranges_of(self.stage).rows
         by = dict.fromkeys(f"run {one.run.run} corrected of {one.of}" for one in self.causes)
         named = " and ".join([*by][-2:]) + (f" and {len(by) - 2} runs before" if len(by) > 2 else "")
@@ -65,10 +68,10 @@ class StageBehind:
 
 
 def stages_behind(lake: Lake, definition: Definition) -> list[StageBehind]:
-    """Find the ranges that are behind, of a definition and of everything that it reads, in order.
+    """Find the ranges that lack corrections, in a definition and in all its inputs, in the order of the stages.
 
-    A stage is behind, too, where a stage that it reads is. A backfill of the ranges that are ready brings up all stages
-    at once.
+    A stage also lacks corrections if a stage that it reads lacks corrections. A backfill of the ranges that are ready
+    brings all stages up to date at once.
     """
     found: dict[str, list[StageBehind]] = {}
     for stage in chain(definition):
@@ -78,7 +81,7 @@ def stages_behind(lake: Lake, definition: Definition) -> list[StageBehind]:
 
 
 def backfills_of(behind: Iterable[StageBehind]) -> list[tuple[int, int]]:
-    """List the ranges of the backfills that bring up what can be brought up now, none within another."""
+    """Return the ranges of the backfills that are possible now and needed, merged so that no two ranges overlap."""
     spans = {(one.first, min(one.last, one.open_from or BEGINNING)) for one in behind if one.ready}
     return [(of[0][0], max(last for _, last in of)) for of in touching_groups(spans, lambda span: span)]
 
@@ -91,7 +94,7 @@ def _of_stage(
     lacks = list[tuple[int, int, tuple[Cause, ...]]]()
     for input_ in inputs:
         if not input_.recomputable:
-            # It keeps its productions, whatever was corrected before it.
+            # This stage keeps its productions, even if an earlier stage was corrected.
             continue
         for run in standing_runs(lake, input_.name):
             if run.changed == 0 and run.retracted == 0:
@@ -108,9 +111,9 @@ def _of_stage(
 
 
 def _corrected(lake: Lake, input_: Definition, run: Run) -> tuple[int, int] | None:
-    """Find the range of a run's corrections that later stages' streams do not read, by the run's rows in the ledger.
+    """Return the range of a run's corrections that the streams of later stages do not read, from the run's ledger rows.
 
-    None where it corrected nothing but open windows.
+    Returns None if the run corrected only open windows.
     """
     ranges = ranges_of(input_)
     own = every(equal("kind", ranges.kind), equal("generation", run.generation), equal("writer", "backfill"))
@@ -123,11 +126,11 @@ def _corrected(lake: Lake, input_: Definition, run: Run) -> tuple[int, int] | No
 
 
 def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction: Run) -> bool:
-    """Tell whether a run was computed with a correction, and with all that this knew of the log."""
+    """Return True if a run has seen a correction, and has read at least as much of the log as the correcting run."""
     if (run.log_epoch or -1) < (correction.log_epoch or -1):
         return False
     if inputs is None:
-        # A run that is older than the column.
+        # The run is older than the column `inputs`.
         return run.at is not None and correction.at is not None and run.at >= correction.at
     return correction.generation in inputs.get(of, SeenRuns())
 
@@ -135,7 +138,7 @@ def _has_seen(run: Run, inputs: dict[str, SeenRuns] | None, of: str, correction:
 def _left(
     lake: Lake, stage: Definition, input_: Definition, first: int, last: int, seen: Sequence[Run]
 ) -> list[tuple[int, int]]:
-    """Find the ranges of a stage that a change of an input's range concerns, without the ranges of these runs."""
+    """Return a stage's ranges that a change in a range of its input affects, without the ranges of runs in `seen`."""
     if first >= last:
         return []
     ranges = ranges_of(stage)

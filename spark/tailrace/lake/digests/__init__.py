@@ -1,1 +1,1 @@
-"""Let a commit prove which files the table holds after it, and which commits came before it (rule X6)."""
+"""Let each commit prove which files the table has after it, and which commits were made before it (rule X6)."""

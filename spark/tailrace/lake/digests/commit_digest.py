@@ -1,13 +1,14 @@
-"""Compute the digest that each of our commits carries, so that an audit detects foreign changes.
+"""Compute the digest that is stored in each of Tailrace's commits, so that an audit detects foreign changes.
 
 A digest has two parts. `files` is a digest of all data and delete files in the table after the commit: a sum of one
-hash per file, so that each commit only adds and subtracts its own files. `link` is a hash of the commit's id, its
-properties, its `files` and the previous commit's link. The links form a chain, which breaks if a commit was inserted,
-removed, replaced, or had a property changed. Spark's commits have no digest, because Spark chooses the files' names
-itself; the next commit of this process digests the existing files, and names the last commit with a digest.
+hash per file, so that each commit only adds and subtracts the hashes of its own files. `link` is a hash of the commit's
+id, its properties, its `files` and the previous commit's link. The links form a chain, which breaks if a commit was
+inserted, removed or replaced, or if one of its properties was changed. Spark's commits have no digest, because Spark
+itself chooses the names of the files; the next commit of this process computes the digest of the existing files, and
+names the last commit with a digest.
 
-The digest is a snapshot property without the prefix of our other properties: a commit outside the stream repeats the
-previous commit's properties, but must not repeat its digest.
+The digest is a snapshot property without the prefix of Tailrace's other properties: a commit outside the stream repeats
+the previous commit's properties with this prefix, but must not repeat its digest.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ DIGEST = "tailrace-digest"
 """The name of the snapshot property with the commit's digest."""
 
 CHECKSUMS = "tailrace-checksums"
-"""The name of the snapshot property with the checksums of the commit's added files."""
+"""The name of the snapshot property with the checksums of the files that the commit added."""
 
 ACCEPTED = "accepted"
-"""Our property that lists the foreign commits that somebody accepted by a commit (`commit.commit_history`)."""
+"""The property with the foreign commits that a user accepts by making a commit (`commit.commit_history`)."""
 
 MOST_CHECKSUMS = 32
-"""The maximum number of files whose checksums a commit has one by one; of more it has one of them all."""
+"""The maximum number of files for which a commit has separate checksums; more files share one combined checksum."""
 
 _BITS = 128
-"""The bits of a digest: few, because each commit rewrites the metadata with the digests of all snapshots."""
+"""The number of bits of a digest; it is small because each commit rewrites the metadata with all snapshots' digests."""
 
 _CHECKSUM = "checksum"
-"""The attribute of a `DataFile` with the checksum of its bytes, for which Iceberg has no field."""
+"""The attribute of a `DataFile` with the checksum of the file's bytes; Iceberg has no field for this checksum."""
 
 
 @dataclass(frozen=True)
 class CommitDigest:
-    """The digest of a commit; `since` is the last earlier snapshot with a digest, None at the chain's beginning."""
+    """The digest of a commit; `since` is the last earlier snapshot with a digest, or None at the chain's beginning."""
 
     link: str
     files: str
@@ -51,7 +52,7 @@ class CommitDigest:
 
     @classmethod
     def parse(cls, text: str) -> CommitDigest | None:
-        """Parse the text of a digest; None if it is not one.
+        """Parse the text of a digest; return None if the text is not a digest.
 
         >>> CommitDigest.parse("ab cd 7"), CommitDigest.parse("ab cd -"), CommitDigest.parse("ab")
         (CommitDigest(link='ab', files='cd', since=7), CommitDigest(link='ab', files='cd', since=None), None)
@@ -63,7 +64,7 @@ class CommitDigest:
 
     @classmethod
     def of(cls, snapshot: Snapshot | None) -> CommitDigest | None:
-        """Read the digest of a snapshot; None if it has none."""
+        """Read the digest of a snapshot; return None if the snapshot has no digest."""
         text = digest_text(snapshot)
         return None if text is None else cls.parse(text)
 
@@ -72,7 +73,7 @@ class CommitDigest:
 
 
 def digest_text(snapshot: Snapshot | None) -> str | None:
-    """Return the text of a snapshot's digest; None if it has none."""
+    """Return the text of a snapshot's digest, or None if the snapshot has no digest."""
     if snapshot is None or snapshot.summary is None:
         return None
     found = snapshot.summary.additional_properties.get(DIGEST)
@@ -80,15 +81,15 @@ def digest_text(snapshot: Snapshot | None) -> str | None:
 
 
 def link_of(before: str, snapshot: int, files: str, properties: Mapping[str, str], checksums: str) -> str:
-    """Compute the link of a commit from the previous link, which is empty at the chain's beginning."""
+    """Compute the link of a commit; `before` is the previous link, which is empty at the beginning of the chain."""
     said = json.dumps([before, snapshot, files, sorted(properties.items()), checksums])
     return sha256(said.encode()).hexdigest()[: _BITS // 4]
 
 
 def mark_of(file: DataFile) -> int:
-    """Hash a file for `CommitDigest.files`, by its name, size and number of rows.
+    """Return a hash of a file for `CommitDigest.files`, computed from its name, size and number of rows.
 
-    The folder is left out, so that a moved lake keeps its digests.
+    The folder is not included, so that the digests of a moved lake stay the same.
     """
     name = file.file_path.rpartition("/")[2]
     return int.from_bytes(sha256(f"{name}\n{file.file_size_in_bytes}\n{file.record_count}".encode()).digest())
@@ -104,13 +105,13 @@ def _text(number: int) -> str:
 
 
 def manifest_entries(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[ManifestEntry]:
-    """Yield the entries of manifests for files in the table, delete files included."""
+    """Yield the manifests' entries for files that are in the table, including delete files."""
     for manifest in manifests:
         yield from manifest.fetch_manifest_entry(io)
 
 
 def manifest_files(manifests: Iterable[ManifestFile], io: FileIO) -> Iterator[DataFile]:
-    """Yield the files in the table that manifests list, delete files included."""
+    """Yield the files in the table that the manifests list, including delete files."""
     for entry in manifest_entries(manifests, io):
         yield entry.data_file
 
@@ -124,10 +125,11 @@ def digest_properties(
     added: Iterable[DataFile],
     removed: Iterable[DataFile],
 ) -> dict[str, str]:
-    """Compute the digest properties of a commit with these files and its own `properties`.
+    """Compute the digest properties of a commit that adds and removes these files and has these `properties`.
 
-    The digest of the files before it comes from the previous commit, or from its manifests if it has no digest. If this
-    commit accepts foreign commits, the previous digest may be forged, so the manifests are read as well.
+    The digest of the files before the commit is taken from the previous commit. If the previous commit has no digest,
+    the digest is computed from the manifests. The digest is also computed from the manifests if the new commit accepts
+    foreign commits, because the previous digest may be forged.
     """
     added = list(added)
     before = None if parent is None else metadata.snapshot_by_id(parent)
@@ -144,7 +146,7 @@ def digest_properties(
 def proof_properties(
     snapshot: int, files: str, since: Snapshot | None, properties: Mapping[str, str], checksums: str = ""
 ) -> dict[str, str]:
-    """Compute the digest properties of a commit from the digest of its files."""
+    """Compute the digest properties of a commit, given the digest of its files."""
     before = CommitDigest.of(since)
     link = link_of("" if before is None else before.link, snapshot, files, properties, checksums)
     digest = CommitDigest(link, files, None if before is None or since is None else since.snapshot_id)
@@ -156,7 +158,7 @@ def _held(snapshot: Snapshot | None, io: FileIO) -> int:
 
 
 def checksums_of(files: Iterable[DataFile]) -> str:
-    """Write the known checksums of a commit's files, each after the prefix of the file's name.
+    """Return the known checksums of a commit's files as text, each after the prefix of the file's name.
 
     More than `MOST_CHECKSUMS` files share one checksum (`combined_checksum`).
     """
@@ -167,20 +169,20 @@ def checksums_of(files: Iterable[DataFile]) -> str:
 
 
 def name_prefix(name: str) -> str:
-    """Return the random prefix of a file's name, which identifies its checksum."""
+    """Return the random prefix of a file's name, under which the file's checksum is recorded."""
     return name[:13]
 
 
 def combined_checksum(checksums: Mapping[str, str]) -> str:
-    """Combine the checksums of many files, by name, into one."""
+    """Combine the checksums of many files into one checksum; `checksums` maps the files' names to their checksums."""
     return sha256(json.dumps(sorted(checksums.items())).encode()).hexdigest()[: _BITS // 4]
 
 
 def keep_checksum(file: DataFile, checksum: str) -> None:
-    """Attach the checksum of a file's bytes to the file, until a commit lists it."""
+    """Attach the checksum of a file's bytes to the file, so that the commit can record it."""
     setattr(file, _CHECKSUM, checksum)
 
 
 def checksum_of(file: DataFile) -> str | None:
-    """Return the checksum of a file that this process or an executor's Python has written; else None."""
+    """Return the checksum of a file if this process or a Python worker of Spark's executors wrote it, or else None."""
     return getattr(file, _CHECKSUM, None)

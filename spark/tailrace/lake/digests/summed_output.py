@@ -1,4 +1,4 @@
-"""Compute a file's checksum while it is written, so that nothing is read for it (`audit --deep`)."""
+"""Compute a file's checksum while writing the file, so that the file need not be read again (for `audit --deep`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyiceberg.io import InputFile, OutputFile, OutputStream
 
 BUFFER = 1024 * 1024
-"""The number of bytes that are summed and written at once."""
+"""The number of bytes that are added to the checksum and written at once."""
 
 
 def checksum_text(number: int) -> str:
-    """Write a checksum as text.
+    """Return a checksum as hexadecimal text.
 
     >>> checksum_text(crc32(b"tail"))
     '7c37b45d'
@@ -22,7 +22,7 @@ def checksum_text(number: int) -> str:
 
 
 class SummedOutput(OutputFile):
-    """An output file that writes to another one, and computes the checksum of the bytes."""
+    """An output file that passes its bytes to another output file and computes their checksum."""
 
     def __init__(self, output: OutputFile) -> None:
         super().__init__(output.location)
@@ -41,21 +41,24 @@ class SummedOutput(OutputFile):
         return len(self._output)
 
     def exists(self) -> bool:
-        """Tell whether the file exists."""
+        """Return True if the file exists."""
         return self._output.exists()
 
     def to_input_file(self) -> InputFile:
-        """Return the file for reading."""
+        """Return the written file, for reading."""
         return self._output.to_input_file()
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """Open the file for writing; a buffer calls Python once for `BUFFER` bytes, not for each page of a column."""
+        """Open the file for writing.
+
+        A buffer makes one call to Python for each `BUFFER` bytes, instead of one call for each page of a column.
+        """
         summed = pa.PythonFile(_Summed(self, self._output.create(overwrite)), mode="w")
         return cast("OutputStream", pa.BufferedOutputStream(summed, BUFFER))
 
 
 class _Summed:
-    """The output stream whose bytes are summed."""
+    """The output stream that adds the written bytes to the checksum."""
 
     def __init__(self, output: SummedOutput, stream: Any) -> None:
         self._output, self._stream = output, stream

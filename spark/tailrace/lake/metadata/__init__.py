@@ -1,1 +1,1 @@
-"""Read and rewrite Iceberg's metadata files: the times of commits, and the places of files."""
+"""Read and rewrite Iceberg's metadata files: the times of commits, and the locations of files."""

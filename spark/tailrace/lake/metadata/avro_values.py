@@ -1,7 +1,7 @@
-"""Read the records of an Avro file as plain values, and write changed records under the very same header.
+"""Read the records of an Avro file as plain values, and write changed records under the same header.
 
-pyiceberg reads manifests by its own idea of their columns, and writes the columns that it knows. A file that only has
-to name other places keeps all the rest, including columns of a later version of Iceberg.
+pyiceberg reads only the columns of a manifest that it knows, and writes only these columns. When only the file
+addresses in a manifest change, all other data has to be kept, including columns of a later version of Iceberg.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _SYNC = 16
 
 
 class AvroError(ValueError):
-    """A file that is no Avro file, or is damaged, or has a compression that is not installed."""
+    """The file is not an Avro file, is damaged, or has a compression that is not installed."""
 
 
 @dataclass(frozen=True)
 class AvroFile:
-    """The header of an Avro file, as bytes, and its records: dates, instants and decimals as they are stored."""
+    """The header of an Avro file, as bytes, and its records; dates, times and decimals have their stored values."""
 
     header: bytes
     records: tuple[dict[str, Any], ...]
 
     @classmethod
     def read(cls, data: bytes) -> AvroFile:
-        """Read a file. Raises `AvroError` where it cannot be read."""
+        """Read a file from its bytes. Raises `AvroError` if the file cannot be read."""
         source = io.BytesIO(data)
         try:
             fastavro.reader(source)
@@ -40,13 +40,14 @@ class AvroFile:
             raise AvroError(f"an Avro file that is damaged, or is none: {error}") from error
 
     def with_records(self, records: Sequence[Mapping[str, Any]]) -> bytes:
-        """Encode a file with the same header and other records."""
+        """Encode a file that has the same header and the given records."""
         return self.header + self._stored(records)[len(self._stored([])) :]
 
     def _stored(self, records: Sequence[Mapping[str, Any]]) -> bytes:
-        """Write a file of records without the logical types, whose values are then taken as they are stored.
+        """Write a file with these records without logical types, so that values are written in their stored form.
 
-        By the logical type, a decimal of more than 28 digits is rounded, and an instant beyond the year 9999 refused.
+        With logical types, a decimal of more than 28 digits would be rounded, and a time after the year 9999 would be
+        rejected.
         """
         own: Any = fastavro.reader(io.BytesIO(self.header))
         out = io.BytesIO()
@@ -55,7 +56,7 @@ class AvroFile:
 
 
 def _stored(schema: Any) -> Any:
-    """Return a schema without the logical types."""
+    """Return a schema without its logical types."""
     if isinstance(schema, list):
         return [_stored(one) for one in schema]
     if isinstance(schema, dict):

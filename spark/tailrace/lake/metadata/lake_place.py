@@ -1,10 +1,12 @@
-"""Detect that a lake was copied or moved, so that its tables name files in another place.
+"""Detect that a lake was copied or moved, so that its tables refer to files in another location.
 
-Iceberg's metadata names every file by its full path. The tables of a copied lake still name the first lake's files: a
-stream of the copy would write there, and its expiry would delete there. So each lake in a folder has a file with its id
-and its place, and a lake in another place is not opened.
+Iceberg's metadata contains the full path of every file. The tables of a copied lake still refer to the first lake's
+files: a stream of the copy would write files into the first lake, and the copy's maintenance would delete files of the
+first lake. So each lake in a folder has a file with its id and its location, and a lake in another location is not
+opened.
 
-A place is a folder under any name: links, mounts and relative paths to one folder are the same place.
+A location is a folder, whatever path leads to it: symbolic links, mounts and relative paths to one folder are the same
+location.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from tailrace.lake.schema.lake_errors import CatalogError
 from tailrace.settings import Settings
 
 NOTE = "_lake.json"
-"""The file in a lake's folder with the lake's id and place."""
+"""The name of the file in a lake's folder with the lake's id and location."""
 
 
 class PlaceError(CatalogError):
-    """The lake is not at the place that its tables name: it was copied or moved."""
+    """The lake is not at the location to which its tables refer: it was copied or moved."""
 
 
 @dataclass(frozen=True)
 class LakeNote:
-    """The id of a lake, its folder as its tables name it, and the same folder without links."""
+    """The id of a lake, the path of its folder as used in its tables, and this path with symbolic links resolved."""
 
     id: str
     place: str
@@ -40,12 +42,15 @@ class LakeNote:
 
     @classmethod
     def of(cls, place: str) -> LakeNote:
-        """Make the note of a new lake."""
+        """Create the note of a new lake."""
         return cls(uuid.uuid4().hex, place, os.path.realpath(place))
 
     @classmethod
     def read(cls, folder: Path) -> LakeNote | None:
-        """Read the note in a folder; None if there is none."""
+        """Read the note in a folder; return None if the folder has no note.
+
+        Raises `PlaceError` if the note is unreadable.
+        """
         try:
             return cls(**json.loads((folder / NOTE).read_text()))
         except FileNotFoundError:
@@ -57,7 +62,7 @@ class LakeNote:
             ) from None
 
     def write(self, folder: Path, *, anew: bool = False) -> None:
-        """Write the note into a folder atomically; without `anew`, an existing note stays."""
+        """Write the note into a folder atomically; unless `anew` is set, an existing note is kept."""
         draft = folder / f".{NOTE}-{uuid.uuid4().hex[:8]}"
         draft.write_text(json.dumps(asdict(self), indent=1) + "\n")
         if not anew and (folder / NOTE).exists():
@@ -67,9 +72,10 @@ class LakeNote:
 
 
 def check_place(settings: Settings, catalog: Path | None, *, makes: bool) -> None:
-    """Raise `PlaceError` if the lake's tables name files in another place.
+    """Raise `PlaceError` if the lake's tables refer to files in another location.
 
-    `catalog` is the lake's SQLite file, if it has one. With `makes`, a lake without a note gets one.
+    `catalog` is the lake's SQLite file, if there is such a file. If `makes` is set, a note is written for a lake
+    without a note.
     """
     if settings.on_s3:
         return
@@ -79,7 +85,7 @@ def check_place(settings: Settings, catalog: Path | None, *, makes: bool) -> Non
         named = places_of(rows_of(catalog)) if catalog is not None and is_inside(catalog, folder) else []
         note = LakeNote.of(next((one for one in named if not same_place(one, folder)), str(folder)))
         if makes:
-            # A read-only lake cannot get a note.
+            # In a read-only lake, no note can be written.
             with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
                 note.write(folder)
@@ -103,19 +109,19 @@ def _misplaced(note: LakeNote, folder: Path) -> PlaceError:
 
 
 def is_copy(note: LakeNote) -> bool:
-    """Tell whether the lake of a note still exists at the note's place, so that another one is a copy."""
+    """Return True if the note's lake still exists at the note's location, so that a lake elsewhere is a copy."""
     there = Path(note.place)
     if not there.is_dir():
         return False
     with suppress(PlaceError):
         other = LakeNote.read(there)
-        # A lake that an early version made has no note.
+        # A lake that was created by an early version has no note.
         return other.id == note.id if other is not None else (there / "catalog.db").exists()
     return True
 
 
 def same_place(place: str, folder: Path) -> bool:
-    """Tell whether two names mean the same folder."""
+    """Return True if two paths lead to the same folder."""
     if place == str(folder):
         return True
     with suppress(OSError):
@@ -124,12 +130,15 @@ def same_place(place: str, folder: Path) -> bool:
 
 
 def is_inside(file: Path, folder: Path) -> bool:
-    """Tell whether a file is directly in a folder, so that it moves with the folder."""
+    """Return True if a file is directly in a folder, so that it moves with the folder."""
     return same_place(str(file.parent), folder)
 
 
 def rows_of(catalog: Path) -> list[tuple[str, str, str]]:
-    """List the namespace, name and metadata location of each table in an SQLite catalog; empty if it does not exist."""
+    """List the namespace, name and metadata location of each table in an SQLite catalog.
+
+    The list is empty if the catalog does not exist or cannot be read.
+    """
     if not catalog.is_file():
         return []
     with suppress(sqlite3.Error), closing(sqlite3.connect(catalog, timeout=60)) as connection:

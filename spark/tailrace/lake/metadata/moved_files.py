@@ -1,7 +1,8 @@
-"""Rewrite the files that name a moved table's files: metadata, manifest lists, manifests, delete files.
+"""Rewrite the files that contain addresses of a moved table's files: metadata, manifest lists, manifests, delete files.
 
-Nothing is overwritten. A new file is written beside each old file, and the caller makes the catalog name the new
-metadata. Until then the table is unchanged; a run that dies leaves only files that no snapshot names.
+No file is overwritten. A new file is written next to each old file, and the caller switches the catalog to the new
+metadata. Until then the table is unchanged; an interrupted relocation leaves only files that do not belong to any
+snapshot.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tailrace.lake.metadata.avro_values import AvroFile
 from tailrace.lake.metadata.lake_place import PlaceError, path_of
 
 _DELETED = 2147483546
-"""The id of the column in a delete file that names the data files of the deleted rows."""
+"""The id of the column in delete files that names the data file of each deleted row."""
 
 _PATHS = ("file_path", "referenced_data_file")
 _POSITION_DELETES = 1
@@ -31,9 +32,9 @@ _POSITION_DELETES = 1
 
 @dataclass
 class Renaming:
-    """The renaming of a lake's former folders, under all names that its tables use for them, to its folder now.
+    """The mapping from a lake's former folders, under all paths that its tables use for them, to its present folder.
 
-    `files` counts the rewritten files; `elsewhere` has the data files outside the lake.
+    `files` is the number of rewritten files; `elsewhere` has the data files outside the lake.
     """
 
     before: Sequence[str]
@@ -43,16 +44,16 @@ class Renaming:
     _done: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def new_address(self, address: str) -> str | None:
-        """Return the new address of a file or folder, in the same form as the old; None if it is outside the lake."""
+        """Return the new address of a file or folder in the old address's form, or None if it is outside the lake."""
         path = path_of(address)
-        # The longest first, because one folder may be inside another.
+        # The longest path is tried first, because one folder may be inside another folder.
         for one in sorted((self.now, *self.before), key=len, reverse=True):
             if path == one or path.startswith(f"{one}/"):
                 return f"{address[: len(address) - len(path)]}{self.now}{path[len(one) :]}"
         return None
 
     def rewrite_metadata(self, address: str) -> str:
-        """Rewrite the metadata of a table or view; return the new file's address."""
+        """Rewrite the metadata of a table or view; return the address of the new file."""
         at = self._here(address)
         text = self._read(at)
         data = json.loads(gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text)
@@ -67,7 +68,7 @@ class Renaming:
         return self._write(f"{at.rpartition('/')[0]}/{name}", json.dumps(made).encode())
 
     def _json(self, value: Any) -> Any:
-        """Replace each text in a JSON value that is an address in the lake."""
+        """Replace each text in a JSON value that is an address inside the lake."""
         if isinstance(value, dict):
             return {name: self._json(one) for name, one in value.items()}
         if isinstance(value, list):
@@ -75,7 +76,7 @@ class Renaming:
         return (self.new_address(value) or value) if isinstance(value, str) else value
 
     def _list(self, at: str) -> tuple[str, int]:
-        """Rewrite a manifest list and its manifests."""
+        """Rewrite a manifest list and its manifests; return the new manifest list's address and size."""
         file, records = AvroFile.read(self._read(at)), []
         for record in file.records:
             path, length = self._once(record["manifest_path"], self._manifest)
@@ -105,7 +106,7 @@ class Renaming:
         return held
 
     def _deletes(self, at: str) -> tuple[str, int]:
-        """Rewrite a delete file, whose rows name data files."""
+        """Rewrite a delete file, whose rows contain data files' addresses; return the new file's address and size."""
         rows = pq.read_table(self._path(at))
         paths = rows["file_path"]
         named = {path: self.new_address(path) or path for path in pc.unique(paths).to_pylist()}
@@ -117,7 +118,10 @@ class Renaming:
         return new, Path(path_of(new)).stat().st_size
 
     def _once(self, address: str, write: Any) -> tuple[str, int]:
-        """Rewrite a shared file once; return its new address and size. A file outside the lake stays."""
+        """Rewrite a shared file only once; return its new address and size.
+
+        A file outside the lake is not rewritten.
+        """
         if address not in self._done:
             at = self.new_address(address)
             self._done[address] = (address, Path(self._path(address)).stat().st_size) if at is None else write(at)

@@ -1,1 +1,1 @@
-"""Read tables back for people and followers, without a JVM."""
+"""Read tables for users and followers, without a JVM."""

@@ -1,4 +1,4 @@
-"""The table that has a pipeline's current answers, and the work of every follower of the answers around a merge."""
+"""Find the table with a pipeline's current answers, and do the work of every follower before and after a merge."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tailrace.model.definition.pipeline import Pipeline
 
 
 class AnswersFollowing(Following):
-    """The follower of one pipeline's ledger in a lake: checks the definition before a merge, trims snapshots after.
+    """The follower of a pipeline's ledger in a lake; it checks the definition before a merge and trims snapshots later.
 
-    Where the pipeline has no table of answers nothing is merged, and the follower stands for all of the ledger.
+    If the pipeline has no table of answers, nothing is merged, and the follower reports that it has reached the
+    ledger's last snapshot.
     """
 
     lake: Lake
@@ -43,22 +44,22 @@ class AnswersFollowing(Following):
 
     def after_merge(self) -> None:
         self.trimming.after_commit()
-        # A follower has a thread of its own, and begins anew from the table's head each time.
+        # A follower has its own thread, and starts again from the table's head each time.
         if self.compaction is not None and self.compaction.is_due() and (change := self.compaction.prepare()):
             self.compaction.commit(change)
 
     def begin(self) -> None:
         """Check the definition and settle the answers.
 
-        Raises `OtherDefinitionError` where the ledger has gone over to a definition with another meaning.
+        Raises `OtherDefinitionError` if the ledger has switched to a definition with another meaning.
         """
         check_definition(self.lake, self.pipeline)
-        # The ledger may have gone over to another generation, and the answers not yet.
+        # The ledger may already have switched to another generation, while the answers have not.
         settle(self.lake, self.name)
 
 
 def answers_source(lake: Lake, pipeline: Pipeline, where: Filter = EVERYTHING) -> tuple[str, Filter]:
-    """Return the table that the answers are in, and the filter of its rows for the answers that `where` selects."""
+    """Return the table that has the answers, and a filter for its rows that are answers and match `where`."""
     if lake.has(pipeline.name):
         return pipeline.name, where
     panes = equal("kind", PANE)

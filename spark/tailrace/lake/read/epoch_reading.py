@@ -1,7 +1,8 @@
-"""Find how a namespace's tables were as of one epoch: the snapshot to read each from, or the query that has its rows.
+"""Find how to read a namespace's tables as they were at the end of one epoch: from a snapshot, or with a query.
 
-A log and a ledger are read from the last commit that they had by then. The answers follow their ledger at their own
-pace, so of an epoch they are the last panes that the ledger had by then, which no pace can change (rule L2).
+A log and a ledger are read at their last commit up to the end of the epoch. Answers follow their ledger at their own
+pace. So the answers of an epoch are derived from the last panes that the ledger had at the end of the epoch, and do not
+depend on this pace (rule L2).
 """
 
 from __future__ import annotations
@@ -19,24 +20,25 @@ from tailrace.lake.schema.table_names import LEDGER, ledger_name, rejected_name
 
 
 class EpochError(LakeError, ValueError):
-    """An epoch that a table has not reached yet, or of which it keeps no snapshot any more."""
+    """A table has not yet reached the epoch, or no longer keeps a snapshot of the epoch."""
 
 
 def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str, int]:
-    """Find the snapshots from which logs and ledgers are read as they were after an epoch.
+    """Return the snapshots from which logs and ledgers are read as they were at the end of an epoch.
 
-    Tables that have no epochs, such as those of runs, are not among them: they are read as they are now. Raises
-    `EpochError` where a table has no snapshot of the epoch.
+    Tables that have no epochs, such as tables of runs, are not in the result: they are read in their current state.
+    Raises `EpochError` if a table has no snapshot of the epoch.
     """
     found = {}
     for table in tables:
         loaded = lake.table(table)
-        # The latest first; after a restore the epochs that were undone lie behind those that took their place.
+        # The latest commit comes first. After a restore, the epochs that were undone come after the epochs that
+        # replaced them.
         history = [(one.snapshot_id, properties_of(one)) for one in lineage(loaded, head_of(loaded).snapshot)]
         epochs = [(snapshot, int(properties["epoch"])) for snapshot, properties in history if "epoch" in properties]
         if not epochs:
             continue
-        # A log's table of rejected records gets a commit only where there are some.
+        # A log's table of rejected records gets a commit only if there are rejected records.
         if epochs[0][1] < epoch and not table.endswith(rejected_name("")):
             raise EpochError(f"{table} has epochs up to {epochs[0][1]:,}: pass an --epoch of at most that")
         snapshot = next((snapshot for snapshot, one in epochs if one <= epoch), None)
@@ -50,15 +52,16 @@ def pinned_snapshots(lake: Lake, tables: Iterable[str], epoch: int) -> dict[str,
 
 
 def has_answers(table: str, tables: Iterable[str]) -> bool:
-    """Tell whether a table is one of answers, which follows a ledger."""
+    """Return True if a table is a table of answers, which follows a ledger."""
     return not table.endswith(LEDGER) and ledger_name(table) in tables
 
 
 @dataclass(frozen=True)
 class PinnedTexts:
-    """The relations by which Spark reads each table as it was after an epoch: `SELECT * FROM` one of them.
+    """The SQL relations from which Spark reads tables as they were at the end of an epoch (after `SELECT * FROM`).
 
-    `texts` has them by the tables' names; `missing` says of other tables why they cannot be read so.
+    `texts` maps table names to relations; `missing` maps the names of other tables to the reason why they cannot be
+    read at the epoch.
     """
 
     texts: Mapping[str, str]
@@ -66,9 +69,9 @@ class PinnedTexts:
 
 
 def pinned_texts(lake: Lake, epoch: int) -> PinnedTexts:
-    """Write the relations by which Spark reads each table of the namespace as it was after an epoch.
+    """Return the SQL relations from which Spark reads each of the namespace's tables as it was at the end of an epoch.
 
-    Tables that have no epochs are not among them.
+    Tables that have no epochs are not in the result.
     """
     there, texts, missing = lake.tables, dict[str, str](), dict[str, str]()
     for table in (table for table in there if not has_answers(table, there)):
@@ -87,18 +90,18 @@ def pinned_texts(lake: Lake, epoch: int) -> PinnedTexts:
 
 
 def answers_by_panes(lake: Lake, table: str, rows: str | None = None) -> str:
-    """Write the SQL of a table's answers from its ledger, as the panes in the ledger give them, in any dialect.
+    """Return SQL for a table's answers, derived from the panes in its ledger; the SQL is valid in any dialect.
 
-    `rows` stands after FROM in the ledger's place, if given.
+    `rows` is used after FROM instead of the ledger's name, if it is given.
     """
     ledger = ledger_name(table)
     columns = [field.name for field in lake.table(table).schema().fields]
     answer = next((one.field_type for one in lake.table(ledger).schema().fields if one.name == "answer"), None)
-    # A discarding pane has only what was fresh, and the answer so far beside it.
+    # In discarding mode, a pane has only the new part of the result; the column `answer` has the whole result so far.
     whole = {field.name for field in answer.fields} if isinstance(answer, StructType) else set()
     items = ", ".join(f"answer.{name} AS {name}" if name in whole else name for name in columns)
     by = ", ".join([*columns[: columns.index(SPAN[0])], *SPAN])
-    # A retraction shares the version of the pane that takes its place (rule V1).
+    # A retraction has the same version as the pane that replaces the retracted pane (rule V1).
     order = ", ".join([*(f"{name} DESC" for name in VERSION), "retraction"])
     place = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
     panes = f"SELECT *, {place} FROM {rows or ledger} WHERE kind = '{PANE}'"

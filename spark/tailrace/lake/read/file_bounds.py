@@ -1,4 +1,4 @@
-"""Tell what all rows of some files have in common, by the files' statistics."""
+"""Find what all rows of some files have in common, from the files' statistics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 
 
 def bounds(files: Iterable[DataFile], column: NestedField) -> tuple[int, int] | None:
-    """Find the least and the greatest value of a column in files: a number, or an instant in microseconds.
+    """Return the least and the greatest value of a column in files: numbers, or times in microseconds.
 
-    None where there is no file, where a file's statistics do not say both, and where a row may have no value.
+    Returns None if there are no files, if a file's statistics lack one of the bounds, if a row may have no value, or if
+    the column is neither a `bigint` nor a timestamp.
     """
     type, number = column.field_type, column.field_id
     if not isinstance(type, LongType | TimestamptzType):

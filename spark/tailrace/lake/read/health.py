@@ -1,4 +1,4 @@
-"""Tell whether a stream keeps up, by the properties of its tables: no engine is asked, and nothing is counted."""
+"""Check whether a stream keeps up, from the properties of its tables, without running an engine or counting rows."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ MINUTE = 60_000_000
 
 
 def health(lake: Lake, definition: Definition) -> list[StageProgress]:
-    """Read the progress of each stage of a definition, in order; stages that no stream has begun are left out."""
+    """Return the progress of each stage of a definition, in order; stages that no stream has started are left out."""
     found = (stage_progress(lake, stage.name) for stage in chain(definition))
     return [one for one in found if one is not None]
 
 
 def answer_snapshots(lake: Lake, definition: Definition) -> dict[str, str | None]:
-    """Return the snapshots of the stages' tables of answers by name, as text; None for a table with nothing yet."""
+    """Return the current snapshots of the stages' tables of answers.
+
+    The result maps table names to snapshots as text, or to None for a table without a snapshot.
+    """
     tables = [stage.name for stage in chain(definition) if lake.has(stage.name)]
     found = {name: lake.head(name).snapshot for name in tables}
     return {name: None if snapshot is None else str(snapshot) for name, snapshot in found.items()}
 
 
 def stream_faults(lake: Lake, definition: Definition, now: int, most: int | None, *, young: bool = False) -> list[str]:
-    """List what is wrong, a line each: stages without a ledger, and watermarks too far from `now`.
+    """List the problems, one line for each: stages without a ledger, and watermarks that are too far from `now`.
 
-    A watermark may be `most` behind and a day ahead (`ahead`); one at the end of time is neither. `now` is an instant
-    and `most` a length, in microseconds; `most` is None where the records say what time it is, and not the clock on the
-    wall. A stream that is `young` has not been running for long enough to have a ledger and a watermark of each stage.
+    A watermark may be at most `most` behind and at most one day ahead (`ahead`); a watermark at the end of time is
+    never a problem. `now` is a time and `most` a duration, both in microseconds; `most` is None if the clock of the
+    stream follows the records instead of real time. If the stream is `young`, it has not been running long enough for
+    every stage to have a ledger and a watermark.
     """
     found = {one.name: one for one in health(lake, definition)}
     lines = [f"{stage.name} has no ledger yet" for stage in chain(definition) if not young and stage.name not in found]
@@ -52,7 +56,10 @@ def stream_faults(lake: Lake, definition: Definition, now: int, most: int | None
 
 
 def _by(lake: Lake, definition: Definition) -> str:
-    """Name the partitions that hold the watermark back, and the log where there are several; empty for a single one."""
+    """Return text with the partitions that hold the watermark back, or with the logs if there are several logs.
+
+    The text is empty if there is only a single partition or log.
+    """
     logs = definition.sources
     each = {log.name: progress_of(lake, log.name) if lake.has(log.name) else None for log in logs}
     there = {name: one for name, one in each.items() if one is not None and not one.all_idle}

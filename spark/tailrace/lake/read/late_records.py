@@ -1,4 +1,7 @@
-"""Records that came too late for their windows, by ranges that a backfill would repair (rule X6), without a JVM."""
+"""Find the records that were too late for their windows, as ranges that a backfill would repair (rule X6).
+
+This takes no JVM.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,15 @@ from tailrace.model.windows.window_spans import touching_groups
 from tailrace.model.windows.windows import Window
 
 MOST_APART = 3
-"""The maximum number of ranges with a backfill for each; for more, a single backfill over all of them is proposed."""
+"""The maximum number of late ranges for which separate backfills are proposed, instead of a single backfill."""
 
 
 @dataclass(frozen=True)
 class LateRange:
-    """Adjacent windows that records came too late for, as the half-open range of a backfill that takes the records in.
+    """Adjacent windows with late records, as the half-open range of a backfill that would include these records.
 
-    `behind` is how far at most the watermark was past a window's end; all in microseconds. The records came in the
-    epochs from `first_epoch` to `last_epoch`.
+    `behind` is the maximum time by which the watermark had passed a window's end. Times are in microseconds. The
+    records arrived in the epochs from `first_epoch` to `last_epoch`.
     """
 
     first: int
@@ -48,10 +51,10 @@ class LateRange:
 
 @dataclass(frozen=True)
 class LateReport:
-    """A ledger's late records: their number, how many of them a backfill has taken in, and the ranges of the rest.
+    """A ledger's late records: their number, the number included by backfills, and the ranges of the remaining records.
 
-    A record in several windows counts once for each window that it was too late for. Ranges that end by `closed` can be
-    backfilled now; the others once the watermark has gone on.
+    A record in several windows counts once for each window for which it was too late. Ranges that end at or before
+    `closed` can be backfilled now; later ranges can be backfilled once the watermark has advanced.
     """
 
     pipeline: Definition
@@ -66,13 +69,16 @@ class LateReport:
         return tuple(one for one in self.ranges if self.wait(one) == 0)
 
     def wait(self, one: LateRange) -> int:
-        """Return how far the watermark has yet to go until a range can be backfilled, in microseconds."""
+        """Return by how many microseconds the watermark has to advance until a range can be backfilled."""
         return max(0, one.last - self.closed)
 
 
 @dataclass(frozen=True)
 class LateSpan:
-    """The records of one epoch that came too late for a span: a window, or that which theirs merge into."""
+    """The records of one epoch that were too late for a span.
+
+    `span` is the window of the records, or the window into which their windows merge.
+    """
 
     span: Window
     epoch: int
@@ -85,9 +91,10 @@ Groups: TypeAlias = Callable[[Table, Sequence[str]], list[dict[str, Any]]]
 
 
 def propose_backfills(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
-    """Propose the ranges of backfills: one for each late range, or one over all where they are many or overlap.
+    """Propose a backfill for each late range, or a single backfill over all ranges if the ranges are many or overlap.
 
-    A backfill leaves windows that come out equal alone, so one over all changes no more than it has to.
+    A backfill does not change windows whose results are equal, so a single backfill over all ranges makes no
+    unnecessary changes.
     """
     spans = sorted({(one.first, one.last) for one in ready})
     apart = all(one[1] <= two[0] for one, two in pairwise(spans))
@@ -97,15 +104,19 @@ def propose_backfills(ready: Iterable[LateRange]) -> list[tuple[int, int]]:
 
 
 def group_late_rows(ledger: Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group a ledger's late records by these columns, with their count `count_all` and largest `behind_max`."""
+    """Group a ledger's late records by these columns.
+
+    `count_all` is a group's number of records, and `behind_max` is its largest `behind`.
+    """
     scan = ledger.scan(row_filter=equal("kind", LATE), selected_fields=(*names, "behind"))
     return count_late_rows(scan.to_arrow_batch_reader(), names)
 
 
 def count_late_rows(rows: Iterable[pa.RecordBatch], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Group rows by these columns, with their count and largest `behind`; of windows' bounds the microseconds.
+    """Group rows by these columns; return each group's columns, its count, and its largest `behind`.
 
-    Some rows are in memory at a time. A file of each epoch has few: those of many files are grouped together.
+    Window bounds are returned in microseconds. Only some of the rows are in memory at a time. The files of single
+    epochs have few rows, so the rows of many files are grouped together.
     """
     many, held = list[pa.Table](), list[pa.RecordBatch]()
     for batch in rows:
@@ -131,7 +142,7 @@ def _grouped(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> pa.Tabl
 
 
 _TOGETHER = 100_000
-"""The number of rows from which on they are grouped."""
+"""The number of collected rows at which the rows are grouped."""
 
 
 def late_windows(lake: Lake, pipeline: Pipeline, ledger: Table, groups: Groups) -> Iterator[LateSpan]:
@@ -158,7 +169,7 @@ def _window(row: Mapping[str, Any]) -> Window:
 
 
 def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping[str, Any]]]) -> dict[Key, set[Window]]:
-    """Find the windows with an answer of the keys that have late records, within the span of those records' windows."""
+    """Return, for each key with late records, the windows with an answer in the span of the late records' windows."""
     windows = [_window(row) for rows in late.values() for row in rows]
     if not windows:
         return {}
@@ -189,9 +200,10 @@ def _answers(lake: Lake, pipeline: Pipeline, late: Mapping[Key, Iterable[Mapping
 
 
 def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
-    """Find up to which epoch of the log the records of each window timestamp are taken in by backfills (rule V5).
+    """Return, for window timestamps, the epoch of the log up to which backfills have included the records (rule V5).
 
-    It is a stair: pairs of an instant and the epoch from there to the next one, -1 where no backfill has computed.
+    The result is a list of steps: each step is a time and the epoch that holds from this time to the time of the next
+    step, or -1 if no backfill has computed these windows.
 
     >>> from dataclasses import replace
     >>> one = Run("a", "backfill", "committed", 2, first=10, last=20, fingerprint="", log_epoch=7)
@@ -214,13 +226,13 @@ def taken_in_until(runs: Iterable[Run]) -> list[tuple[int, int]]:
 
 
 def is_taken_in(late: LateSpan, steps: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether a backfill of a log that held these records has computed their window (rule V5)."""
+    """Return True if a backfill that has read these records has computed their window (rule V5)."""
     place = bisect_right(steps, late.span.timestamp, key=lambda step: step[0]) - 1
     return place >= 0 and steps[place][1] >= late.epoch
 
 
 def late_ranges(late_spans: Iterable[LateSpan]) -> Iterator[LateRange]:
-    """Group the spans into ranges, by event time; spans that touch are one range."""
+    """Group the spans of late records into ranges by event time; spans that touch are in the same range."""
     for of in touching_groups(late_spans, lambda one: one.span):
         yield LateRange(
             first=min(one.span.start for one in of),

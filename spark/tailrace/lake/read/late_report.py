@@ -1,4 +1,4 @@
-"""Report the records that came too late for a definition, by ranges that a backfill would repair (rule X6)."""
+"""Report the records that were too late for a definition, as ranges that a backfill would repair (rule X6)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _join_spans(join: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[LateS
     span = max(reach, _SHORTEST)
 
     def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Number the span of event time that each late record is in, from the beginning of time."""
+        """Return, for each late record, the number of its span of event time, counted from the beginning of time."""
         since = pc.subtract(pc.cast(batch[PANE_TIME], pa.int64()), BEGINNING)
         columns = {"place": pc.divide(since, span), "epoch": batch["epoch"], "behind": batch["behind"]}
         return pa.RecordBatch.from_pydict(columns)
@@ -94,9 +94,10 @@ def _join_spans(join: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[LateS
 
 
 def late_report(lake: Lake, definition: Definition, groups: Groups = group_late_rows) -> LateReport:
-    """Report the records that came too late for one stage or join; an engine may group those of windows by `groups`.
+    """Report the records that were too late for one stage or join.
 
-    Raises `LakeError` where there is no ledger, and `OtherDefinitionError` where that is another definition's.
+    `groups` groups the late records of windows; an engine may pass its own function. Raises `LakeError` if there is no
+    ledger, and `OtherDefinitionError` if the ledger belongs to a definition with another meaning.
     """
     check_meaning(lake, definition)
     # The runs are read after the ledger, so that no run of which the ledger has rows is missing.

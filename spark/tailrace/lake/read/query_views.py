@@ -1,4 +1,4 @@
-"""Query a lake's tables, and views of a ledger's rows by kind, with SQL on any engine; queries only read."""
+"""Query a lake's tables, and views of a ledger's rows by kind, with SQL on any engine; queries can only read."""
 
 from __future__ import annotations
 
@@ -19,44 +19,45 @@ from tailrace.model.definition.fingerprint import decode_meaning
 from tailrace.model.definition.join import TAKES_BACK
 
 KINDS = {"panes": PANE, "late": LATE, "state": PARTIAL, "produced": PRODUCTION, "claimed": CLAIMED}
-"""The endings of the views of a ledger's rows of each kind: `hourly__panes` are the panes of `hourly__ledger`."""
+"""The suffixes of the views of a ledger's rows, by kind: `hourly__panes` has the panes of `hourly__ledger`."""
 
 ROWS = "rows"
-"""The ending of the view of a map's or a join's rows that stand: no retractions, none that a run gave again since."""
+"""The suffix of the view with a map's or join's current rows: no retractions, and no rows that a run has replaced."""
 
 
 class QueryError(LakeError, ValueError):
-    """SQL that an engine refuses. The message is one line."""
+    """An engine rejects the SQL. The message has one line."""
 
 
 ALLOWED = (
     "`tailrace sql` only reads: expected one SELECT (or WITH, VALUES, UNION), or SHOW, DESCRIBE, EXPLAIN of one, over "
     "the lake's tables and views, with functions that compute from their arguments (docs/reading.md)"
 )
-"""What a query may have, as an error says it."""
+"""The part of an error message that states what a query may contain."""
 
 
 def refusal(found: str) -> QueryError:
-    """Describe what a query has that does more than read the lake's tables, and what may be there instead."""
+    """Return an error for a query that does more than read the lake's tables; the message states what is allowed."""
     return QueryError(f"{found}: {ALLOWED}")
 
 
 def unknown_table(parts: Iterable[str]) -> QueryError:
-    """Describe a name that a query reads from and that is none of the lake's."""
+    """Return an error for a name in a query that is not the name of a table or view in the lake."""
     return refusal(f"{'.'.join(filter(None, parts))} is no table or view of the lake")
 
 
 class Reading(NamedTuple):
-    """How a query reads a lake: its views, each with its SQL, and the snapshots of the tables that are not as now."""
+    """How a query reads a lake: its views with their SQL, and the snapshots of tables that are read in a past state."""
 
     views: dict[str, str]
     snapshots: dict[str, int]
 
 
 def plan_reading(lake: Lake, query: str, epoch: int | None = None, quote: str = '"') -> Reading:
-    """Find how a query reads the tables that it names: as they are now, or as of an epoch of their logs.
+    """Return how a query reads the tables that it names: in their current state, or at the end of an epoch.
 
-    `quote` is what the engine has around a name. Raises `EpochError` where a table has no snapshot of the epoch.
+    `quote` is the character that the engine uses to quote names. Raises `EpochError` if a table has no snapshot of the
+    epoch.
     """
     texts = _views(lake, query, quote)
     if epoch is None:
@@ -71,7 +72,7 @@ def plan_reading(lake: Lake, query: str, epoch: int | None = None, quote: str = 
 
 
 def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
-    """Find the views of a ledger's rows that a query names, each with the SQL that selects the rows."""
+    """Return the views of ledger rows that a query names, each with the SQL that selects the view's rows."""
     texts = {}
     for table in tables(lake):
         if table.endswith(LEDGER):
@@ -89,9 +90,9 @@ def _views(lake: Lake, query: str, quote: str) -> dict[str, str]:
 
 
 def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
-    """Write a pane's place among those of its window that are not early, as `settled_indexes` of the model has it.
+    """Yield SQL for a pane's index among its window's panes that are not early, as in the model's `settled_indexes`.
 
-    A query that does not name it does not compute it. `columns` are the ledger's.
+    A query that does not use this column does not compute it. `columns` are the ledger's columns.
     """
     if "pane_index" in columns:
         key = [f"{quote}{name}{quote}" for name in columns[1 : columns.index(SPAN[0])]]
@@ -102,10 +103,11 @@ def _settled_index(columns: Sequence[str], quote: str) -> Iterator[str]:
 
 
 def standing_rows(ledger: str, columns: Collection[str], properties: Mapping[str, str], quote: str) -> str:
-    """Write the SQL for the rows of a map's or a join's ledger that stand, in any dialect.
+    """Return SQL for the current rows of a map's or a join's ledger; the SQL is valid in any dialect.
 
-    It selects what `sql.results.output_rows.OutputRows.current` does. A pair is known by the
-    places of both its records, and by its window; by all that it says, where a stream may have taken it back.
+    The SQL selects the same rows as `sql.results.output_rows.OutputRows.current`. A pair is identified by the positions
+    of both its records, and by its window. If a stream may have retracted pairs, a pair is instead identified by all
+    its values.
     """
     if decode_meaning(properties.get(MEANING) or "{}").get(TAKES_BACK):
         return _given_less_taken(ledger, [f"{quote}{name}{quote}" for name in columns])
@@ -119,7 +121,7 @@ def standing_rows(ledger: str, columns: Collection[str], properties: Mapping[str
 
 
 def _given_less_taken(ledger: str, columns: Sequence[str]) -> str:
-    """Write the SQL for the rows of a join's ledger that were given and not taken back: the latest, of equal ones."""
+    """Return SQL for rows of a join's ledger that were output and not retracted; of equal rows, the latest remain."""
     about = ("kind", "generation", "epoch", "retraction", "processing_time", "writer")
     says = ", ".join(name for name in columns if name[1:-1] not in about)
     place = f"ROW_NUMBER() OVER (PARTITION BY {says}, retraction ORDER BY generation DESC, epoch DESC) AS _place"
@@ -129,7 +131,7 @@ def _given_less_taken(ledger: str, columns: Sequence[str]) -> str:
 
 
 def tables(lake: Lake) -> list[str]:
-    """List the tables of the lake's namespace, sorted. Raises `LakeError` where there is no lake."""
+    """Return the sorted names of the tables in the lake's namespace. Raises `LakeError` if there is no lake."""
     if not lake.exists:
         raise LakeError(
             f"there is no lake in {lake.settings.warehouse}: set TAILRACE_WAREHOUSE to the lake that is meant"
@@ -138,22 +140,27 @@ def tables(lake: Lake) -> list[str]:
 
 
 def first_line(text: str) -> str:
-    """Return the first line of an engine's message that says anything, without its code.
+    """Return the first line with text in an engine's message, without its error code.
 
     >>> first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'x'. SQLSTATE: 42601 (line 1, pos 7)\\n\\n== SQL ==")
     "Syntax error at 'x'. (line 1, pos 7)"
+
+    If no line has text, the result says so.
     """
     line = next((one.strip() for one in text.splitlines() if one.strip()), "the engine says nothing")
     return re.sub(r" ?SQLSTATE: \w+;?", "", re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)).strip()
 
 
 def mentions(name: str, query: str) -> bool:
-    """Tell whether a query has a name anywhere in its text."""
+    """Return True if a name occurs as a word anywhere in a query's text."""
     return re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE) is not None
 
 
 def extension(name: str) -> Path:
-    """Find the file of a DuckDB extension that was installed as a package; nothing is downloaded."""
+    """Return the file of a DuckDB extension that was installed as a package; nothing is downloaded.
+
+    Raises `LakeError` if the extension is not installed.
+    """
     found = importlib.util.find_spec(f"duckdb_extension_{name}")
     place = None if found is None or found.origin is None else Path(found.origin).parent
     file = None if place is None else next(place.rglob("*.duckdb_extension"), None)

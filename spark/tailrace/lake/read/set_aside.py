@@ -1,4 +1,4 @@
-"""The records that streams of a definition set aside, as its ledger has them (rule X7, the last resort)."""
+"""Find the records that streams of a definition have set aside, from its ledger (rule X7, the last resort)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from tailrace.model.definition.record_steps import Place
 from tailrace.model.logs.derived_logs import Panes
 
 WHY = "set aside: "
-"""The beginning of the reason in a ledger's row of a record that was set aside."""
+"""The beginning of the reason in the ledger's row for a record that was set aside."""
 
 D = TypeVar("D", bound=Definition)
 
 
 def with_set_aside(lake: Lake, definition: D) -> D:
-    """Return a definition that rejects the records that its streams set aside; as it is where there are none.
+    """Return a definition that rejects the records that its streams have set aside.
 
-    Of a later stage, the stages before it do.
+    If there are no such records, the definition itself is returned. In a later stage, the definitions of the earlier
+    stages are replaced in this way.
     """
     if isinstance(definition.log, Panes):
         earlier = with_set_aside(lake, definition.log.of)
@@ -36,14 +37,14 @@ def with_set_aside(lake: Lake, definition: D) -> D:
 
 
 def can_set_aside(definition: Definition) -> bool:
-    """Tell whether records can be set aside of a definition: they have places, and none is taken back by another."""
+    """Return True if a definition's records can be set aside, that is, if its logs never retract a record."""
     return not any(log.takes_back for log in definition.log.parts)
 
 
 def set_aside(lake: Lake, definition: Definition) -> dict[Place, str]:
-    """Find the records that were set aside, each with the reason of then.
+    """Return the records that were set aside, each with the reason that was recorded.
 
-    The rows are looked for only where the last epoch's commit says that there are some.
+    The ledger is searched only if its last epoch's commit states that there are such records.
     """
     ledger = ledger_name(definition.name)
     if not lake.has(ledger) or not EpochCommit.of(lake.head(ledger).properties).set_aside:

@@ -1,4 +1,4 @@
-"""The progress of a definition, by the heads of its tables: nothing is scanned, and no engine is asked."""
+"""Read the progress of a definition from the heads of its tables, without a scan and without an engine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tailrace.model.base.time import BEGINNING
 
 @dataclass(frozen=True, kw_only=True)
 class StageProgress:
-    """The last epoch of a definition's ledger, and its clock. Instants are microseconds.
+    """The last epoch of a definition's ledger, and the ledger's clock. Times are in microseconds.
 
-    `epoch` is -1 before the first, and `answers_epoch`, which the answers stand for, also without a table of answers.
-    `onward` is the watermark of the definition's readers. `generation` and `token` are the stream's and its
-    lease's. `engine` names the engine of the epoch and says why it was taken, and `committed` is when the last commit
-    was made.
+    `epoch` is -1 before the first epoch. `answers_epoch` is the epoch up to which the answers are current, or -1
+    without a table of answers. `onward` is the watermark of the definition's readers. `generation` is the stream's
+    generation, and `token` is the token of its lease. `engine` names the engine of the epoch, with the reason why it
+    was chosen. `committed` is the time of the last commit.
     """
 
     name: str
@@ -36,7 +36,7 @@ class StageProgress:
 
     @classmethod
     def of(cls, name: str, ledger: Table, answers: Table | None) -> StageProgress:
-        """Read the progress off a ledger and a table of answers."""
+        """Read the progress from a ledger and, if there is one, a table of answers."""
         head = head_of(ledger)
         processing_time = head.properties.get("processing_time")
         return StageProgress(
@@ -54,28 +54,31 @@ class StageProgress:
 
     @property
     def lag(self) -> int | None:
-        """How far the watermark is behind the last epoch's processing time; None where either is at an end of time."""
+        """The time by which the watermark is behind the last epoch's processing time.
+
+        None if the watermark or the processing time is at the beginning or the end of time.
+        """
         return behind(self.watermark, self.processing_time)
 
     @property
     def ahead(self) -> int:
-        """How far the watermark is ahead of the last epoch's processing time; 0 up to a day."""
+        """The time by which the watermark is ahead of the last epoch's processing time; 0 if it is at most a day."""
         return ahead(self.watermark, self.processing_time)
 
     @property
     def engine_named(self) -> tuple[str, str]:
-        """The name of the last epoch's engine, and why it was taken; empty texts before the first epoch."""
+        """The name of the last epoch's engine, and the reason why it was chosen; empty texts before the first epoch."""
         name, _, why = (self.engine or "").partition(": ")
         return name, why
 
 
 def stage_progress(lake: Lake, name: str) -> StageProgress | None:
-    """Read the progress of a definition by its name; None where no stream has begun it."""
+    """Read the progress of a definition, given its name; return None if no stream has started the definition."""
     ledger = lake.find(ledger_name(name))
     return None if ledger is None else StageProgress.of(name, ledger, lake.find(name))
 
 
 def committed_at(table: Table) -> int | None:
-    """Return when a table's last commit was made; None before the first."""
+    """Return the time of a table's last commit, in microseconds, or None before the first commit."""
     snapshot = table.current_snapshot()
     return None if snapshot is None else snapshot.timestamp_ms * 1000

@@ -1,7 +1,8 @@
-"""The status of a definition and of its logs, read from their tables without a JVM.
+"""Read the status of a definition and of its logs from their tables, without a JVM.
 
-Counts come from the tables' manifests wherever those have them, so that asking stays cheap as tables grow. Instants are
-microseconds. What a definition keeps between epochs is read by its kind (`kept_state`).
+Counts come from the tables' manifests if the manifests have them, so that reading the status stays cheap as tables
+grow. Times are in microseconds. Each kind of definition has its own function that reads the state kept between epochs
+(`kept_state`).
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ from tailrace.model.step.transition import Transition
 
 @dataclass(frozen=True)
 class LogStatus:
-    """A log: its last epoch (-1 before the first), its records, the rejected ones, and the latest event time in it.
+    """The status of a log: its last epoch (-1 before the first epoch), and its numbers of records and rejected records.
 
-    `latest` is None for a log with no record, and where the event time's column is not known. `committed` is the time
-    of the last commit. `progress` is the progress of the source's partitions, None before the first epoch. `duplicates`
-    counts the records that came again and are not in the log. `unread` has the numbers of files in the landing folder
-    that are not read as they are now, by their kinds, as of the last epoch. `near_names` are the columns that records
-    lack, by the fields of nearly the same names that they have.
+    `latest` is the latest event time in the log, or None if the log has no records or the column of the event time is
+    unknown. `committed` is the time of the last commit. `progress` is the progress of the source's partitions, or None
+    before the first epoch. `duplicates` is the number of records that arrived again and were dropped. `unread` has, for
+    each kind of file, the number of files in the landing folder that are not read in their current state, according to
+    the last epoch. `near_names` maps names of fields in records to the nearly equal names of columns that the records
+    lack.
     """
 
     log: str
@@ -65,7 +67,7 @@ class LogStatus:
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """The windows that records may still reach: how many, and the ends of the oldest and the newest."""
+    """The windows that records can still reach: their number, and the end times of the oldest and the newest window."""
 
     count: int
     oldest: int | None
@@ -74,10 +76,11 @@ class OpenWindows:
 
 @dataclass(frozen=True)
 class KeptKeys:
-    """The keys of a computation that are not gone: how many, and their pending timers.
+    """The keys of a computation that still have state: their number, and the number of their pending timers.
 
-    `next` is when the first timer in event time is due. `in_flight` counts the records that the last epoch fed back,
-    None without a loop. `strong` says whether the ledger keeps the productions.
+    `next` is the time at which the first timer in event time is due. `in_flight` is the number of records that the last
+    epoch sent back into the computation, or None if the computation has no loop. `strong` states whether the ledger
+    keeps the productions.
     """
 
     count: int
@@ -91,9 +94,10 @@ class KeptKeys:
 class Answers:
     """The table of a pipeline's current answers.
 
-    `unanswered` counts the answers with a result that is null as no value of its type is right, and `unanswered_why`
-    says it of one of them. `rewritten` is the number of answers that their last change wrote anew, with the files that
-    held the changed ones; a stream changes the answers less often where that is dear (`TAILRACE_FRESHNESS`).
+    `unanswered` is the number of answers with a result that is null because no value of its type is correct, and
+    `unanswered_why` is the explanation in one of these answers. `rewritten` is the number of answers that the last
+    change rewrote, because they were in the same files as changed answers; if this number is high, a stream changes the
+    answers less often (`TAILRACE_FRESHNESS`).
     """
 
     count: int
@@ -104,13 +108,14 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Status(StageProgress):
-    """A definition as its tables have it: its progress, the rows of its ledger, and its state.
+    """A definition's status according to its tables: its progress, the rows of its ledger, and its state.
 
-    `counts` are the ledger's rows by their kinds; those of panes and productions count retractions, too. `reasons` has
-    the most frequent reasons for which records were rejected, each with its number of records. `answers` is None
-    without a table of answers. `kept` are the open windows of a pipeline or the keys of a computation; None of a
-    definition that keeps nothing in its ledger. `same_definition` says whether a definition of this meaning made the
-    ledger; it and `kept` are None, and `runs` empty, where the definition is not at hand.
+    `counts` has the number of the ledger's rows of each kind; the numbers of panes and productions include retractions.
+    `reasons` has the most frequent reasons for rejecting records, each with the number of rejected records. `answers`
+    is None if there is no table of answers. `kept` has the open windows of a pipeline or the keys of a computation, and
+    is None for a definition that keeps no state in its ledger. `same_definition` states whether a definition with the
+    same meaning wrote the ledger. If the definition itself is not available, `same_definition` and `kept` are None, and
+    `runs` is empty.
     """
 
     counts: Mapping[str, int]
@@ -122,55 +127,58 @@ class Status(StageProgress):
 
     @property
     def panes(self) -> int:
-        """The panes in the ledger, retractions included."""
+        """The number of panes in the ledger, including retractions."""
         return self.counts.get(PANE, 0)
 
     @property
     def productions(self) -> int:
-        """The rows that a map, a join or a computation gave, retractions included."""
+        """The number of rows that a map, a join or a computation has output, including retractions."""
         return self.counts.get(PRODUCTION, 0)
 
     @property
     def late(self) -> int:
-        """The records that came too late, once for each window."""
+        """The number of records that were too late; a record counts once for each window."""
         return self.counts.get(LATE, 0)
 
     @property
     def rejected(self) -> int:
-        """The records that the definition could not take."""
+        """The number of records that the definition rejected."""
         return self.counts.get(REJECTED, 0)
 
     @property
     def claimed(self) -> int:
-        """The productions that another had claimed."""
+        """The number of productions whose ids another claimant had already claimed."""
         return self.counts.get(CLAIMED, 0)
 
     @property
     def windows(self) -> OpenWindows | None:
-        """The open windows, of a definition that has windows."""
+        """The open windows, if the definition has windows."""
         return self.kept if isinstance(self.kept, OpenWindows) else None
 
     @property
     def keys(self) -> KeptKeys | None:
-        """The keys that are kept, of a definition that keeps keys."""
+        """The keys that have state, if the definition keeps keys."""
         return self.kept if isinstance(self.kept, KeptKeys) else None
 
     @property
     def answers_behind(self) -> int:
-        """By how many epochs the answers are behind the ledger."""
+        """The number of epochs by which the answers are behind the ledger."""
         return max(0, self.epoch - self.answers_epoch)
 
 
 @dataclass(frozen=True)
 class DefinitionStatus:
-    """The status of a definition, None where no stream has made its tables yet, and of its logs that have tables."""
+    """The status of a definition, and the status of each of its logs that has a table.
+
+    `own` is None if no stream has created the definition's tables yet.
+    """
 
     logs: tuple[LogStatus, ...]
     own: Status | None
 
 
 def status(lake: Lake, definition: Definition) -> DefinitionStatus:
-    """Read the status of a definition and of its logs. Raises `LakeError` where the catalog cannot be opened."""
+    """Read the status of a definition and of its logs. Raises `LakeError` if the catalog cannot be opened."""
     ledger, found = lake.find(ledger_name(definition.name)), [(log, lake.find(log.name)) for log in definition.sources]
     return DefinitionStatus(
         tuple(_log_status(lake, table, log.name, log) for log, table in found if table is not None),
@@ -179,7 +187,7 @@ def status(lake: Lake, definition: Definition) -> DefinitionStatus:
 
 
 def overview(lake: Lake) -> tuple[list[LogStatus], list[Status]]:
-    """Read the status of every log and ledger of the namespace, as far as tables tell without a definition."""
+    """Read the status of every log and ledger of the namespace, as far as it is known without a definition."""
     if not lake.exists:
         return [], []
     tables = lake.tables
@@ -190,7 +198,7 @@ def overview(lake: Lake) -> tuple[list[LogStatus], list[Status]]:
 
 
 def log_status(lake: Lake, name: str, log: Log | None = None) -> LogStatus:
-    """Read the status of a log. Raises `LakeError` where there is no such log."""
+    """Read the status of a log. Raises `LakeError` if the log does not exist."""
     return _log_status(lake, lake.table(name), name, log)
 
 
@@ -230,7 +238,7 @@ def _status(lake: Lake, table: Table, name: str, definition: Definition | None =
 
 @dataclass(frozen=True)
 class Ledger:
-    """A ledger and its files, which are listed once: a stream's table has many manifests."""
+    """A ledger and its files. The files are listed only once, because a stream's table has many manifests."""
 
     table: Table
 
@@ -244,7 +252,7 @@ class Ledger:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """The number of rows of each kind, by the files, which are of one kind each."""
+        """The number of rows of each kind, according to the files; each file has rows of only one kind."""
         counts: Counter[str] = Counter()
         for task in self.files:
             counts[self.kind(task)] += task.file.record_count
@@ -258,7 +266,7 @@ class Ledger:
 
 @singledispatch
 def kept_state(definition: Definition, ledger: Ledger) -> OpenWindows | KeptKeys | None:
-    """Read from a ledger what a definition keeps between epochs; None where its kind keeps nothing there."""
+    """Read the state that a definition keeps in its ledger between epochs; None if its kind keeps no state there."""
     raise KindError("status", definition)
 
 
@@ -267,9 +275,9 @@ kept_state.register(Join, lambda definition, ledger: None)
 
 
 def _unanswered(answers: Table) -> tuple[int, str | None]:
-    """Count the answers that say why a result of theirs is null, and return what one says.
+    """Count the answers that explain why one of their results is null; return the number and one explanation.
 
-    Only files that have such an answer are read, as their manifests tell.
+    Only files that have such an answer, according to their manifests, are read.
     """
     if UNANSWERED not in answers.schema().column_names:
         return 0, None
@@ -282,7 +290,7 @@ def _unanswered(answers: Table) -> tuple[int, str | None]:
 
 
 def _reasons(ledger: Table) -> dict[str, int]:
-    """Count the most frequent reasons for which a definition rejected records."""
+    """Return the most frequent reasons for which a definition rejected records, each with the number of records."""
     rows = ledger.scan(row_filter=equal("kind", REJECTED), selected_fields=("reason",)).to_arrow_batch_reader()
     counts: Counter[str] = Counter()
     for batch in rows:
@@ -291,23 +299,23 @@ def _reasons(ledger: Table) -> dict[str, int]:
 
 
 REASONS = 3
-"""The number of reasons that are shown."""
+"""The maximum number of reasons that are shown."""
 
 
 @kept_state.register
 def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
-    """Find the open windows by the latest partial of each, less windows that merged away or are out of reach."""
+    """Find the open windows from each window's latest partial, without windows that merged away or are out of reach."""
     watermark = ledger.head.number("watermark", BEGINNING)
     rules = Transition(pipeline, Scalars())
     keys, schema = [*pipeline.key, "window_start", "window_end"], ledger.table.schema()
     if any(name not in schema.column_names for name in keys):  # another definition's ledger
         return OpenWindows(0, None, None)
-    # Files whose windows all end by this floor are not read; the rule itself is applied to each window below.
+    # Files whose windows all end at or before this floor are not read; each window in other files is checked below.
     floor = watermark - pipeline.lateness - pipeline.where.reach
     ends = schema.find_field("window_end").field_id
     partials = [task for task in ledger.files if ledger.kind(task) == PARTIAL]
     reachable = [task for task in partials if (last := _highest(task, ends)) is None or last > floor]
-    # Imported here because it imports pandas where that is not kept out.
+    # Imported here because the module imports pandas, unless that import is suppressed.
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ledger.table.scan(selected_fields=(*keys, "generation", "epoch", "gone"))
@@ -323,7 +331,7 @@ def _open_windows(pipeline: Pipeline, ledger: Ledger) -> OpenWindows:
 
 @kept_state.register
 def _kept_keys(computation: Computation, ledger: Ledger) -> KeptKeys:
-    """Find the keys that are not gone, and their timers, by the latest partial of each."""
+    """Find the keys that still have state, and their timers, from each key's latest partial."""
     table, epoch = ledger.table, ledger.head.number("epoch")
     keys = [one for one in computation.key if one in table.schema().column_names]
     names = (*keys, "epoch", "gone", "timers")
@@ -337,9 +345,12 @@ def _kept_keys(computation: Computation, ledger: Ledger) -> KeptKeys:
 
 
 def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
-    """Select the latest partial of each of these keys, by version; of equal versions one not gone is the later."""
+    """Select the latest partial for each combination of these key columns, by version.
+
+    If two partials have the same version, the partial that is not marked as `gone` counts as the later partial.
+    """
     order = {"generation": "ascending", "epoch": "ascending", "gone": "descending"}
-    # A computation has no generations.
+    # The partials of a computation have no generations.
     ordered = partials.sort_by([one for one in order.items() if one[0] in partials.column_names])
     numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
     last = numbered.group_by(keys).aggregate([("place", "max")])["place_max"]
@@ -347,7 +358,7 @@ def latest_by(partials: pa.Table, keys: list[str]) -> pa.Table:
 
 
 def _rewritten(answers: Table) -> int:
-    """Count the rows that the last commit that brought the answers up removed from the table to write them anew."""
+    """Return the number of rows that were removed, to be rewritten, by the last commit that updated the answers."""
     for snapshot in reversed(answers.snapshots()):
         properties = properties_of(snapshot)
         if STAMP in properties and MAINTAINED not in properties:
@@ -357,13 +368,13 @@ def _rewritten(answers: Table) -> int:
 
 
 def latest_in(table: Table, column: str) -> int | None:
-    """Find the latest instant in a column by the files' statistics, in microseconds; None where they have none."""
+    """Return the latest time in a column from the files' statistics, in microseconds, or None without statistics."""
     number = table.schema().find_field(column).field_id
     highest = (_highest(task, number) for task in table.scan().plan_files())
     return max((at for at in highest if at is not None), default=None)
 
 
 def _highest(task: FileScanTask, number: int) -> int | None:
-    """Find the latest instant in a column of a file by its statistics, in microseconds; None where they have none."""
+    """Return the latest time in a column of a file from its statistics, in microseconds, or None without statistics."""
     bound = (task.file.upper_bounds or {}).get(number)
     return None if bound is None else int(from_bytes(TimestamptzType(), bound))

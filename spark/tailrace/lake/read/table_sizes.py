@@ -1,4 +1,4 @@
-"""The sizes of tables, as the summaries of their current snapshots have them."""
+"""Read the sizes of tables from the summaries of their current snapshots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.lake.catalog.lake import Lake
 
 @dataclass(frozen=True)
 class TableSize:
-    """The rows of a table, its data files, and their bytes."""
+    """The size of a table: its numbers of rows, data files, and bytes."""
 
     rows: int
     files: int
@@ -21,7 +21,7 @@ class TableSize:
 
     @classmethod
     def of(cls, table: Table) -> TableSize:
-        """Read the size of a table off its current snapshot."""
+        """Read the size of a table from the summary of its current snapshot."""
         snapshot = table.current_snapshot()
         summary: Any = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
         return cls(*(int(summary.get(f"total-{one}", 0)) for one in ("records", "data-files", "files-size")))
@@ -31,6 +31,6 @@ class TableSize:
 
 
 def table_sizes(lake: Lake, tables: Iterable[str]) -> dict[str, TableSize]:
-    """Read the sizes of the tables that are there, by name. Raises `LakeError` where the catalog cannot be opened."""
+    """Read the sizes of those of the named tables that exist. Raises `LakeError` if the catalog cannot be opened."""
     found = ((name, lake.find(name)) for name in tables)
     return {name: TableSize.of(table) for name, table in found if table is not None}

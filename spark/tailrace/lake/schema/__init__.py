@@ -1,1 +1,1 @@
-"""Describe the tables: contracts, their files, layouts and types, and the differences of a table to its contract."""
+"""Describe the tables: contracts and their files, layouts, types, and differences between a table and its contract."""

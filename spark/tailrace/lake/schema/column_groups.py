@@ -1,15 +1,15 @@
-"""Name the columns that belong together in ledgers and in tables of answers, in their order."""
+"""Define the groups of columns that belong together in ledgers and tables of answers, each in its order."""
 
 from tailrace.model.definition.join_input import SIDES
 
 SPAN = ("window_start", "window_end")
-"""A window's bounds."""
+"""The columns with a window's bounds."""
 
 VERSION = ("generation", "epoch", "pane_index")
-"""A pane's version: the columns in the order in which they count (rule V1)."""
+"""The columns of a pane's version, in the order in which they are compared (rule V1)."""
 
 SOURCE = ("source_epoch", "source_partition", "source_offset")
-"""Where a row's record is in the log: the ledger's names for `PLACE`."""
+"""The ledger's columns with the position of a row's record in its log; the log's own columns are in `PLACE`."""
 
 JOIN_PLACE = {side: tuple(f"{side}_{part}" for part in ("epoch", "partition", "offset")) for side in SIDES}
-"""Where the records of a pair are in the logs: the names of a join's ledger for the `PLACE` of each side's."""
+"""For each side of a join, the ledger's columns with the position of this side's record in its log (see `PLACE`)."""

@@ -1,8 +1,8 @@
-"""Find columns by their numbers: a reader or writer that knows a column's former name finds it under its present one.
+"""Find columns by their field ids: a reader or writer that uses a column's former name finds its present name.
 
-Iceberg numbers columns and keeps every schema that a table had, so a former name still says which column it was. A
-definition that runs while its log's columns are renamed goes on with the names that it has; so does a definition that
-is handed an old snapshot, with the names of that time.
+Iceberg assigns ids to columns and keeps every schema that a table has had, so a former name still identifies its
+column. A definition that is running while its log's columns are renamed continues with the names that it uses. A
+definition that reads an old snapshot can likewise use the column names of that time.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from tailrace.model.logs.log import Log
 
 
 def schema_at(table: Table, snapshot: int | None) -> Schema:
-    """Return the columns that a loaded table had as of a snapshot; its present ones where none is named."""
+    """Return the columns that a loaded table had in a snapshot, or its present columns if `snapshot` is None."""
     at = None if snapshot is None else table.snapshot_by_id(snapshot)
     return table.schema() if at is None or at.schema_id is None else table.schemas()[at.schema_id]
 
 
 def current_columns(table: Table, snapshot: int | None) -> list[str] | None:
-    """Write the columns that a loaded table has now, of rows with the columns as of a snapshot; null where one lacks.
+    """Return SQL terms that convert rows with the columns of a snapshot to a loaded table's present columns.
 
-    They are terms of the common SQL. None where the columns are the same, or are not only more than they were.
+    Columns and fields that the snapshot lacks are null. The terms are in the common SQL dialect. Returns None if the
+    columns are the same, or if any of the snapshot's columns now has another name or type, or does not exist any more.
     """
     before, now = schema_at(table, snapshot), table.schema()
     if before.schema_id == now.schema_id or not has_grown(table, before):
@@ -38,7 +39,7 @@ def current_columns(table: Table, snapshot: int | None) -> list[str] | None:
 
 
 def has_grown(table: Table, before: Schema) -> bool:
-    """Tell whether a table has the columns that it had before, under the same names, and perhaps more."""
+    """Return True if a table still has all columns of `before` under the same names; it may have other columns, too."""
     return _has_grown(before.as_struct(), table.schema().as_struct())
 
 
@@ -47,7 +48,7 @@ def _held(before: StructType, field: NestedField) -> IcebergType | None:
 
 
 def _has_grown(before: IcebergType, now: IcebergType) -> bool:
-    """Tell whether a type has the fields that it had, under the same names, and perhaps more."""
+    """Return True if type `now` has all fields of type `before` under the same names; it may have other fields, too."""
     if isinstance(before, StructType) and isinstance(now, StructType):
         there = {field.field_id: field for field in now.fields}
         return all(
@@ -76,21 +77,21 @@ def _filled(term: str, before: IcebergType | None, now: IcebergType) -> str:
 
 
 def declared_types(log: Log) -> dict[str, str]:
-    """Return the Spark SQL types of the columns that a log's table has by its definition."""
+    """Return the Spark SQL types of the columns that a log's table has according to the log's definition."""
     return log_contract(log).types
 
 
 def has_only_declared(table: Table, log: Log) -> bool:
-    """Tell whether a log's table has just the declared columns, in their order, under names that its files have too."""
+    """Return True if a log's table has exactly the declared columns, in order, and its files use the same names."""
     schema = table.schema()
     declared = [field.name for field in schema.fields] == [*log_contract(log).columns]
     return declared and sanitize_column_names(schema) == schema
 
 
 def match_names(table: Table, columns: Iterable[str], present: Collection[str]) -> dict[str, str | None]:
-    """Map each column to its name among the names in `present`; None for a column that is not among them at all.
+    """Map each column to its name in `present`, or to None if the column is not in `present` under any name.
 
-    `present` are the names of one of the table's schemas: the present one, or a snapshot's.
+    `present` are the column names of one of the table's schemas: the present schema, or the schema of a snapshot.
     """
     schemas = sorted(table.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     found: dict[str, str | None] = {}
@@ -105,9 +106,9 @@ def match_names(table: Table, columns: Iterable[str], present: Collection[str]) 
 
 
 def conform_rows(table: Table, rows: pa.Table) -> pa.Table:
-    """Convert rows to just the columns that a table has now, under its present names; null where a column is missing.
+    """Convert rows to exactly the columns that a table has now, under their present names; missing columns are null.
 
-    Raises `LakeError` for a column that the table has no more.
+    Raises `LakeError` for a column that the table no longer has.
     """
     schema: pa.Schema = table.schema().as_arrow()
     names = match_names(table, rows.column_names, set(schema.names))

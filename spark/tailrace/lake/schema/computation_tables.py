@@ -1,4 +1,4 @@
-"""The tables of a computation: its ledger and the registry that it claims ids in."""
+"""Declare the tables of a computation: its ledger, and the registry in which it claims ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _TIMERS = "array<struct<name:string,domain:string,at:timestamp,holds:timestamp>>
 
 
 def computation_tables(computation: Computation) -> DefinitionTables:
-    """Declare the tables of a computation. It has no runs: a range of it cannot be computed by itself."""
+    """Declare the tables of a computation.
+
+    A computation has no runs, because a range of it cannot be computed separately.
+    """
     once = computation.once
     registry = None if once is None else registry_contract(once.registry)
     keys, values = tuple(computation.key), tuple(type(computation).produces)
@@ -21,7 +24,10 @@ def computation_tables(computation: Computation) -> DefinitionTables:
 
 
 def computation_contract(computation: Computation) -> Contract:
-    """Declare the ledger of a computation: keys' states, productions and left out records, one commit an epoch."""
+    """Declare the ledger of a computation: states of keys, productions, and late or rejected records.
+
+    Each epoch is one commit.
+    """
     keys = {name: Column(computation.log.columns[name], "key") for name in computation.key}
     came = "production" if computation.once is None else "production, claimed"
     made = {name: Column(type, came) for name, type in type(computation).produces.items()}
@@ -71,7 +77,7 @@ def _computed(computation: Computation) -> str:
 
 
 def registry_contract(name: str) -> Contract:
-    """Declare the table of a registry's claims: each id with its event time once. Append only."""
+    """Declare the append-only table of a registry's claims, which has each pair of id and event time once."""
     columns = {
         "id": Column("string", "what is claimed, as text", required=True),
         "event_time": Column("timestamp", "when it happened: the same id at another time is another", required=True),

@@ -1,8 +1,9 @@
-"""The changes that bring a live table to its contract, and what each of them would break.
+"""Find the changes that make a live table match its contract, and what each change would break.
 
-Every change is a commit of metadata: no row is read or written. A change is safe if all who read or write the table can
-go on; it is destructive if somebody cannot, or finds something else; and it is refused where metadata alone cannot make
-it, or where values that were billed by would be lost. Nothing is changed here (`change.migration` does that).
+Every change is a commit of metadata: no row is read or written. A change is safe if all readers and writers of the
+table can continue. A change is destructive if a reader or writer cannot continue, or gets different data. A change is
+refused if it cannot be made by changing metadata alone, or if values that were used for billing would be lost. This
+module changes nothing (`change.migration` makes the changes).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tailrace.lake.schema.layouts import partition_terms, sort_terms, term
 
 
 class Effect(Enum):
-    """The effect of a change on those who read or write the table."""
+    """The effect of a change on the readers and writers of the table."""
 
     SAFE = "safe"
     DESTRUCTIVE = "destructive"
@@ -29,7 +30,7 @@ class Effect(Enum):
 
 
 class Kind(Enum):
-    """The kind of a change."""
+    """The kind of change."""
 
     ADD = "add column"
     WIDEN = "widen"
@@ -51,7 +52,7 @@ class Kind(Enum):
 COLUMNS = frozenset(
     {Kind.ADD, Kind.WIDEN, Kind.RETYPE, Kind.RENAME, Kind.REORDER, Kind.DROP, Kind.REQUIRE, Kind.LOOSEN}
 )
-"""The kinds of changes after which a column has another name, other values, or another place."""
+"""The kinds of changes after which a column has another name, other values, or another position."""
 
 _SENTENCES = {
     Kind.ADD: "add column {name} ({after})",
@@ -77,10 +78,10 @@ _EMPTY = {Kind.SORT: "nothing", Kind.SET: "not set"}
 
 @dataclass(frozen=True)
 class ContractChange:
-    """A change of a table. `path` is the column, the fields below it included, or the property.
+    """A change of a table. `path` names a column, a field inside a column (with the enclosing names), or a property.
 
-    `breaks` says who is hurt and how, and for a refused change what to do in its place; for a safe change it is empty
-    or a warning.
+    `breaks` states who is affected and how. For a refused change, `breaks` also states what to do instead; for a safe
+    change, `breaks` is empty or a warning.
     """
 
     kind: Kind
@@ -92,7 +93,7 @@ class ContractChange:
 
     @property
     def name(self) -> str:
-        """The column or property, its path joined by dots."""
+        """The column or property that changes, as its path joined by dots."""
         return ".".join(self.path)
 
     def __str__(self) -> str:
@@ -109,7 +110,7 @@ class ContractChange:
 
 
 def table_properties(contract: Contract) -> dict[str, str]:
-    """Return the properties of a contract's table: the contract's own, and its doc, owner, retention and key."""
+    """Return the properties of a contract's table: the contract's properties, and its doc, owner, retention and key."""
     return {
         **contract.properties,
         "comment": contract.doc,
@@ -120,7 +121,7 @@ def table_properties(contract: Contract) -> dict[str, str]:
 
 
 def contract_changes(contract: Contract, table: Table) -> list[ContractChange]:
-    """List the changes that bring a loaded table to its contract, in the order in which they are made."""
+    """List the changes that make a loaded table match its contract, in the order in which they are made."""
     return [
         *_columns(contract, table),
         *_partitioning(contract, table),
@@ -131,7 +132,7 @@ def contract_changes(contract: Contract, table: Table) -> list[ContractChange]:
 
 
 def match_columns(contract: Contract, schema: Schema) -> dict[str, NestedField]:
-    """Match each column of the contract with a live column: by its name, else by the latest of its former names."""
+    """Match each column of the contract with a live column by its name, or else by its latest matching former name."""
     live = {field.name: field for field in schema.fields}
     found = {name: live[name] for name in contract.columns if name in live}
     for name, column in contract.columns.items():
@@ -183,7 +184,7 @@ def _renamed(before: str, name: str, table: Table) -> ContractChange:
 
 
 def _free(change: ContractChange, name: str, table: Table) -> ContractChange:
-    """Make a change that gives a column a name destructive where another column had that name before."""
+    """Return a change that gives a column its name, as destructive if another column had this name before."""
     if any(field.name == name for schema in table.schemas().values() for field in schema.fields):
         return change.destructive(
             f"another column was called {name}: a stream or backfill that was started while it was would write to this "
@@ -221,7 +222,10 @@ def _retyped(path: tuple[str, ...], live: IcebergType, agreed: IcebergType, tabl
 
 
 def _can_widen(live: IcebergType, agreed: IcebergType) -> bool:
-    """Tell whether Iceberg may widen `live` to `agreed`. pyiceberg's own `promote` lets a decimal's scale change."""
+    """Return True if Iceberg may widen `live` to `agreed`.
+
+    pyiceberg's own `promote` would also let a decimal's scale change.
+    """
     if isinstance(live, DecimalType) and isinstance(agreed, DecimalType):
         return live.scale == agreed.scale and live.precision < agreed.precision
     return (type_name(live), type_name(agreed)) in (("int", "bigint"), ("float", "double"))
@@ -254,7 +258,7 @@ def _partitioning(contract: Contract, table: Table) -> Iterator[ContractChange]:
 
 
 def _terms(texts: Iterable[str], contract: Contract, table: Table) -> dict[str, str]:
-    """Map a contract's terms, with the former names of columns that are still to be renamed, to their own texts."""
+    """Map a contract's terms, written with the columns' live names, to the same terms as written in the contract."""
     there = match_columns(contract, table.schema())
     terms = [term(text) for text in texts]
     return {str(replace(one, column=there[one.column].name) if one.column in there else one): str(one) for one in terms}
@@ -284,7 +288,7 @@ def _format(contract: Contract, table: Table) -> Iterator[ContractChange]:
 
 
 def most_rows(table: Table) -> int:
-    """Count the rows at the branch or tag that has the most; rows that are deleted on reading count, too."""
+    """Return the largest number of rows of any branch or tag, including rows that are only marked as deleted."""
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
     summaries = (one.summary for one in table.metadata.snapshots if one.snapshot_id in heads)
     totals = (one.additional_properties.get("total-records", "1") for one in summaries if one is not None)
@@ -292,7 +296,7 @@ def most_rows(table: Table) -> int:
 
 
 def null_count(table: Table, column: int) -> int | None:
-    """Count the rows with a null in a column, by the files' statistics; None where a file does not say."""
+    """Return the number of nulls in a column from the files' statistics, or None if a file has no such statistics."""
     found = 0
     for task in table.scan().plan_files():
         counts: Mapping[int, int] = task.file.null_value_counts or {}

@@ -1,8 +1,9 @@
-"""The contracts as files: one JSON file a table, a line a column, for people and other tools to read.
+"""Keep the contracts as files for people and other tools: one JSON file for each table, with one line for each column.
 
-A file has two parts. The part that the definition determines (a table's columns with their types, its key) is printed
-into the file, and a test holds it to the code. The part that people agree on is the file's own and overrides the code:
-owner, retention, docs, former names of columns, partitioning, sort order, properties and format version.
+A file has two parts. The part that follows from the definition (the table's columns with their types, and its key) is
+printed into the file, and a test checks that this part matches the code. The part that people agree on belongs to the
+file and overrides the code: owner, retention, docs, former names of columns, partitioning, sort order, properties and
+format version.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tailrace.model.base.errors import Fault
 
 
 class ContractError(LakeError, ValueError):
-    """A contract's file that makes no sense; the message lists every fault of the file."""
+    """A contract's file is invalid; the message lists every fault of the file."""
 
 
 def contract_data(contract: Contract) -> dict[str, Any]:
-    """Convert a contract to JSON data; types are Spark SQL's."""
+    """Convert a contract to JSON data; the types are types of Spark SQL."""
     return {
         **{name: getattr(contract, name) for name in ("table", "doc", "owner", "retention", "format_version")},
         **{name: list(getattr(contract, name)) for name in ("key", "partition_by", "sort_by")},
@@ -38,7 +39,7 @@ def contract_data(contract: Contract) -> dict[str, Any]:
 
 
 def contract_text(contract: Contract) -> str:
-    """Write the text of a contract's file: equal contracts have equal texts."""
+    """Return the text of a contract's file; equal contracts have equal texts."""
     data = contract_data(contract)
     columns = ",\n".join(f"    {json.dumps(column, ensure_ascii=False)}" for column in data.pop("columns"))
     properties = data.pop("properties")
@@ -49,9 +50,9 @@ def contract_text(contract: Contract) -> str:
 
 
 def apply_contract_file(contract: Contract, folder: Path) -> Contract:
-    """Complete a contract by what its file in a folder says beside the definition; unchanged where there is no file.
+    """Complete a contract with the agreed part of its file in a folder; without a file, return the contract unchanged.
 
-    Raises `ContractError` where the file makes no sense, with all that is wrong in it.
+    Raises `ContractError` if the file is invalid; the message lists all its faults.
     """
     path = folder / f"{contract.table}.json"
     if not path.is_file():
@@ -78,7 +79,7 @@ def apply_contract_file(contract: Contract, folder: Path) -> Contract:
         contract,
         columns=columns,
         **fields,
-        # Properties that the code sets but the file, which may be older, does not have are kept.
+        # Properties that the code sets are kept even if the file, which may be older, does not have them.
         properties={**contract.properties, **data.get("properties", {})},
     )
 
@@ -115,9 +116,9 @@ def _faults(data: Any, contract: Contract) -> Iterator[Fault]:
 
 
 def write_contracts(contracts: Iterable[Contract], folder: Path) -> list[tuple[Path, bool]]:
-    """Write each contract's file into a folder; return the files, each with whether it changed.
+    """Write each contract's file into a folder; return, for each file, its path and whether the file changed.
 
-    The part of an existing file that people agree on stays. Raises `OSError` where the folder cannot be written.
+    In an existing file, the part that people agree on is kept. Raises `OSError` if a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -1,7 +1,7 @@
-"""Declare tables column by column: the tables of a log, and the form of every other table.
+"""Declare tables column by column: the tables of a log, and the form of all other tables.
 
-A contract is data: the columns with their shapes and docs, the partitioning, the properties. The tables are made from
-it, the native execution writes by it, and the files in `iceberg_schemas/` are printed from it.
+A contract is data: the columns with their shapes and docs, the partitioning, the properties. Tables are created from
+the contract, the native execution writes rows according to it, and the files in `iceberg_schemas/` are printed from it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ PARTIAL, PANE, LATE, REJECTED = "partial", "pane", "late", "rejected"
 """The kinds of rows in a ledger; each kind has its own partitions."""
 
 OPEN = "open"
-"""The reason in a backfill's row of a pane whose window the stream could reach: later stages read the row."""
+"""The reason in a backfill's row for a pane whose window a stream can still reach: later stages read this row."""
 
 PRODUCTION = "production"
-"""The kind of row that the ledger of a computation or a map has in place of panes."""
+"""The kind of row that the ledgers of computations, maps and joins have instead of panes."""
 
 FEEDBACK = "feedback"
-"""The kind of row that a computation fed back to itself: in flight between the epoch that wrote it and the next."""
+"""The kind of row for a record that a computation sends back to itself: the next epoch takes the record."""
 
 CLAIMED = "claimed"
-"""The kind of row that a computation would have produced if another had not claimed it (`model.definition.once`)."""
+"""The kind of row that a computation would have output if another claimant had not claimed it
+(`model.definition.once`).
+"""
 
 PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
@@ -41,7 +43,7 @@ PROPERTIES = {
 }
 
 KEPT = "every row, for good"
-"""The retention of a table's rows, in words, where nobody says otherwise. Nothing here deletes rows."""
+"""The default description of how long a table's rows are kept. Tailrace does not delete rows because of their age."""
 
 MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
 
@@ -63,9 +65,9 @@ class Column:
 class Contract:
     """A table: its name in the namespace, its columns in order, and its layout.
 
-    `key` are the columns whose values no two rows share. `partition_by` and `sort_by` name columns, transforms of them
-    such as `day(at)` or `bucket(16, who)`, and for the order `desc`. `owner` is who answers for the table, and
-    `retention` says in words how long its rows stay.
+    `key` has the columns whose values together are unique. `partition_by` and `sort_by` have names of columns, or
+    transforms of columns such as `day(at)` or `bucket(16, who)`; in `sort_by`, a term may end with `desc`. `owner` is
+    responsible for the table, and `retention` states in words how long the table keeps its rows.
     """
 
     table: str
@@ -87,16 +89,17 @@ class Contract:
 
 @dataclass(frozen=True)
 class DefinitionTables:
-    """The tables of a definition, beside the tables of its logs.
+    """The tables of a definition, other than the tables of its logs.
 
-    `ledger` has everything that it gave, one commit an epoch: rows with `keys`, the columns of a key, and `values`, the
-    columns of the result. `answers` has the current answers of its windows, and
-    `runs` its backfills; `registry` has the ids that it claims. A table that its kind does not have is None.
+    `ledger` has everything that the definition outputs, in one commit for each epoch. The ledger's rows have the
+    columns `keys` of a key and the columns `values` of a result. `answers` has the current answers of the windows, and
+    `runs` has the backfills; `registry` has the ids that the definition claims. A table that this kind of definition
+    does not have is None.
 
-    `step` is how far apart in event time the windows of answers are, in microseconds; 0 where nobody can tell.
-    `signals` tells whether it waits for signals that are sent to its logs. `places` names the columns of the ledger
-    that hold the place of a rejected record: a group for each log that records come from. `meta` is what tests of a dbt
-    project are to know of the ledger.
+    `step` is the distance between the windows of answers in event time, in microseconds; 0 if it is unknown. `signals`
+    states whether the definition waits for signals that are sent to its logs. `places` names the ledger's columns for
+    the position of a rejected record: one group of columns for each log from which records come. `meta` is metadata of
+    the ledger for the tests of a dbt project.
     """
 
     ledger: Contract
@@ -112,7 +115,7 @@ class DefinitionTables:
 
 
 def log_contract(log: Log) -> Contract:
-    """Declare the table of a log: every record once, as declared, with where it came from."""
+    """Declare the table of a log: every record once, with the declared columns and the record's origin."""
     declared = {name: Column(type, f"as declared by log {log.name}") for name, type in log.columns.items()}
     key: tuple[str, ...] = PLACE
     if log.signed:
@@ -128,7 +131,7 @@ def log_contract(log: Log) -> Contract:
 
 
 def rejected_contract(log: Log) -> Contract:
-    """Declare the table of the records that could not be read as the log declares them."""
+    """Declare the table of the records that could not be read according to the log's declaration."""
     columns = {
         "raw": Column("binary", "the record's bytes as they came; a Parquet row as JSON"),
         "error": Column("string", "why it was rejected", required=True),
@@ -148,7 +151,7 @@ def _provenance() -> dict[str, Column]:
 
 
 def runs_contract(definition: Definition) -> Contract:
-    """Declare the table of runs and their ranges of event time. Append only: a run's latest row says how it stands."""
+    """Declare the append-only table of runs and their ranges of event time; a run's latest row has its status."""
     columns = {
         "run": Column("string", "the run's id", required=True),
         "kind": Column("string", "stream, backfill, apply, rollback or restore", required=True),

@@ -1,4 +1,4 @@
-"""The sources of a dbt project, printed from the contracts: every table with its columns, docs, key and freshness."""
+"""Print the sources of a dbt project from the contracts: every table with its columns, docs, key and freshness."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ LOADED_AT = (
     "select timestamp_micros(cast(summary['tailrace.watermark'] as bigint)) as watermark "
     "from {{ this }}.snapshots as s join {{ this }}.refs as r on r.snapshot_id = s.snapshot_id where r.name = 'main'"
 )
-"""How far a table has come, the watermark that its last commit says, written out: it works in any project of dbt."""
+"""The query for a table's progress: the watermark in its last commit.
+
+The query uses no macro, so it works in any dbt project.
+"""
 
 
 def sources_text(definitions: Sequence[Definition], contracts: Iterable[Contract]) -> str:
-    """Write the text of `sources.yml` for definitions and the contracts of their tables; equal ones give equal texts.
+    """Return the text of `sources.yml` for definitions and their tables' contracts; equal arguments have equal texts.
 
-    Values are JSON, which YAML takes. Freshness is in the watermark's time (`dbt/macros/freshness.sql`).
+    Values are written as JSON, which is valid YAML. Freshness is measured by the watermark
+    (`dbt/macros/freshness.sql`).
     """
     by_name = {stage.name: stage for one in definitions for stage in chain(one)}
     logs = {log.name: log for one in definitions for log in one.sources}

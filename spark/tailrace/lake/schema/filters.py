@@ -1,7 +1,10 @@
-"""Row filters for pyiceberg, which it pushes down to partitions and files' statistics. Instants are microseconds.
+"""Build row filters for pyiceberg, which applies them to partitions and files' statistics.
 
-Nothing is later than the end of time, or earlier than the beginning, and pyiceberg is not asked: it counts on by a
-microsecond, to an instant that Python does not have.
+Instants are in microseconds.
+
+No instant is later than the end of time, or earlier than the beginning of time. Comparisons with the end or the
+beginning of time do not use pyiceberg, because pyiceberg would add or subtract a microsecond and reach an instant that
+Python cannot represent.
 """
 
 from __future__ import annotations
@@ -44,22 +47,22 @@ def every(*filters: Filter) -> Filter:
 
 
 def equal(column: str, value: Any) -> Filter:
-    """Select the rows with this value; with None, those that have no value."""
+    """Select the rows with this value; for None, select the rows without a value."""
     return _made(IsNull, column) if value is None else _made(EqualTo, column, value)
 
 
 def has_value(column: str) -> Filter:
-    """Select the rows that have a value."""
+    """Select the rows that have a value in this column."""
     return _made(NotNull, column)
 
 
 def above(column: str, value: int) -> Filter:
-    """Select the rows with a larger number."""
+    """Select the rows with a number larger than `value`."""
     return _made(GreaterThan, column, value)
 
 
 def at_most(column: str, value: int) -> Filter:
-    """Select the rows with this number or a smaller one."""
+    """Select the rows with a number that is at most `value`."""
     return _made(LessThanOrEqual, column, value)
 
 
@@ -69,33 +72,33 @@ def among(column: str, values: Iterable[str]) -> Filter:
 
 
 def begins(column: str, text: str) -> Filter:
-    """Select the rows with a text that begins with this one."""
+    """Select the rows whose text begins with the given text."""
     return _made(StartsWith, column, text)
 
 
 def after(column: str, micros: int) -> Filter:
-    """Select the rows with a later instant."""
+    """Select the rows with an instant later than `micros`."""
     if micros >= END_OF_TIME:
         return AlwaysFalse()
     return _made(GreaterThan, column, moment(micros).isoformat())
 
 
 def up_to(column: str, micros: int) -> Filter:
-    """Select the rows with this instant or an earlier one."""
+    """Select the rows with an instant that is not later than `micros`."""
     if micros >= END_OF_TIME:
         return _made(NotNull, column)
     return _made(LessThanOrEqual, column, moment(micros).isoformat())
 
 
 def since(column: str, micros: int) -> Filter:
-    """Select the rows with this instant or a later one."""
+    """Select the rows with an instant that is not earlier than `micros`."""
     if micros <= BEGINNING:
         return _made(NotNull, column)
     return _made(GreaterThanOrEqual, column, moment(micros).isoformat())
 
 
 def before(column: str, micros: int) -> Filter:
-    """Select the rows with an earlier instant."""
+    """Select the rows with an instant earlier than `micros`."""
     if micros <= BEGINNING:
         return AlwaysFalse()
     return _made(LessThan, column, moment(micros).isoformat())

@@ -1,4 +1,4 @@
-"""The tables of a join: its ledger and its runs."""
+"""Declare the tables of a join: its ledger and its runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def join_tables(join: Join) -> DefinitionTables:
 
 
 def join_contract(join: Join) -> Contract:
-    """Declare the ledger of a join: the pairs, and records that came too late or were rejected, one commit an epoch.
+    """Declare the ledger of a join: pairs, and late or rejected records, in one commit for each epoch.
 
-    What a join keeps is not in it: the records are in the logs, from where a restart takes them.
+    The records that a join keeps are not in the ledger but in the logs, from which a restart reads the records.
     """
     place = {part: f"the {{0}} record's _{name} in its log" for part, name in (
         ("epoch", "epoch"), ("partition", "source"), ("offset", "offset"))}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The errors of the lake's tables."""
+"""Define the errors of the lake's tables."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from tailrace.model.base.errors import TailraceError
 
 
 class LakeError(TailraceError, RuntimeError):
-    """The catalog or a table is not as it has to be."""
+    """The catalog or a table is not in the required state."""
 
 
 class MovedError(LakeError):
-    """A table moved while a commit to it was being written; nothing of that commit is in the table."""
+    """A table moved while a commit to it was being prepared; nothing of this commit is in the table."""
 
 
 class CatalogError(LakeError):
-    """The catalog does not do what it is asked: `found` says what it does, and `mend` how to mend it."""
+    """The catalog does not do what was requested.
+
+    `found` states what the catalog does instead, and `mend` states how to correct the problem.
+    """
 
     def __init__(self, found: str, mend: str) -> None:
         self.found, self.mend = found, mend
@@ -22,15 +25,15 @@ class CatalogError(LakeError):
 
 
 class UnansweredError(CatalogError):
-    """The catalog did not answer: what it was asked to do may have been done, or may still be."""
+    """The catalog did not answer: the requested operation may have succeeded, or may still succeed."""
 
 
 class FencedError(LakeError):
-    """Another writer has taken the lease: this writer may not commit any more (rule X1)."""
+    """Another writer has taken the lease, so this writer may not commit any more (rule X1)."""
 
 
 class LentError(LakeError):
-    """A run has borrowed this writer's lease: the writer waits, and goes on from what the run leaves (rule X4)."""
+    """A run has borrowed this writer's lease; the writer waits, and then continues from the run's result (rule X4)."""
 
 
 class OtherDefinitionError(LakeError):
@@ -38,10 +41,13 @@ class OtherDefinitionError(LakeError):
 
 
 class DamagedError(LakeError):
-    """A file of the lake is missing or damaged: `file` is its address, `found` how it was met."""
+    """A file of the lake is missing or damaged: `file` is its address, and `found` describes the damage."""
 
     def __init__(self, what: str, file: str, found: str, more: int = 0) -> None:
-        """Describe the damage of `what`, such as `the metadata of table hourly`; `more` other files are damaged."""
+        """Describe the damage of `what`, such as `the metadata of table hourly`.
+
+        `more` is the number of other damaged files.
+        """
         self.file, self.found = file, found
         others = f", and {more} more {'file' if more == 1 else 'files'}" if more else ""
         super().__init__(
@@ -51,4 +57,4 @@ class DamagedError(LakeError):
 
 
 class FormerShapeError(LakeError):
-    """A table that an earlier version made, and that lacks columns which nothing can do without."""
+    """A table that was created by an earlier version lacks columns without which the table cannot be read correctly."""

@@ -1,4 +1,4 @@
-"""Partitioning and sort order in the words of contracts: `kind`, `day(at)`, `bucket(16, who)`, `who desc`."""
+"""Convert partitioning and sort order to and from contract terms: `kind`, `day(at)`, `bucket(16, who)`, `who desc`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TERM = re.compile(
 )
 
 SPANS = ("year", "month", "day", "hour")
-"""The transforms of instants and dates that are spans of time."""
+"""The transforms of instants and dates whose values are spans of time."""
 
 SMALL = ("__runs", "__commits", "__signals", "__complete")
-"""The endings of the names of tables that are written without Spark, in a way that takes no partition transform."""
+"""The suffixes of the names of tables that are written without Spark and cannot have partition transforms."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Term:
 
     @property
     def name(self) -> str:
-        """The name of a partition field of this term."""
+        """The name of the partition field for this term."""
         made = re.sub(r"[^a-z0-9]+", "_", self.transform).strip("_")
         return self.column if self.transform == "identity" else f"{self.column}_{made}"
 
@@ -61,7 +61,7 @@ class Term:
 
 
 def term(text: str) -> Term:
-    """Parse a text as a term. Raises `ValueError` where the text is no term.
+    """Parse a text as a term. Raises `ValueError` if the text is not a term.
 
     >>> str(term("bucket(16, who) desc")), term("day(at)").name
     ('bucket(16, who) desc', 'at_day')
@@ -78,7 +78,7 @@ def term(text: str) -> Term:
 
 
 def partition_spec(contract: Contract, schema: Schema) -> PartitionSpec:
-    """Build the partitioning that a contract says, over the columns of a schema."""
+    """Build the partitioning of a contract from the columns of a schema."""
     return PartitionSpec(
         *(
             PartitionField(schema.find_field(one.column).field_id, place, parse_transform(one.transform), one.name)
@@ -98,7 +98,7 @@ def without_spans(contract: Contract) -> Contract:
 
 
 def sort_order(contract: Contract, schema: Schema) -> SortOrder:
-    """Build the sort order that a contract says, over the columns of a schema; nulls come last."""
+    """Build the sort order of a contract from the columns of a schema; nulls come last."""
     if not contract.sort_by:
         return UNSORTED_SORT_ORDER
     fields = (
@@ -111,7 +111,7 @@ def sort_order(contract: Contract, schema: Schema) -> SortOrder:
 
 
 def partition_terms(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
-    """Return the terms that a spec partitions by, in the words of contracts, with the names of its fields."""
+    """Return the terms of a partitioning, written as in contracts, with the names of their partition fields."""
     fields = [field for field in spec.fields if not isinstance(field.transform, VoidTransform)]
     return {
         str(Term(schema.find_column_name(field.source_id) or "?", str(field.transform))): field.name for field in fields
@@ -119,13 +119,13 @@ def partition_terms(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
 
 
 def span_columns(spec: PartitionSpec, schema: Schema) -> list[str]:
-    """List the columns by whose spans of time a spec partitions."""
+    """List the columns whose spans of time are used by a partitioning."""
     spans = [field for field in spec.fields if str(field.transform) in SPANS]
     return [name for field in spans if (name := schema.find_column_name(field.source_id))]
 
 
 def sort_terms(order: SortOrder, schema: Schema) -> list[str]:
-    """List the terms that a table is sorted by, in the words of contracts."""
+    """List the terms of a sort order, written as in contracts."""
     found = []
     for field in order.fields:
         own = Term(schema.find_column_name(field.source_id) or "?", str(field.transform), field.direction)
@@ -134,7 +134,7 @@ def sort_terms(order: SortOrder, schema: Schema) -> list[str]:
 
 
 def layout_faults(data: Mapping[str, Any], contract: Contract) -> Iterator[Fault]:
-    """Find the faults of the partitioning and the sort order in a contract's file."""
+    """Yield the faults in the partitioning and the sort order of a contract's file."""
     schema = iceberg_schema(contract)
     for name in ("partition_by", "sort_by"):
         terms = data.get(name, [])

@@ -1,4 +1,4 @@
-"""The tables of a map: its ledger and its runs."""
+"""Declare the tables of a map: its ledger and its runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def map_tables(definition: Map) -> DefinitionTables:
 
 
 def map_contract(definition: Map) -> Contract:
-    """Declare the ledger of a map: the rows made of each record, and records a step rejected, one commit an epoch."""
+    """Declare the ledger of a map: output rows, and records that a step rejected, in one commit for each epoch."""
     columns = {
         "kind": Column("string", "production (what came out), or rejected by a step", required=True),
         **{name: Column(type, "production") for name, type in definition.results.items()},

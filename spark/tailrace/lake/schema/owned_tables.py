@@ -1,4 +1,4 @@
-"""The tables that a definition owns, with its log's, its stages' and the archives of their commits."""
+"""Declare the tables that a definition owns, the tables of its logs and stages, and the archives of their commits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tailrace.model.logs.log import Log
 
 @singledispatch
 def tables_of(definition: Definition) -> DefinitionTables:
-    """Declare the tables that a definition has by its kind, beside the tables of its logs."""
+    """Declare the tables that a definition of this kind has, other than the tables of its logs."""
     raise KindError("declaration of tables", definition)
 
 
@@ -33,7 +33,10 @@ tables_of.register(Computation, computation_tables)
 
 
 def contracts(definition: Definition) -> list[Contract]:
-    """Declare every table that a definition and its log own; a definition that reads another has no log of its own."""
+    """Declare all tables of a definition and of its own logs.
+
+    A definition that reads another definition has no log of its own.
+    """
     logs, own = [log for log in definition.log.parts if log.landed], tables_of(definition)
     landed = [contract(log) for log in logs for contract in (log_contract, rejected_contract)]
     signals = map(signals_contract, definition.sources) if own.signals else ()
@@ -43,7 +46,7 @@ def contracts(definition: Definition) -> list[Contract]:
 
 
 def signals_contract(log: Log) -> Contract:
-    """Declare the table of the signals from outside that triggers of the log's pipelines wait for. Append only."""
+    """Declare the append-only table of external signals for which triggers of the log's pipelines wait."""
     columns = {
         "name": Column("string", "which signal", required=True),
         "at": Column("timestamp", "when it was sent", required=True),
@@ -53,7 +56,10 @@ def signals_contract(log: Log) -> Contract:
 
 
 def complete_contract(log: Log) -> Contract:
-    """Declare the append-only table that says, by who knows, until when input is complete: the watermark moves (T3)."""
+    """Declare the append-only table that states until when a log's input is complete.
+
+    Users or programs enter rows with this time, and the watermark advances accordingly (T3).
+    """
     columns = {
         "complete_until": Column("timestamp", "all records before this instant have come", required=True),
         "partition": Column("string", "of which partition of the source; null for the whole log"),
@@ -64,7 +70,7 @@ def complete_contract(log: Log) -> Contract:
 
 
 def commits_contract(table: str) -> Contract:
-    """Declare the archive of a log's or a ledger's commits whose snapshots have expired. Append only."""
+    """Declare the append-only archive of those commits of a log or a ledger whose snapshots have expired."""
     columns = {
         "snapshot": Column("bigint", "the commit's snapshot", required=True),
         "parent": Column("bigint", "the snapshot before it, where that was known"),
@@ -79,22 +85,23 @@ def commits_contract(table: str) -> Contract:
 
 
 def archives(definition: Definition) -> list[Contract]:
-    """Declare the archives that maintenance makes beside a definition's own tables, for the properties of commits."""
+    """Declare the archives of commit properties that maintenance creates for a definition's own tables."""
     logs = [log.name for log in definition.log.parts if log.landed]
     landed = [table for log in logs for table in (log, rejected_name(log))]
     return [commits_contract(table) for table in (*landed, ledger_name(definition.name))]
 
 
 def all_contracts(definition: Definition, there: Callable[[str], bool] = lambda table: False) -> list[Contract]:
-    """Declare the tables of a definition and of those that it reads, with their archives, each once.
+    """Declare the tables of a definition and of all its inputs, with the tables' archives; each table is declared once.
 
-    An earlier stage's answers are left out unless they are asked for, or their table is `there` already.
+    The answers of an earlier stage are left out unless the definition requests them, or `there` returns True for their
+    table.
     """
     made: dict[str, Contract] = {}
     wanted = keeping_answers([definition])
     for stage in chain(definition):
         for contract in (*contracts(stage), *archives(stage)):
-            # The table of a stage's answers has the stage's name.
+            # A stage's table of answers has the same name as the stage.
             if contract.table != stage.name or contract.table in wanted or there(contract.table):
                 made.setdefault(contract.table, contract)
     return list(made.values())

@@ -1,4 +1,4 @@
-"""The tables of a pipeline: its ledger, its current answers and its runs."""
+"""Declare the tables of a pipeline: its ledger, its current answers and its runs."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def pipeline_tables(pipeline: Pipeline) -> DefinitionTables:
 
 
 def key_columns(pipeline: Pipeline) -> dict[str, str]:
-    """Return the key columns' types, in order."""
+    """Return the types of the key columns, in order."""
     return {name: pipeline.columns[name] for name in pipeline.key}
 
 
 def part_types(pipeline: Pipeline) -> dict[str, str]:
-    """Return the shapes of the accumulator's parts, by column name."""
+    """Return the shapes of the accumulator's parts, with column names as keys."""
     return {own: type for name, part in pipeline.parts.items() for own, type in part.columns(name).items()}
 
 
@@ -61,7 +61,7 @@ def predecessors_type(pipeline: Pipeline) -> str:
 
 
 def ledger_contract(pipeline: Pipeline) -> Contract:
-    """Declare the ledger of a pipeline: partials, panes, late and rejected records, one commit an epoch."""
+    """Declare the ledger of a pipeline: partials, panes, late and rejected records, in one commit for each epoch."""
     keys = {name: Column(type, "key") for name, type in key_columns(pipeline).items()}
     slots = {f"trigger_{name}": type for name, type in slot_types(pipeline.when).items()}
     parts, said = struct_type(part_types(pipeline)), pipeline.what
@@ -107,7 +107,7 @@ def ledger_contract(pipeline: Pipeline) -> Contract:
 
 
 def answer_contract(pipeline: Pipeline) -> Contract:
-    """Declare the answers of a pipeline: one row for each key and window, the latest version."""
+    """Declare the answers of a pipeline: one row for each key and window, with the latest version."""
     said = pipeline.what
     columns = {
         **{name: Column(type, "key") for name, type in key_columns(pipeline).items()},

@@ -1,16 +1,16 @@
-"""The names of the tables that go with a definition or a log, made from its own name."""
+"""Derive the names of the tables of a definition or a log from its own name."""
 
 from __future__ import annotations
 
 LEDGER = "__ledger"
-"""The ending of the names of ledgers."""
+"""The suffix of the names of ledgers."""
 
 RESTING = "resting"
-"""The word in the names of tables in which a running fold has open windows rest."""
+"""The word in the names of tables in which a fold keeps resting windows: open windows in files instead of in memory."""
 
 
 def ledger_name(definition: str) -> str:
-    """Name the ledger of a pipeline, a map or a computation.
+    """Return the name of a definition's ledger.
 
     >>> ledger_name("hourly_departures")
     'hourly_departures__ledger'
@@ -19,20 +19,20 @@ def ledger_name(definition: str) -> str:
 
 
 def runs_name(definition: str) -> str:
-    """Name the table of a definition's runs."""
+    """Return the name of a definition's table of runs."""
     return f"{definition}__runs"
 
 
 def rejected_name(log: str) -> str:
-    """Name the table of the records that a log rejected."""
+    """Return the name of the table with the records that a log rejected."""
     return f"{log}__rejected"
 
 
 def signals_name(log: str) -> str:
-    """Name the table of the signals to a log's pipelines."""
+    """Return the name of the table with the signals to a log's pipelines."""
     return f"{log}__signals"
 
 
 def complete_name(log: str) -> str:
-    """Name the table that says until when a log's input is complete."""
+    """Return the name of the table that states until when a log's input is complete."""
     return f"{log}__complete"

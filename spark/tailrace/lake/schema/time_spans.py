@@ -1,8 +1,8 @@
-"""Choose the span of time that a partition of a table holds, from the definition.
+"""Choose, from the definition, the span of time for the partitions of a table.
 
-A span is as short as an epoch allows: the records of an epoch are of about one time, their windows end within one
-window's length of it, and so an epoch's rows lie in one span or two. A shorter span would have each epoch write more
-files, and a longer one would have a reader of a day read more.
+A span is as short as the epochs allow: the records of an epoch have similar event times, and their windows end within
+one window's length of these times, so an epoch's rows are in one or two spans. With a shorter span, each epoch would
+write more files. With a longer span, a reader of one day would have to read more rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from tailrace.model.logs.watermark_strategies import BoundedDisorder
 from tailrace.model.windows.windows import Windowing
 
 _SPANS = (("day", duration(days(1))), ("month", duration(days(31))), ("year", duration(days(366))))
-"""The spans that a partition may hold, in microseconds: each is for times that lie less than so far apart."""
+"""The spans that a partition can have, from short to long.
+
+A span is used for times that are less than its number of microseconds apart.
+"""
 
 
 _SHORTEST = {"hour": 1 / 24, "day": 1, "month": 28, "year": 365}
-"""The days that a span has at least."""
+"""The minimum length of each span, in days."""
 
 
 def span_terms(column: str, reach: int | None) -> tuple[str, ...]:
@@ -35,7 +38,7 @@ def span_terms(column: str, reach: int | None) -> tuple[str, ...]:
 
 
 def spans_between(span: str, first: int, last: int) -> int:
-    """Return the most spans of a kind that instants lie in, from the first to the last, in microseconds.
+    """Return the maximum number of spans of this kind in which instants from `first` to `last` (microseconds) can lie.
 
     >>> spans_between("day", 0, 1), spans_between("day", 0, duration(days(2))), spans_between("month", 0, 1)
     (2, 3, 2)
@@ -44,9 +47,9 @@ def spans_between(span: str, first: int, last: int) -> int:
 
 
 def reach_of_windows(where: Windowing) -> int | None:
-    """Return how far the ends of an instant's windows lie apart, in microseconds; None where nobody can tell.
+    """Return the maximum distance between the end times of an instant's windows, in microseconds; None if unknown.
 
-    Of a session that is its gap: a longer session grew from windows that ended before.
+    For sessions, the distance is the gap: a longer session has grown from windows that ended earlier.
 
     >>> from tailrace.model.windows.windows import Fixed, Global, Sessions
     >>> reach_of_windows(Fixed(days(2))) == 2 * reach_of_windows(Sessions(days(1))), reach_of_windows(Global())
@@ -56,7 +59,7 @@ def reach_of_windows(where: Windowing) -> int | None:
 
 
 def reach_of_log(log: Log) -> int | None:
-    """Return how far the event times of an epoch of a log lie apart, in microseconds; None where nobody can tell."""
+    """Return how far apart the event times in one epoch of a log can be, in microseconds; None if it is unknown."""
     if isinstance(log, Panes):
         return reach_of_windows(log.of.where)
     if isinstance(log, Productions):
@@ -69,6 +72,6 @@ def reach_of_log(log: Log) -> int | None:
 
 
 def _farthest(reaches: Iterable[int | None]) -> int | None:
-    """Return the greatest of some reaches; None where one of them is not known."""
+    """Return the largest of the given distances, or None if any distance is None."""
     found = list(reaches)
     return None if None in found else max(one or 0 for one in found)

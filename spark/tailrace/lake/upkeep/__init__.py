@@ -1,1 +1,1 @@
-"""Maintain tables: find what they need to stay small, and clean up after dead writers."""
+"""Maintain tables: find the work that is needed to keep them small, and clean up after writers that have crashed."""

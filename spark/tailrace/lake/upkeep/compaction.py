@@ -1,12 +1,12 @@
 """Merge a stream's recent small files between two epochs, without Spark (rule X3).
 
-An epoch adds a small file to each partition that it touches. As soon as a partition has enough files of one level, they
-are read, sorted by the table's order, and written as one file. Files of one level make a file of the next level, so a
-row is rewritten once for each level and not for each new file: 20 files of 20 rows make one of 400, and 20 of these one
-of 8,000. Larger files are left to maintenance.
+An epoch adds a small file to each partition in which it has rows. As soon as a partition has enough files of one level,
+these files are read, sorted by the table's order, and written as one file. Files of one level make a file of the next
+level, so a row is rewritten once for each level and not for each new file: 20 files of 20 rows make one file of 400
+rows, and 20 of these files make one file of 8,000 rows. Larger files are left to maintenance.
 
-A second thread reads and writes. The stream's own thread commits the exchange between two epochs of the table, so no
-epoch's commit is in progress, and each epoch finds its table unchanged.
+A second thread reads and writes the files. The stream's own thread commits the exchange between two epochs of the
+table. So no epoch's commit is in progress at this time, and each epoch finds its table unchanged.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from tailrace.lake.upkeep.rewriting import (
 )
 
 MOST_ROWS = 2_500
-"""A stream does not rewrite files with this many rows.
+"""A stream does not rewrite files with this number of rows or more.
 
 Reading, sorting and writing a row takes 1 to 3 µs, about as long as landing and folding it, and a small epoch takes 100
-ms or more. So if epochs are small, merging costs next to nothing; if epochs are large, merging would cost a good part
-of an epoch, but their files are large already.
+ms or more. So if epochs are small, merging costs almost nothing. If epochs are large, merging would cost a good part of
+an epoch's time, but then the files are large already.
 """
 
 MOST_BYTES = 1024 * 1024
-"""A stream does not rewrite files with this many bytes, however few rows they have."""
+"""A stream does not rewrite files with this number of bytes or more, however few rows they have."""
 
 MOST_ENTRIES = 5_000
-"""Maximum number of files that a starting stream looks at, the latest first; maintenance sees to older files."""
+"""The maximum number of files that a starting stream inspects, the latest first; maintenance handles older files."""
 
 
 @dataclass
 class SmallFiles:
-    """Finds the small files of a table by reading only the manifests that are new since the last search.
+    """Finds the small files of a table by reading only manifests that are new since the last search.
 
     `least` is the number of files of one level that make a file of the next level.
     """
@@ -61,7 +61,7 @@ class SmallFiles:
     _known: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
 
     def look(self, table: Table) -> tuple[list[FileLot], int]:
-        """Find lots of files to merge, and how many files the fullest incomplete level lacks (at least 1)."""
+        """Return the lots to merge, and the number of files that the fullest incomplete level lacks (at least 1)."""
         groups: defaultdict[tuple[object, ...], list[DataFile]] = defaultdict(list)
         for file in self._files(table):
             groups[*partition_of(file), self.level(file.record_count)].append(file)
@@ -76,7 +76,7 @@ class SmallFiles:
         return lots, max(1, lacks)
 
     def level(self, rows: int) -> int:
-        """Return the level of a file by its rows.
+        """Return the level of a file, according to its number of rows.
 
         Law: `least` files of one level together have enough rows for the next level.
 
@@ -122,8 +122,8 @@ class TableCompaction:
     pending: Future[FileChange | None] | None = None
 
     def prepare(self) -> FileChange | None:
-        """Merge small files, if there are enough; return the exchange of files to commit."""
-        # The default until the next search, also if this one fails.
+        """Merge small files if there are enough; return the exchange of files to commit, or None if there is none."""
+        # This is the default number of commits until the next search, and also applies if this search fails.
         self.room = self.small.least
         try:
             loaded = self.lake.table(self.table)
@@ -134,7 +134,7 @@ class TableCompaction:
             return None
 
     def commit(self, change: FileChange) -> bool:
-        """Commit an exchange and give notice of it; return whether the table may have moved."""
+        """Commit an exchange of files and send a notice about it; return True if the table may have moved."""
         try:
             done = exchange_files(self.lake, self.table, change)
         except Exception as error:
@@ -145,11 +145,11 @@ class TableCompaction:
         return done
 
     def _failed(self, error: Exception) -> None:
-        """Give notice of a failure. The stream goes on, because its tables are intact."""
+        """Send a notice of a failure. The stream continues, because its tables are intact."""
         self.lake.tell(CompactionFailed(self.table, f"{type(error).__name__}: {str(error).strip()}"))
 
     def is_due(self) -> bool:
-        """Count a commit of the table's writer; return whether it is time for the next search."""
+        """Count a commit of the table's writer; return True if it is time for the next search."""
         self.room -= 1
         return self.room < 0
 
@@ -163,7 +163,7 @@ class Compaction:
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="compacting")
 
     def after_commit(self, lease: Lease) -> None:
-        """Continue the compaction of a lease's table. Call this after an epoch's commit, before the next epoch begins.
+        """Continue the compaction of the lease's table. Call this after an epoch's commit and before the next epoch.
 
         If an exchange is committed, the lease continues from the new snapshot.
         """
@@ -180,10 +180,10 @@ class Compaction:
         elif one.pending.done():
             change, one.pending = one.pending.result(), None
             if change is not None and one.commit(change):
-                # If the lease is lost or lent by now, its next commit will find out.
+                # If the lease has been lost or lent meanwhile, its next commit will raise the error.
                 with suppress(FencedError, LentError):
                     lease.head = lease.branch.start(lease.check())
 
     def close(self) -> None:
-        """End the thread after its present task; maintenance deletes files that it has written in vain."""
+        """End the thread after its present task; maintenance deletes files that were written but not committed."""
         self._beside.shutdown(cancel_futures=True)

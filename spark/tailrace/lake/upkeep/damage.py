@@ -1,7 +1,7 @@
 """Find the missing or damaged files of a lake: metadata, manifest lists, manifests and data files.
 
-A reader fails at such a file with some error of its decoder, which seldom names the file. So after an unexpected error
-the lake itself is searched (`lake.upkeep.diagnosis`).
+A reader that opens a damaged file fails with an error of its decoder, which seldom names the file. So after an
+unexpected error, the lake itself is searched (`lake.upkeep.diagnosis`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class Damage:
-    """A missing or damaged file of a table; `found` says which."""
+    """A missing or damaged file of a table; `found` describes the problem."""
 
     table: str
     kind: Kind
@@ -39,10 +39,10 @@ class Damage:
 
 
 def find_damages(lake: Lake, patience: float = PATIENCE) -> Iterator[Damage]:
-    """Find the damaged files in the tables' current snapshots, within `patience` seconds.
+    """Find the damaged files in the tables' current snapshots, for at most about `patience` seconds.
 
     Files that every reader needs come first: the metadata of all tables, then the manifests, then the sizes and footers
-    of data files, and last their pages.
+    of data files, and last the pages of data files.
     """
     until = time.monotonic() + patience
     there = list[tuple[str, Table]]()
@@ -65,7 +65,7 @@ def find_damages(lake: Lake, patience: float = PATIENCE) -> Iterator[Damage]:
 
 
 def _of_manifests(name: str, table: Table, files: list[tuple[str, FileIO, Any]]) -> Iterator[Damage]:
-    """Find the damaged manifests of a table's current snapshot; add the files of the intact manifests to `files`."""
+    """Yield the damaged manifests of a table's current snapshot; add the files of the intact manifests to `files`."""
     snapshot = table.current_snapshot()
     if snapshot is None:
         return
@@ -84,7 +84,10 @@ def _of_manifests(name: str, table: Table, files: list[tuple[str, FileIO, Any]])
 
 
 def _footer(io: FileIO, file: Any) -> str | None:
-    """Compare a data file's size with its manifest, and read its footer; None if both are right."""
+    """Compare a data file's size with its manifest entry, and read the file's footer.
+
+    Returns None if the file is intact, or a description of the damage.
+    """
     import pyarrow.parquet as pq
 
     try:
@@ -100,7 +103,10 @@ def _footer(io: FileIO, file: Any) -> str | None:
 
 
 def _pages(io: FileIO, file: Any) -> str | None:
-    """Read all pages of a data file, one row group after another; None if they are readable."""
+    """Read all pages of a data file, one row group after another.
+
+    Returns None if the pages are readable, or a description of the damage. A file whose footer is damaged is skipped.
+    """
     import pyarrow.parquet as pq
 
     if file.file_format != "PARQUET" or _footer(io, file) is not None:
@@ -116,7 +122,7 @@ def _pages(io: FileIO, file: Any) -> str | None:
 
 
 def _how(io: FileIO, file: str, error: Exception) -> str:
-    """Say how a file is damaged: missing, or unreadable."""
+    """Return a description of a file's problem: missing, or damaged."""
     try:
         there = io.new_input(file).exists()
     except OSError:

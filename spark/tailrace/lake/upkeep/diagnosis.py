@@ -1,8 +1,8 @@
-"""Diagnose a library's error: a full disk, missing permissions, no memory, a dead JVM, or a damaged file.
+"""Diagnose a library's error: a full disk, missing permissions, too little memory, a crashed JVM, or a damaged file.
 
-Such errors come from Spark, DuckDB, Arrow, pyiceberg and SQLite, in the words of the failing layer. They are recognized
-by their numbers and words, along the whole chain of causes. If none matches, the lake's files are searched for damage.
-An error without a diagnosis is a bug of ours.
+Errors of this kind come from Spark, DuckDB, Arrow, pyiceberg and SQLite, each with its own messages. The errors are
+recognized by error numbers and words in the messages, along the whole chain of causes. If an error is not recognized,
+the lake's files are searched for damage. An error without a diagnosis is a bug in Tailrace.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tailrace.settings import Settings, SettingsError
 
 
 class MachineError(TailraceError, OSError):
-    """The machine failed: a disk is full, a permission is missing, memory is short, or a process was killed."""
+    """The machine failed: a disk is full, a permission is missing, memory is too small, or a process was killed."""
 
 
 _SAID = DamagedError | CatalogError | FencedError | MovedError | MachineError
-"""The errors that already say what happened, and how to mend it."""
+"""The errors that already state what happened, and how to correct it."""
 
 _SAFE = "nothing that was published is lost"
 
@@ -42,9 +42,9 @@ _PATH = re.compile(r"(?:file:)?(/[^\s'\":,;()\]]+)")
 
 
 def diagnose(error: BaseException, settings: Settings | None) -> TailraceError | None:
-    """Return an error that says what happened and how to mend it; None if nothing is recognized.
+    """Return an error that states what happened and how to correct it, or None if the error is not recognized.
 
-    `settings` belong to the lake of the failed work; None if they could not be made.
+    `settings` are the settings of the lake in which the work failed, or None if they could not be loaded.
     """
     chain = list(_chain(error))
     texts = [text for one in chain for text in _texts(one)]
@@ -74,7 +74,7 @@ def diagnose(error: BaseException, settings: Settings | None) -> TailraceError |
 def explain_error(error: Exception, settings: Settings | None = None) -> Exception:
     """Return the diagnosis of an error that a library caused; without a diagnosis, return the error itself.
 
-    Without `settings`, the lake is the environment's.
+    If `settings` is None, the settings are taken from the environment.
     """
     if isinstance(error, TailraceError) and (isinstance(error, _SAID | ValueError) or not _foreign(error)):
         return error
@@ -89,8 +89,8 @@ def _foreign(error: BaseException) -> bool:
 
 
 def _damaged(settings: Settings) -> DamagedError | None:
-    """Search for damaged files of the lake."""
-    # If the catalog itself does not answer, the search fails, and the error stays as it is.
+    """Search the lake for damaged files; return an error for the first damaged file, or None."""
+    # If the catalog itself does not answer, the search fails, and the original error is kept.
     with suppress(Exception):
         found = list(find_damages(Lake(settings, looks=True)))
         if found:
@@ -119,7 +119,7 @@ def _lake(settings: Settings | None) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes, each once, the outermost first."""
+    """Yield an error and its causes, each only once, beginning with the error itself."""
     seen, waiting = set[int](), [error]
     while waiting:
         one = waiting.pop(0)
@@ -136,7 +136,7 @@ def _texts(error: BaseException) -> Iterator[str]:
     if thrown is None:
         yield str(error)
         return
-    # The JVM may be gone meanwhile.
+    # The JVM may have ended meanwhile.
     with suppress(Exception):
         while thrown is not None:
             yield str(thrown.toString())
@@ -144,7 +144,7 @@ def _texts(error: BaseException) -> Iterator[str]:
 
 
 def _place(error: BaseException, text: str) -> str:
-    """Find the file that an error names; empty if it names none."""
+    """Return the file that an error names, or an empty text if the error names no file."""
     if isinstance(error, OSError) and isinstance(error.filename, str):
         return error.filename
     found = _PATH.search(text)
@@ -152,12 +152,12 @@ def _place(error: BaseException, text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Cut a message to its first line."""
+    """Return the first line of a message, with a maximum of 300 characters."""
     return next(iter(text.strip().splitlines()), "")[:300]
 
 
 def _of_a_dead_jvm(error: BaseException) -> bool:
-    """Tell whether an error comes from a lost connection to the JVM."""
+    """Return True if an error comes from a lost connection to the JVM."""
     if type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception"):
         return True
     if _ENDED.search(str(error)):

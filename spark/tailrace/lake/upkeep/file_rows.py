@@ -1,6 +1,7 @@
-"""Read the rows of a data file with its table's current columns, matched by Iceberg's field ids.
+"""Read the rows of a data file with its table's current columns, which are matched by Iceberg's field ids.
 
-Files are read without pyiceberg's own reader if possible, because it turns a null list of structs into an empty list.
+Files are read without pyiceberg's own reader if possible, because that reader turns a null list of structs into an
+empty list.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from pyiceberg.schema import Schema
 
 
 def batches_as_written(io: FileIO, schema: Schema, file: DataFile) -> Iterator[pa.RecordBatch] | None:
-    """Read a file's rows with these columns, null for a missing one; None if a nested column has another type."""
+    """Yield a file's rows with these columns; missing columns are null.
+
+    Returns None if a nested column has another type in the file.
+    """
     arrow: pa.Schema = schema.as_arrow()
     with io.new_input(file.file_path).open() as opened, pq.ParquetFile(opened) as parquet:
         own = {field_id_of(field): field for field in parquet.schema_arrow}
@@ -31,13 +35,13 @@ def _batches(io: FileIO, file: DataFile, held: list[pa.Field | None], arrow: pa.
 
 
 def field_id_of(field: pa.Field) -> int | None:
-    """Return Iceberg's field id of a file's column; None if it has none."""
+    """Return Iceberg's field id of a file's column, or None if the column has no field id."""
     number = (field.metadata or {}).get(b"PARQUET:field_id")
     return None if number is None else int(number)
 
 
 def _as_it_is(held: pa.Field | None, wanted: pa.Field) -> bool:
-    """Tell whether a cast is enough for a file's column: it is missing, not nested, or has the table's type."""
+    """Return True if a cast is enough for a file's column: it is missing, or not nested, or has the table's type."""
     if held is None or not pa.types.is_nested(wanted.type):
         return True
     return bool(held.type.equals(wanted.type))

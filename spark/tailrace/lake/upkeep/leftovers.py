@@ -1,9 +1,9 @@
-"""Find the leftovers of dead writers and readers: branches, pins, and tables of replays and of resting windows.
+"""Find leftovers of crashed writers and readers: branches, pins, and tables of replays and of resting windows.
 
-A stream's branch has the token of its lease in its name, and an older token cannot publish anything (rule X1), so the
-branch is a leftover; the same holds for a restore's branch. A run's branch is a leftover when the run has ended. All
-else is judged by age: a branch that main left behind long ago, an old pin, a run that has not ended for a long time.
-Times before `EARLIEST` are ignored, because the clock was wrong.
+The name of a stream's branch contains the token of the stream's lease. A stream with an older token cannot publish
+anything (rule X1), so its branch is a leftover; the same is true for the branch of a restore. A run's branch is a
+leftover when the run has ended. Other leftovers are judged by age: a branch that main left behind long ago, an old pin,
+or a run that has not ended for a long time. Times before `EARLIEST` are ignored, because the clock was wrong.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _STREAM = re.compile(r"stream_(\d+)")
 _RUN = re.compile(r"(?:follow_)?backfill_([0-9a-f]{12})(?:_\d+)?")
 _RESTORE = re.compile(r"backfill_restore_\d+_[0-9a-f]{8}_(\d+)")
 _ALONE = re.compile(r"(?:follow|claim)_\w+")
-"""The branches of writers without a lease; each writer creates its branch again if it is gone."""
+"""The branches of writers without a lease; each writer creates its branch again if the branch is missing."""
 
 
 def leftover_names(table: Table, runs: Mapping[str, Run], now: int, after: timedelta) -> list[str]:
-    """List the branches and tags of a loaded table that nobody uses any longer.
+    """List the branches and tags of a loaded table that are no longer used.
 
-    `runs` are the definition's runs by their id, and `now` is in milliseconds. From age `after` on, a pin, a run and a
-    branch that main left behind count as dead.
+    `runs` are the definition's runs by their ids, and `now` is in milliseconds. From age `after` on, a pin, an
+    unfinished run, and a branch that main left behind count as leftovers.
     """
     before = now - after // timedelta(milliseconds=1)
     head = head_of(table)
@@ -45,7 +45,7 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
     if made is not None:
         return EARLIEST <= made < before
     if found := _STREAM.fullmatch(name):
-        # A stream that lent its lease to a run will continue when the lease is given back.
+        # A stream that has lent its lease to a run will continue when the run gives the lease back.
         return TOKEN in head.properties and int(found[1]) < head.number(LENDER, head.number(TOKEN))
     if found := _RESTORE.fullmatch(name):
         return int(found[1]) < head.number(TOKEN)
@@ -56,22 +56,23 @@ def _left(table: Table, name: str, head: Head, runs: Mapping[str, Run], before: 
 
 
 def _superseded(table: Table, branch: str) -> float:
-    """Return the time at which main left a branch's snapshot behind, in milliseconds; infinite if it has not."""
+    """Return the time, in milliseconds, when main left a branch's snapshot behind; infinity if main is still there."""
     stands, later = ref_of(table, branch), None
     for one in lineage(table, ref_of(table, MAIN)):
         if one.snapshot_id == stands:
             return float("inf") if later is None else later
         later = one.timestamp_ms
-    # The snapshot is not on main: either a follower staged it and died, or it is older than main's retained snapshots.
+    # The snapshot is not on main: either a follower staged the snapshot and crashed, or it is older than main's
+    # retained snapshots.
     at = table.metadata.snapshot_by_id(stands) if stands is not None else None
     return at.timestamp_ms if at else float("inf")
 
 
 def leftover_tables(lake: Lake, definition: Definition, tables: Iterable[str], now: int, after: timedelta) -> list[str]:
-    """List which of some tables replays and streams of a definition left behind when they died.
+    """Return those of the given tables that replays or streams of a definition left behind when they crashed.
 
-    A live stream whose table of resting windows was removed because it had not changed for long restores it from the
-    ledger.
+    If a running stream's table of resting windows was removed because it had not changed for a long time, the stream
+    restores the windows from the ledger.
     """
     before = now - after // timedelta(milliseconds=1)
     name = re.compile(rf"{definition.name}__(?:replay|{RESTING}|replay_{RESTING})_[0-9a-f]{{8}}")

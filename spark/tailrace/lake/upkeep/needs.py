@@ -1,7 +1,7 @@
-"""Find the maintenance that a definition's tables need to stay small and quick, from their metadata only (rule X3).
+"""Find the maintenance that keeps a definition's tables small and fast, from their metadata only (rule X3).
 
-Small files should be merged, delete files applied, manifests merged, unneeded snapshots and the leftovers of dead
-writers removed. `tailrace.operate.maintenance` does the work; no JVM is needed here.
+Small files should be merged, delete files applied, manifests merged, and unneeded snapshots and the leftovers of
+crashed writers removed. `tailrace.operate.maintenance` does this work; no JVM is needed to find out what is necessary.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tailrace.model.definition.chain import chain
 from tailrace.model.definition.definition import Definition
 
 TOGETHER = 5
-"""The number of small files in a partition, or of delete files in a table, at which they are merged."""
+"""The number of small files in a partition, or of delete files in a table, at which these files are merged."""
 
 MANIFESTS = 20
-"""The number of manifests at which they are merged."""
+"""The number of manifests at which the manifests are merged."""
 
 _TARGET = 512 * 1024 * 1024
 """The default target size of data files, in bytes."""
@@ -43,10 +43,10 @@ Reader = tuple[str, str]
 
 @dataclass(frozen=True)
 class UpkeepTable:
-    """A table that is maintained. `stage` is the definition that it is of; None of a table of a log.
+    """A table that is maintained. `stage` is the definition to which it belongs, or None for a log's table.
 
-    `readers` are tables that read this one, each with the property of its commits that names the last snapshot read.
-    `archived` says that this table's commits are archived before their snapshots expire.
+    `readers` are the tables that read this table, each with the property of its commits that names the last snapshot
+    read. `archived` means that this table's commits are archived before their snapshots expire.
     """
 
     contract: Contract
@@ -60,7 +60,7 @@ class UpkeepTable:
 
     @property
     def on_read(self) -> bool:
-        """Whether rows are deleted by delete files, which readers apply."""
+        """Whether rows are deleted by means of delete files, which readers apply."""
         return self.contract.properties.get("write.merge.mode") == "merge-on-read"
 
 
@@ -68,8 +68,9 @@ class UpkeepTable:
 class Need:
     """The maintenance that a table needs now; `names` are its unused branches and tags.
 
-    `files` counts its data files; `small` of them should be merged, and `former` are small files under a former
-    partitioning. `deletes` counts its delete files; `sorted` says that the table has a sort order.
+    `files` is the number of data files; `small` of these files should be merged, and `former` is the number of small
+    files under a former partitioning. `deletes` is the number of delete files; `sorted` means that the table has a sort
+    order.
     """
 
     table: UpkeepTable
@@ -98,14 +99,14 @@ class Need:
 
 @dataclass(frozen=True)
 class UpkeepPlan:
-    """The maintenance that a definition's tables need, and the tables of dead replays."""
+    """The maintenance that a definition's tables need, and the tables that crashed replays and streams left behind."""
 
     needs: tuple[Need, ...]
     leftovers: tuple[str, ...]
 
 
 def upkeep_tables(lake: Lake, definition: Definition) -> list[UpkeepTable]:
-    """List the existing tables of a definition and of its inputs."""
+    """Return the existing tables of a definition and of its inputs."""
     found: dict[str, UpkeepTable] = {}
     for stage in chain(definition):
         for one in _tables_of_stage(lake, stage):
@@ -128,7 +129,7 @@ def _tables_of_stage(lake: Lake, stage: Definition) -> Iterator[UpkeepTable]:
 def plan_upkeep(lake: Lake, definition: Definition, now: int) -> UpkeepPlan:
     """Find the maintenance that a definition's tables need; `now` is in milliseconds.
 
-    Raises `LakeError` if there is no ledger.
+    Raises `LakeError` if the definition has no ledger.
     """
     lake.table(ledger_name(definition.name))
     names = lake.tables
@@ -144,7 +145,7 @@ def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     runs = {}
     if table.stage is not None and lake.has(runs_name(table.stage.name)):
         runs = {one.run: one for one in runs_named(lake, table.stage.name)}
-    # The readers' positions are read before the table, because readers only move forward.
+    # The readers' positions are read before the table is loaded, because readers only move forward.
     needed = needed_snapshots(lake, table)
     loaded, settings = lake.table(table.name), lake.settings
     current = loaded.metadata.snapshot_by_id(ref_of(loaded, MAIN) or -1)
@@ -156,7 +157,7 @@ def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
     return Need(
         table,
         files=len(data),
-        # Partitions with only a few small files are left as they are.
+        # Partitions with only a few small files are not merged.
         small=sum(count for count in Counter(map(partition_of, small)).values() if count >= TOGETHER),
         deletes=len(files) - len(data),
         manifests=len(manifests),
@@ -169,5 +170,5 @@ def find_need(lake: Lake, table: UpkeepTable, now: int) -> Need:
 
 
 def needed_snapshots(lake: Lake, one: UpkeepTable) -> list[int]:
-    """List the snapshots from which a table's readers will continue."""
+    """Return the snapshots from which a table's readers will continue."""
     return [snapshot for reader, named in one.readers for snapshot in snapshots_needed_by(lake, reader, named)]

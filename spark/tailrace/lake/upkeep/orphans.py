@@ -1,4 +1,4 @@
-"""Find the files of dead writers in a table's folder, which no snapshot of the table names."""
+"""Find the files in a table's folder that crashed writers left behind and that belong to no snapshot."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tailrace.lake.metadata.commit_times import EARLIEST
 
 
 def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
-    """List the files in a table's local folder that are older than `before` and that no snapshot names.
+    """List the files in a table's local folder that are older than `before` and belong to no snapshot.
 
-    Their addresses begin like the table's location, because Iceberg ignores all others. A file dated before `EARLIEST`
-    is left alone: its writer's clock was wrong, and it may be committed soon.
+    The addresses begin in the same form as the table's location, because Iceberg ignores addresses in other forms. A
+    file dated before `EARLIEST` is not listed: its writer's clock was wrong, and the file may be committed soon.
     """
     location = lake.table(table).location()
-    # Files are listed before the table is read, so that a file that is committed meanwhile is named.
+    # The folder is listed before the table is loaded again, so that files that are committed meanwhile are found in the
+    # metadata.
     old = set(_older(Path(_path(location)), before.timestamp()))
     found = sorted(old - set(_named(lake.table(table)))) if old else []
     return [f"{location}{path.removeprefix(_path(location))}" for path in found]
@@ -28,14 +29,14 @@ def orphans(lake: Lake, table: str, before: datetime) -> list[str]:
 
 def _older(folder: Path, before: float) -> Iterator[str]:
     for path in folder.rglob("*"):
-        # A file that is removed meanwhile is not an orphan.
+        # A file that was removed meanwhile is not an orphan.
         with suppress(FileNotFoundError):
             if path.is_file() and EARLIEST / 1000 <= path.stat().st_mtime < before:
                 yield str(path)
 
 
 def _named(table: Table) -> Iterator[str]:
-    """Yield the files that a loaded table's metadata names, including the metadata files."""
+    """Yield the files that a loaded table's metadata refers to, including the metadata files."""
     metadata = table.metadata
     own = [table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
     yield from map(_path, [*own, *(one.statistics_path for one in metadata.statistics)])

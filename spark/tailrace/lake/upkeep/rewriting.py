@@ -1,7 +1,8 @@
-"""Merge small data files of a table, in the table's order, and exchange them in one commit (rule X3).
+"""Merge small data files of a table, in the table's sort order, and exchange them in one commit (rule X3).
 
-Streams rewrite their recent files this way, and maintenance all others. No row is added or removed, so the commit
-repeats the last commit's properties of its epoch, and followers, which read appended rows only, skip it.
+Streams rewrite their recent files this way, and maintenance rewrites all other files. No row is added or removed. So
+the commit repeats the epoch's properties from the last commit. Followers skip the commit, because they read only
+appended rows.
 """
 
 from __future__ import annotations
@@ -26,34 +27,34 @@ from tailrace.lake.schema.layouts import SPANS, span_columns
 from tailrace.lake.upkeep.file_rows import batches_as_written
 
 LARGE = 64 * 1024 * 1024
-"""The bytes at which a file is large enough to stay, and the maximum that is rewritten at once."""
+"""The minimum size of a large file, and the maximum total size of the files that are rewritten at once, in bytes."""
 
 TRIES = 20
-"""The maximum number of times that an exchange is tried when other commits overtake it."""
+"""The maximum number of attempts at an exchange when other commits are made first."""
 
 _ALL = 10**9
-"""A number above any number of partitions: maintenance writes all rows into their own partitions."""
+"""A number larger than any number of partitions: maintenance writes all rows into their own partitions."""
 
 
 @dataclass(frozen=True)
 class FileLot:
-    """Files of one partition that are merged together."""
+    """A lot: files of one partition that are merged together."""
 
     files: tuple[DataFile, ...]
 
     @property
     def size(self) -> int:
-        """The files' size, in bytes."""
+        """The total size of the files, in bytes."""
         return sum(file.file_size_in_bytes for file in self.files)
 
 
 def partition_of(file: DataFile) -> tuple[object, ...]:
-    """Return the key of a file's partition: the partitioning, and the values of its fields."""
+    """Return the key of a file's partition: the id of the partitioning, and the values of the partition fields."""
     return (file.spec_id, *(file.partition[place] for place in range(len(file.partition))))
 
 
 def cut_into_lots(files: Iterable[DataFile], most: int, least: int = 2) -> Iterator[FileLot]:
-    """Cut files, in their order, into lots of `most` bytes at most; drop lots with fewer than `least` files."""
+    """Divide files, in their order, into lots of at most `most` bytes; drop lots with fewer than `least` files."""
     lot, size = list[DataFile](), 0
     for file in files:
         if lot and size + file.file_size_in_bytes > most:
@@ -67,11 +68,11 @@ def cut_into_lots(files: Iterable[DataFile], most: int, least: int = 2) -> Itera
 
 
 def write_together(lake: Lake, table: str, least: int, most: int) -> tuple[int, int]:
-    """Merge the small files of each partition of a table that has `least` or more of them.
+    """Merge small files in each partition of a table that has at least `least` small files.
 
-    Files under a former partitioning are rewritten into the current partitions, even a single one. Returns how many
-    files were read and written. Nothing is done if the table has delete files, or if the files have more than `most`
-    bytes in total: Spark handles both cases.
+    Files under a former partitioning are rewritten into the current partitions, even if there is only one file. Returns
+    the numbers of files that were read and written. Nothing is done if the table has delete files, or if the files have
+    more than `most` bytes in total: Spark handles both cases.
     """
     loaded = lake.table(table)
     lots = [] if has_deletes(loaded) else list(_lots(loaded, least))
@@ -109,7 +110,7 @@ def files_of(table: Table) -> Iterator[DataFile]:
 
 
 def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
-    """Return a sort key of files: the minimum of the time column by which the table is partitioned."""
+    """Return a function for sorting files by their minimum in the time column by which the table is partitioned."""
     names = span_columns(table.spec(), table.schema())
     number = table.schema().find_field(names[0]).field_id if names else -1
 
@@ -121,7 +122,7 @@ def _first(table: Table) -> Callable[[DataFile], tuple[int, int]]:
 
 
 def has_deletes(table: Table) -> bool:
-    """Tell whether a table has delete files, which name data files."""
+    """Return True if a table has delete files, which refer to data files."""
     snapshot = table.current_snapshot()
     return snapshot is not None and any(
         manifest.content is ManifestContent.DELETES for manifest in snapshot.manifests(table.io)
@@ -129,11 +130,12 @@ def has_deletes(table: Table) -> bool:
 
 
 def rewrite_lots(table: Table, lots: Sequence[FileLot], most: int | None = None) -> FileChange | None:
-    """Rewrite each lot of files as one file for each current partition; None if no lot can be rewritten.
+    """Rewrite each lot of files as one file for each current partition; return None if no lot can be rewritten.
 
-    A lot with a nested column of a former type is left to Spark. `most` is as in `data_files.write_files`.
+    A lot with a nested column of a former type is left to Spark. `most` has the same meaning as in
+    `data_files.write_files`.
     """
-    # Imported here because it imports pandas, and most commands never write.
+    # Imported here because the module imports pandas, and most commands never write rows.
     from tailrace.lake.catalog.data_files import write_files
 
     added, removed = list[DataFile](), list[DataFile]()
@@ -150,22 +152,22 @@ def rewrite_lots(table: Table, lots: Sequence[FileLot], most: int | None = None)
 
 
 def sort_rows(table: Table, rows: pa.Table) -> pa.Table:
-    """Sort rows by a table's sort order, as far as it consists of columns or spans of time."""
+    """Sort rows by a table's sort order, up to the first term that is not a column or a span of time."""
     schema, keys = table.schema(), list[tuple[str, str]]()
     for field in table.sort_order().fields:
         name = schema.find_column_name(field.source_id)
         if name is None or name not in rows.column_names or str(field.transform) not in ("identity", *SPANS):
             break
         keys.append((name, "descending" if field.direction is SortDirection.DESC else "ascending"))
-    # Nulls come last, as in contracts.
+    # Nulls come last, as in the sort orders of contracts.
     return rows.take(pc.sort_indices(rows, sort_keys=keys)) if keys else rows
 
 
 def exchange_files(lake: Lake, table: str, change: FileChange) -> bool:
-    """Commit an exchange of files on top of the table's latest snapshot; return whether it succeeded.
+    """Commit an exchange of files on top of the table's latest snapshot; return True if the commit succeeded.
 
-    False if another writer changed these files or deleted rows of them, or if commits keep conflicting. Maintenance
-    then deletes the new files.
+    The result is False if another writer changed these files or deleted rows in them, or if other commits make every
+    attempt fail. Maintenance then deletes the new files.
     """
     for _ in range(TRIES):
         loaded = lake.table(table)

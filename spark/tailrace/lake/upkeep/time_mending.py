@@ -26,7 +26,7 @@ SERVED = (
     "that is ahead is right once its time has come, and where times are out of order, have whoever runs the catalog "
     "register the table anew, by metadata with its times in order"
 )
-"""The advice about wrong times at a REST catalog."""
+"""The advice for tables with wrong commit times in a REST catalog."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class WrongTimes:
 
 
 def wrong_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
-    """List the tables that Spark refuses because of their commit times."""
+    """List the tables that Spark rejects because of their commit times."""
     found, now = [], now_milliseconds()
     for table in tables:
         loaded = lake.find(table)
@@ -53,18 +53,18 @@ def wrong_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
 
 
 def can_mend(lake: Lake) -> bool:
-    """Tell whether times can be corrected; a REST catalog's server writes them itself."""
+    """Return True if commit times can be corrected; in a REST catalog, the server writes the times itself."""
     return isinstance(changing_catalog(lake.catalog), MetastoreCatalog)
 
 
 def mend_times(lake: Lake, tables: Iterable[str]) -> list[WrongTimes]:
-    """Put the commit times of tables in order, with none in the future; return the corrected tables.
+    """Put the commit times of tables in order, with no time in the future; return the corrected tables.
 
-    Does nothing if this machine's own clock is not credible, or at a REST catalog, whose server writes the times.
+    Does nothing if this machine's own clock is not credible, or for a REST catalog, whose server writes the times.
     """
     if now_milliseconds() < EARLIEST or not can_mend(lake):
         return []
-    # `Any`, because the type allows only pyiceberg's own changes.
+    # `Any`, because the declared type allows only pyiceberg's own changes.
     catalog: Any = lake.catalog
     wrong = wrong_times(lake, tables)
     for one in wrong:

@@ -1,1 +1,1 @@
-"""What an audit looks for in commits and files, whatever the rows say: changes by another hand."""
+"""Check commits and files for changes that Tailrace did not make, independently of the rows."""

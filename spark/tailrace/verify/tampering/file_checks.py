@@ -1,4 +1,4 @@
-"""Check a table's data files: that each is there with its size, and with the bytes that were written (`--deep`)."""
+"""Check a table's data files: each file exists with its size and, with `--deep`, has the bytes that were written."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ from tailrace.lake.digests.summed_output import checksum_text
 from tailrace.verify.tampering.audit_result import SHOWN, Check
 
 AT_ONCE = 8
-"""The number of files that are looked at at once: on object storage each look is a request."""
+"""The number of files that are checked in parallel; on object storage, each check is a request."""
 
 PIECE = 1 << 20
-"""The bytes of a file that are read at once."""
+"""The number of bytes of a file that are read at once."""
 
 
 @dataclass(frozen=True)
 class _Read:
-    """What was read of a file: its checksum, and what is wrong with it by itself."""
+    """The result of reading a file: its checksum, and a fault in the file itself, if any."""
 
     checksum: str
     fault: str | None
 
 
 def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) -> Check:
-    """Check that all files of tables are there with their size and, if `deep`, with the bytes that were written.
+    """Check that all files of tables exist with their size and, if `deep`, have the bytes that were written.
 
-    The bytes of files that Spark wrote are held against the checksums of Parquet's pages, where it wrote these.
+    For files that Spark wrote, the bytes are compared with the checksums of Parquet's pages, if Spark wrote page
+    checksums.
     """
     faults, count, summed = list[str](), 0, 0
     for table in tables:
@@ -49,7 +50,7 @@ def files_are_whole(lake: Lake, tables: Iterable[str], *, deep: bool = False) ->
         count += len(files)
         wrong = _tried(loaded.io, files, _size_fault)
         if wrong:
-            # A compaction and an expiry beside may have taken the files away since.
+            # A compaction and an expiry that ran at the same time may have removed the files.
             there = {entry.data_file.file_path for entry in _entries(lake.table(table))}
             wrong = {path: fault for path, fault in wrong.items() if path in there}
         if deep:
@@ -72,7 +73,7 @@ def _entries(table: Table) -> Iterator[ManifestEntry]:
 
 
 def _tried(io: FileIO, files: Iterable[DataFile], fault: Callable[[FileIO, DataFile], str | None]) -> dict[str, str]:
-    """Try files side by side; return what is wrong, by path."""
+    """Check files in parallel; return a dict from path to fault for the files with faults."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         files = list(files)
         found = zip(files, pool.map(partial(fault, io), files), strict=True)
@@ -89,14 +90,17 @@ def _size_fault(io: FileIO, file: DataFile) -> str | None:
 
 @dataclass(frozen=True)
 class _Known:
-    """The checksums of files by the beginning of their name, and those of many together, with how many there are."""
+    """The recorded checksums of files: `each` by the prefix of the file's name, `many` by the snapshot of the commit.
+
+    An entry of `many` has the number of files and their combined checksum.
+    """
 
     each: Mapping[str, str]
     many: Mapping[int, tuple[int, str]]
 
 
 def _known(lake: Lake, table: str) -> _Known:
-    """Read the checksums off the commits of a table; of files that many commits share one, by the commit's snapshot."""
+    """Read the recorded checksums from the commits of a table."""
     each, many = dict[str, str](), dict[int, tuple[int, str]]()
     for commit in commits(lake, table).all:
         text = commit.proof.get(CHECKSUMS, "")
@@ -109,7 +113,7 @@ def _known(lake: Lake, table: str) -> _Known:
 
 
 def _deep_faults(io: FileIO, entries: list[ManifestEntry], known: _Known) -> tuple[dict[str, str], int]:
-    """Read files; return what is wrong, by path, and the number of those that were compared with a checksum."""
+    """Read files; return a dict from path to fault, and the number of files that were compared with a checksum."""
     faults, summed = dict[str, str](), 0
     lots: defaultdict[int, dict[str, str]] = defaultdict(dict)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -134,7 +138,7 @@ def _deep_faults(io: FileIO, entries: list[ManifestEntry], known: _Known) -> tup
 
 
 def _read(io: FileIO, entry: ManifestEntry) -> _Read:
-    """Read a file, and sum up its bytes; say what is wrong with it by itself."""
+    """Read a file; return its checksum, and a fault in the file itself, if any."""
     file, number = entry.data_file, 0
     try:
         with io.new_input(file.file_path).open() as stream:
@@ -147,7 +151,7 @@ def _read(io: FileIO, entry: ManifestEntry) -> _Read:
 
 
 def _parquet_fault(io: FileIO, file: DataFile) -> str | None:
-    """Read all pages of a Parquet file with their checksums; say what is wrong."""
+    """Read all pages of a Parquet file and verify their checksums; return the fault, or None."""
     try:
         with io.new_input(file.file_path).open() as stream:
             parquet = pq.ParquetFile(stream, page_checksum_verification=True)

@@ -1,4 +1,4 @@
-"""Name what mends what an audit found: the command, beside each check that does not hold."""
+"""Name the remedy for a fault that an audit found: the command that is shown next to each check that does not hold."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ REMEDIES: Mapping[str, str] = {
         "--epoch N` sets all tables back to one epoch"
     ),
 }
-"""What mends a check that does not hold, by its name; what is wrong in a ledger otherwise, a restoration mends."""
+"""The remedies for checks that do not hold, by the checks' names; for other checks, the remedy is a restoration."""
 
 
 def remedy(check: str, definition: str) -> str:
-    """Return what mends a check of this name that does not hold, of the definition that a command line names so."""
+    """Return the remedy for a check that does not hold; `definition` is the definition's name on the command line."""
     return REMEDIES.get(check, _RESTORE).format(definition=shlex.quote(definition))

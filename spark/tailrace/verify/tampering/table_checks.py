@@ -1,4 +1,4 @@
-"""The checks of the tables of a definition of any kind: their commits, their files, and how they agree."""
+"""Check the tables of a definition of any kind: their commits, their files, and whether the tables agree."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tailrace.verify.tampering.file_checks import files_are_whole
 
 
 def files_check(lake: Lake, definition: Definition, *, deep: bool) -> Check:
-    """Check that the files of a definition's tables are whole; `deep` reads the bytes of every file."""
+    """Check that the files of a definition's tables are intact; `deep` reads the bytes of every file."""
     tables = recorded_tables(lake, definition) + answers_of(lake, definition)
-    # What is known of the files' bytes is in the archives, too.
+    # The archives are checked first, because they also have checksums of the tables' files.
     files = files_are_whole(lake, _archives(lake, tables), deep=deep)
     return files_are_whole(lake, tables, deep=deep) if files.ok else files
 
 
 def table_checks(lake: Lake, definition: Definition) -> list[Check]:
-    """Check that the commits of a definition's tables are the project's own, and that the tables agree."""
+    """Check that Tailrace made all commits of a definition's tables, and that the tables agree."""
     tables = recorded_tables(lake, definition) + answers_of(lake, definition)
     return [commits_are_ours(lake, [*tables, *_archives(lake, tables)]), tables_agree(lake, definition)]
 
 
 def answers_of(lake: Lake, definition: Definition) -> list[str]:
-    """Name the table of a definition's answers, where it has one."""
+    """Return the name of the definition's table of answers, in a list that is empty if the table does not exist."""
     answers = tables_of(definition).answers
     return [answers.table] if answers is not None and lake.has(answers.table) else []
 
@@ -46,20 +46,21 @@ def _archives(lake: Lake, tables: Iterable[str]) -> list[str]:
 
 
 def recorded_tables(lake: Lake, definition: Definition) -> list[str]:
-    """Name the tables that nothing else in the lake could be made anew from: logs, rejected records, ledger, runs."""
+    """Return the existing tables that cannot be rebuilt from other tables: logs, rejected records, ledger, and runs."""
     logs = [log.name for log in definition.sources]
     named = [*logs, *map(rejected_name, logs), ledger_name(definition.name), runs_name(definition.name)]
     return [table for table in named if lake.has(table)]
 
 
 def tables_agree(lake: Lake, definition: Definition) -> Check:
-    """Check that no table stands before what another has of it, as one does that was set back by another hand."""
+    """Check that no table is behind a table that was derived from it, which would mean that the table was set back."""
     faults = list(_disagreements(lake, definition))
     return Check("the tables are of one time", not faults, "; ".join(faults) or "none is behind what another has of it")
 
 
 def _disagreements(lake: Lake, definition: Definition) -> Iterator[str]:
-    # Read in this order, so that what is published meanwhile is behind nothing: the log is published first.
+    # The log is published before the ledger and the answers. The tables are read in the opposite order, so that no
+    # table seems to be behind because of commits that are made meanwhile.
     stamped = next((lake.head(table).properties.get(STAMP) for table in answers_of(lake, definition)), None)
     ledger = ledger_name(definition.name)
     epoch = lake.head(ledger).number("epoch")
@@ -73,7 +74,7 @@ def _disagreements(lake: Lake, definition: Definition) -> Iterator[str]:
 
 
 def _runs(lake: Lake, definition: Definition) -> Iterator[str]:
-    """Say which backfills the ledger and the table of runs do not agree about."""
+    """Yield a message for each backfill that has a commit in the ledger but no row in the table of runs."""
     if not lake.has(runs_name(definition.name)):
         return
     history = commits(lake, ledger_name(definition.name))
@@ -84,7 +85,7 @@ def _runs(lake: Lake, definition: Definition) -> Iterator[str]:
 
 
 def commits_are_ours(lake: Lake, tables: Iterable[str]) -> Check:
-    """Check that all commits of tables are this lake's own, and that their files are those that the commits list."""
+    """Check that this lake's own processes made all commits of tables, and that the tables have the commits' files."""
     faults, count, notes = list[str](), 0, list[str]()
     for table in tables:
         loaded = lake.table(table)
@@ -99,7 +100,7 @@ def commits_are_ours(lake: Lake, tables: Iterable[str]) -> Check:
 
 
 def _taken_back(table: Table) -> Iterator[str]:
-    """Say which commits were current once and are not any more, as somebody has moved `main` back."""
+    """Yield a message for each commit that was current and no longer is, because `main` was moved back."""
     entries = [entry.snapshot_id for entry in table.metadata.snapshot_log]
     for before, now in pairwise(entries):
         if before != now and any(one.snapshot_id == now for one in lineage(table, before)):
@@ -107,7 +108,7 @@ def _taken_back(table: Table) -> Iterator[str]:
 
 
 def _files(table: Table) -> Iterator[str]:
-    """Say whether a table lists other files than its last commit says, where that has a digest."""
+    """Yield a message if a table's files do not match its last commit's digest; without a digest, yield nothing."""
     snapshot = table.metadata.snapshot_by_id(head_of(table).snapshot or -1)
     digest = CommitDigest.of(snapshot)
     if snapshot is None or digest is None:
