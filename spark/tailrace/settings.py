@@ -47,13 +47,13 @@ _REST = ("catalog_credential", "catalog_token_uri", "catalog_scope", "catalog_wa
 _SECRETS = (
     "catalog_secret", "catalog_credential", "serve_token", "schema_registry_credential", "schema_registry_token",
 )  # fmt: skip
-"""The settings whose values no message shows."""
+"""The settings whose values are never shown in messages."""
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _age(value: Any) -> Any:
-    """Parse a duration of a number and a unit, such as `12h`; return any value that is not text unchanged."""
+    """Parse a duration, a number and a unit such as `12h`. A value that is not text is returned unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", value.strip())
@@ -80,7 +80,7 @@ class SettingsError(TailraceError, ValueError):
 
 
 def _root() -> Path:
-    """Find the folder from which relative paths start."""
+    """Return the folder that relative paths are relative to."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), here)
 
@@ -108,40 +108,41 @@ def _form(pattern: str, expected: str) -> AfterValidator:
 
 
 def _default_jars() -> Path:
-    """Return `build/jars` of the checkout that this module runs from, else of the folder for relative paths."""
+    """Return `build/jars` in the checkout of this module, or the relative path `build/jars` if there is no checkout."""
     checkout = Path(__file__).resolve().parents[2]
     return checkout / "build" / "jars" if (checkout / "pyproject.toml").is_file() else Path("build/jars")
 
 
 def _quarter() -> str:
-    """Return a quarter of the machine's memory in DuckDB's notation, such as `2000MB`."""
+    """Return a quarter of the machine's memory in the form that DuckDB reads, such as `2000MB`."""
     return f"{max(1, os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') // 4 // 10**6)}MB"
 
 
 class Settings(BaseSettings):
-    """The settings of one installation, made from the environment and `tailrace.toml`, and never changed later.
+    """The settings of one installation, read from the environment and `tailrace.toml`; they cannot be changed later.
 
-    Raises SettingsError, with every fault, when a value is invalid or the file has an unknown key.
+    Raises SettingsError, with all faults, if a value is invalid or the file has an unknown key.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=True)
 
     warehouse: Place = Path("build/lake")
-    """The place of the tables' files: a folder, or `s3://BUCKET/PREFIX`."""
+    """The location of the tables' files: a folder, or `s3://BUCKET/PREFIX`."""
     catalog: Identifier = "lake"
     """The name of the catalog. It is part of the key of every table, so all users of the tables need the same name."""
     catalog_uri: str = ""
     """The address of the catalog: `sqlite:///FILE`, `postgresql://USER@HOST:PORT/DATABASE`, `glue://ACCOUNT`,
-    `glue://`, or the address of a catalog with Iceberg's REST interface. Empty: SQLite's `catalog.db` in the
-    warehouse."""
+    `glue://`, or the address of a catalog with Iceberg's REST interface. Empty: the SQLite file `catalog.db` in the
+    warehouse.
+    """
     catalog_secret: SecretStr | None = None
     """The password of PostgreSQL, or the token of a REST catalog."""
     catalog_credential: Annotated[SecretStr, _form(r"[^:\s]+:\S+", "ID:SECRET")] | None = None
     """The OAuth2 client of a REST catalog, `ID:SECRET`, in place of a token."""
     catalog_token_uri: HttpAddress | None = None
-    """The address at which the client of a REST catalog gets its tokens."""
+    """The address at which the OAuth2 client requests the tokens of a REST catalog."""
     catalog_scope: Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5B\x5D-\x7E ]+$")] | None = None
-    """The scope of the tokens that the client of a REST catalog gets. None: `catalog`."""
+    """The scope of the tokens that the OAuth2 client requests. None: `catalog`."""
     catalog_warehouse: Annotated[str, StringConstraints(min_length=1)] | None = None
     """The name of the warehouse in a REST catalog that has several."""
     catalog_prefix: Annotated[str, StringConstraints(pattern=r"^[\w.-]+(/[\w.-]+)*$")] | None = None
@@ -224,7 +225,7 @@ class Settings(BaseSettings):
     serve_names: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:\[\]_-]+$")], ...] = ()
     """More host names by which browsers may reach `tailrace serve`, such as the names of a proxy, as a JSON list."""
     serve_rows: Annotated[int, Field(ge=1, le=1000)] = 50
-    """The maximum number of rows of a table that a page shows at once."""
+    """The maximum number of rows of a table that one page shows."""
     serve_files: Annotated[int, Field(ge=0)] = 20_000
     """The maximum number of data files whose statistics the page keeps between two visits; 0 keeps none."""
     serve_timeout: Annotated[Age, Field(ge=timedelta(seconds=1))] = timedelta(seconds=20)
@@ -356,7 +357,7 @@ class Settings(BaseSettings):
         return self.warehouse if isinstance(self.warehouse, str) else f"file://{self.warehouse}"
 
     def checkpoint(self, *names: str) -> str:
-        """Return the path or address of a folder of Spark's checkpoints."""
+        """Return the path or address of a folder within Spark's checkpoints."""
         return "/".join([str(self.checkpoints or f"{self.warehouse}/_checkpoints"), *names])
 
 

@@ -123,7 +123,7 @@ def _tailrace(
     ] = False,
     debug: Annotated[bool, typer.Option(_DEBUG, help="Show the trace of an error; may stand at any place.")] = False,
 ) -> None:
-    """Options of every command."""
+    """Handle the options that all commands have in common."""
 
 
 def _stub() -> None:

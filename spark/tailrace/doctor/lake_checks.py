@@ -31,7 +31,7 @@ SCRATCH = "_doctor"
 """The folder of the warehouse in which checks write; they leave it empty."""
 
 LITTLE = 10**9
-"""Free bytes below which a warehouse counts as full."""
+"""The number of free bytes below which a warehouse counts as full."""
 
 
 def check_folder(settings: Settings) -> str:

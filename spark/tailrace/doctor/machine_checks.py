@@ -1,6 +1,6 @@
-"""Check this machine for `tailrace doctor`: Java, pinned jars, packages, and connections to brokers and a registry.
+"""The machine checks of `tailrace doctor`: Java, pinned jars, packages, and connections to brokers and a registry.
 
-Nothing here starts a JVM.
+No check here starts Spark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGES = ("pyspark", "pyiceberg", "apache-airflow", "dbt-core", "dbt-spark", "
 """The packages whose versions are compared with the pins of the project."""
 
 PATIENCE = 2.0
-"""The maximum seconds for a broker to answer."""
+"""The maximum time to wait for a broker's answer, in seconds."""
 
 
 def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterator[Finding]:
@@ -38,7 +38,7 @@ def check_installation(settings: Settings, *, elsewhere: bool = False) -> Iterat
 def check_brokers(settings: Settings) -> str:
     """Check that each Kafka broker accepts a connection.
 
-    Raises `WrongError` if one does not, and `UnseenError` if no brokers are set.
+    Raises `WrongError` if a broker does not accept a connection, and `UnseenError` if no brokers are set.
     """
     if settings.kafka_bootstrap is None:
         raise UnseenError("TAILRACE_KAFKA_BOOTSTRAP is not set", "")
@@ -60,7 +60,8 @@ def check_brokers(settings: Settings) -> str:
 def check_schema_registry(settings: Settings) -> str:
     """Check that the schema registry answers and allows reading.
 
-    Raises `WrongError` if it does not, and `UnseenError` if no registry is set.
+    Raises `WrongError` if the registry does not answer or refuses access. Raises `UnseenError` if no registry is set,
+    or if a package that reads the registry is not installed.
     """
     if settings.schema_registry_uri is None:
         raise UnseenError("TAILRACE_SCHEMA_REGISTRY_URI is not set", "")

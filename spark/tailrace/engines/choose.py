@@ -20,7 +20,7 @@ WORTH = 24 * 2**20
 """The bytes of files from which the Python of Spark's executors is worth starting."""
 
 PACKED = 6
-"""The factor by which the content of a Parquet file may be larger in memory than the file."""
+"""The assumed maximum ratio of a Parquet file's size in memory to its size on disk."""
 
 BROUGHT = PACKED * WORTH
 """The maximum bytes in memory of an epoch that this process reads for Spark; more are for the executors' Python."""
@@ -29,7 +29,7 @@ LITTLE = 10_000_000
 """The bytes of files, some hundred thousand rows, up to which DuckDB is as fast on one thread as on several."""
 
 _BYTES_A_ROW = 400
-"""The approximate bytes of an open window in DuckDB, its accumulators included."""
+"""The approximate size in bytes of an open window in DuckDB, including its accumulators."""
 
 _UNPACKED = 32
 """The bytes of memory, with all copies, that a byte of a file takes when its records come from Spark to this
@@ -45,7 +45,7 @@ class Engine(Enum):
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The chosen engine, and the reason as a clause for people."""
+    """The chosen engine, and the reason for the choice as a human-readable clause."""
 
     engine: Engine
     why: str
@@ -67,7 +67,7 @@ class Demand:
 
 @singledispatch
 def demand(definition: Definition) -> Demand:
-    """Return a definition's demand on an engine."""
+    """Return a definition's requirements for an engine."""
     raise KindError("demand on an engine", definition)
 
 
@@ -111,7 +111,7 @@ class EnginePolicy:
 
     @property
     def limit(self) -> str:
-        """The bound of the memory, as text for people."""
+        """The memory limit, as human-readable text."""
         return _megabytes(self.memory)
 
     def holds(self, *, bytes: int = 0, rows: int = 0) -> bool:
@@ -222,7 +222,7 @@ class EnginePolicy:
 
 
 def _megabytes(bytes: int) -> str:
-    """Format a size in bytes for people, in megabytes.
+    """Format a size in bytes as human-readable text, in megabytes.
 
     >>> _megabytes(1_234_567_890), _megabytes(40_000)
     ('1,235 MB', '0.04 MB')

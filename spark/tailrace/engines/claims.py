@@ -53,12 +53,12 @@ class _Wanted:
 
     @property
     def files(self) -> Filter:
-        """The filter of the files that may have rows of these event times."""
+        """The filter for the files that may have rows with event times from `first` to `last`."""
         return every(since(PANE_TIME, self.first), up_to(PANE_TIME, self.last))
 
     @property
     def within(self) -> Condition:
-        """The SQL condition that a row is of these event times."""
+        """The SQL condition that a row's event time is between `first` and `last`."""
         return Condition(f"{PANE_TIME} BETWEEN TIMESTAMP_MICROS({self.first}L) AND TIMESTAMP_MICROS({self.last}L)")
 
 

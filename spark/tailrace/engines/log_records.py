@@ -28,7 +28,7 @@ from tailrace.sql.terms import Query, Relation, bracketed, quoted
 
 
 def instant_term(micros: int) -> str:
-    """Write an instant in microseconds as SQL."""
+    """Return an instant in microseconds as a SQL expression."""
     return f"TIMESTAMP_MICROS({micros}L)"
 
 
@@ -109,7 +109,7 @@ def _table(lake: Lake, log: Log, epoch: int, first: int | None, last: int | None
     if isinstance(log, Arrivals):
         return log.of.name, arrival_filter(processing_times(lake, log.of.name), epoch, first, last)
     if isinstance(log, Panes):
-        # An answer happened in the last microsecond of its window.
+        # The event time of an answer is the last microsecond of its window.
         ends = _within("window_end", first, None if last is None else last + 1)
         return ledger_name(log.of.name), every(equal("kind", PANE), *ends)
     table = lake.table(log.name)

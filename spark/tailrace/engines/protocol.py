@@ -19,10 +19,10 @@ from tailrace.model.base.time import BEGINNING
 from tailrace.model.definition.pipeline import UNANSWERED
 
 FIRED = ("early", "on_time", "late")
-"""The timings of the panes that a stream fires; only a backfill writes corrections."""
+"""The timings of panes that a stream fires; corrections are written only by backfills."""
 
 REASONS = ("expired", "finished")
-"""The reasons for a late record: its window is out of reach, or its trigger has finished (rules M1, M4)."""
+"""The reasons why a record is late: its window has expired, or its window's trigger has finished (rules M1, M4)."""
 
 
 class Frame(Protocol):
@@ -174,17 +174,17 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
 
     @property
     def direct(self) -> bool:
-        """Whether this process computes, without Spark."""
+        """True if this process does the computing, without Spark."""
 
     @property
     def holds(self) -> bool:
-        """Whether open windows can hold a later stage's watermark at all (rule T3)."""
+        """True if open windows can hold back a later stage's watermark at all (rule T3)."""
 
     def nothing(self, generation: int) -> State:
         """Return the state before the first epoch."""
 
     def restored(self, snapshot: int | None, clock: Clock, generation: int) -> State:
-        """Restore the state after the epoch of `clock` from the ledger's partials, as of a snapshot that has them."""
+        """Restore the state after the epoch of `clock` from the ledger's partials at a snapshot that contains them."""
 
     def consume(self, bundle: Records, state: State) -> Consumed:
         """Prepare a bundle for `step`."""
@@ -199,7 +199,7 @@ class Side(Protocol[Records, State, Consumed, Stepped]):
         """Write an epoch's rows to the ledger's branch, to be published in a commit with these properties."""
 
     def onward(self, state: State) -> int:
-        """Return the bound, in microseconds, of a later stage's watermark after this state's epoch (rule T3)."""
+        """Return the limit, in microseconds, for a later stage's watermark after this state's epoch (rule T3)."""
 
     def due(self, state: State, periods: Iterable[tuple[int, int]], delays: Iterable[int]) -> int | None:
         """Return when a window or timer may fire without a record, in microseconds of processing time; None if never.

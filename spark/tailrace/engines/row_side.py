@@ -54,7 +54,7 @@ class RowSide(ABC, Generic[Rows]):
         return None
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing, because nothing is held."""
 
 
 class MapSide(RowSide[Rows], Generic[Rows]):
@@ -65,7 +65,7 @@ class MapSide(RowSide[Rows], Generic[Rows]):
 
     @abstractmethod
     def made(self, bundle: Any, clock: Clock, generation: int) -> Rows:
-        """Make the ledger's rows from a bundle."""
+        """Compute the ledger rows from a bundle."""
 
     def step(self, state: EpochState, consumed: Any, clock: Clock) -> SteppedRows[Rows, EpochState]:
         clock.after(state.clock)

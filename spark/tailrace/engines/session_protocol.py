@@ -42,7 +42,7 @@ class CountedRelation:
 
 
 class RowGathering(Protocol):
-    """The ledger rows of epochs that are folded again, collected in a relation."""
+    """The ledger rows of epochs that are folded again, collected in one relation."""
 
     @property
     def relation(self) -> Relation:
@@ -59,14 +59,14 @@ class RowGathering(Protocol):
 
 
 class Session(Protocol):
-    """An engine at work on the tables of a lake."""
+    """An engine that works on the tables of a lake."""
 
     lake: Lake
     choice: EngineChoice
 
     @property
     def direct(self) -> bool:
-        """Whether this process computes, without Spark."""
+        """True if this process does the computing, without Spark."""
 
     def table(
         self, table: str, where: Filter = EVERYTHING, snapshot: int | None = None, of: Lake | None = None
@@ -81,7 +81,7 @@ class Session(Protocol):
         """Name a relation of a landed log's rows, under the declared names of its columns even if they were renamed."""
 
     def relation_of(self, rows: pa.Table) -> Relation:
-        """Name a relation of rows that are in memory."""
+        """Return a relation of rows that are in memory."""
 
     def view(self, text: Query) -> Relation:
         """Name a query as a view, which is computed again wherever it is read."""

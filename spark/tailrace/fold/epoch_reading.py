@@ -29,7 +29,7 @@ class Recordings:
         self._epochs = dict[str, list[int]]()
 
     def of(self, table: str) -> dict[int, EpochCommit]:
-        """Return the epochs of a table, each with its commit."""
+        """Return a table's epochs, each with its commit."""
         if table not in self._found:
             self._found[table] = epoch_commits(self._lake, table)
             self._epochs[table] = sorted(self._found[table])

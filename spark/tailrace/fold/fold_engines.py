@@ -43,7 +43,7 @@ class StreamEngines:
         return SparkEngine(self._starting, self.lake, self.duck)
 
     def close(self) -> None:
-        """Close the database of this process."""
+        """Close this process's database."""
         self.duck.close()
 
     def first(self, definition: Definition) -> AnySide:

@@ -47,7 +47,7 @@ class MissedEpoch:
 
 
 class StreamError(TailraceError, RuntimeError):
-    """The stream cannot go on."""
+    """The error raised if the stream cannot continue."""
 
 
 class FoldGroup(Sequence[LedgerFold]):
@@ -101,7 +101,7 @@ class FoldGroup(Sequence[LedgerFold]):
         return len(self._by_name)
 
     def __iter__(self) -> Iterator[LedgerFold]:
-        # A copy, as folds may be dropped meanwhile.
+        # A copy, because folds may be dropped during the iteration.
         return iter(list(self._by_name.values()))
 
     def _standing(self) -> Iterator[LedgerFold]:
@@ -188,7 +188,7 @@ class FoldGroup(Sequence[LedgerFold]):
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight on loops."""
+        """The number of records in flight in the folds' feedback loops."""
         return sum(fold.in_flight for fold in self)
 
     def look(self) -> None:

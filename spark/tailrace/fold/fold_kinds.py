@@ -30,7 +30,7 @@ class RowFold(LedgerFold):
 
 @singledispatch
 def fold_of(definition: Definition, setup: FoldSetup) -> LedgerFold:
-    """Begin the running fold of a definition: make its tables, take its lease, and restore its state."""
+    """Start the running fold of a definition: create its tables, take its lease, and restore its state."""
     raise KindError("fold", definition)
 
 

@@ -77,7 +77,7 @@ class Trailing:
         self._begun = self.pace.now()
 
     def published(self) -> None:
-        """Count one more epoch in the ledger."""
+        """Count one more epoch as published in the ledger."""
         self.epochs += 1
 
     def asks(self) -> bool:

@@ -39,7 +39,7 @@ _LONGEST = 500
 
 @dataclass
 class _Staged:
-    """An epoch that is written to the ledger's branch but not published."""
+    """An epoch that is written to the ledger's branch but not yet published."""
 
     stepped: Any
     properties: dict[str, str]
@@ -220,14 +220,14 @@ class LedgerFold:
 
     @property
     def in_flight(self) -> int:
-        """Zero: the definition has no loop."""
+        """Zero, because the definition has no feedback loop."""
         return 0
 
     def follow(self, beside: TaskThread) -> None:
         """Do nothing: no table follows the ledger."""
 
     def close(self) -> None:
-        """Give the lease back, and free the state."""
+        """Release the lease and free the state."""
         self.lease.close()
         self.side.close()
 

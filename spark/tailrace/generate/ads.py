@@ -1,7 +1,7 @@
-"""Make up views of video ads, as a streaming video provider records them (Dataflow Model, 1).
+"""Generate views of video ads, as a streaming video provider records them (Dataflow Model, 1).
 
-A few videos and advertisers have most of the views. Some devices are offline, so their views become known hours later,
-all at once. A delivery may come twice. A few viewers are programs that view one ad after another.
+A few videos and advertisers have most of the views. Some devices are offline, so all of their views become known at the
+same time, hours later. A delivery may be repeated. A few viewers are programs that view one ad after another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arr
 
 ADVERTISERS, ADS, VIDEOS = 12, 60, 300
 OFFLINE, AGAIN, ROBOT = 0.04, 0.01, 0.0006
-"""The shares of sittings on an offline device, of repeated deliveries, and of views that begin a robot's run."""
+"""The shares of sittings on an offline device, of repeated deliveries, and of views that begin a robot's series."""
 
 LENGTHS = (6, 15, 20, 30)
 """The lengths of ads, in seconds."""
@@ -84,11 +84,12 @@ class _World:
 
 
 def ads(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Make up about `rate` views a second for `length` microseconds from `first` on, in order of known time.
+    """Generate about `rate` views per second for `length` microseconds from `first` on, in order of known time.
 
-    A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and its `advertiser`; the seconds `watched` of its
-    `length`; `rate`, the price of a second; `at`, when it began (the event time); and `known`. Views that become known
-    after the end are included.
+    A record is a view of an ad: `view_id`, `viewer`, `video`, `ad` and its `advertiser`. `watched` is how many seconds
+    of the ad's `length` were watched, and `rate` is the price per second. `at` is the time at which the view began (the
+    event time), and `known` is the time at which the record becomes known. Views that become known after the end of the
+    range are included.
 
     >>> made = ads(rate=5, length=60_000_000, seed=1, first=0)
     >>> made == ads(rate=5, length=60_000_000, seed=1, first=0), made != ads(rate=5, length=60_000_000, seed=2, first=0)

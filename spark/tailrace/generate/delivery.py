@@ -1,4 +1,4 @@
-"""Define deliveries: a generator's records, each with the time at which a source delivers it."""
+"""Deliveries: the records of a generator, each with the time at which a source delivers it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 
 @dataclass(frozen=True)
 class Delivery:
-    """A record that a source delivers at `known`, in microseconds; instants in the record are in microseconds, too.
+    """A record that a source delivers at `known`, in microseconds. Instants in the record are in microseconds as well.
 
-    `log` names the record's log if there are several.
+    `log` is the name of the record's log; None if the generator has only one log.
     """
 
     known: int
@@ -26,7 +26,7 @@ class Delivery:
 
 
 def by_known_time(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    """Sort deliveries by the time at which they become known; deliveries of one time keep their order."""
+    """Sort deliveries by known time. Deliveries with equal known times keep their order."""
     return sorted(deliveries, key=lambda one: one.known)
 
 
@@ -44,7 +44,7 @@ class Zipf:
     skew: float
 
     def draw(self, chance: Random) -> int:
-        """Draw a number."""
+        """Draw a number from the distribution."""
         return chance.choices(range(self.count), cum_weights=self._shares)[0]
 
     @cached_property
@@ -53,7 +53,7 @@ class Zipf:
 
 
 def arrivals(chance: Random, rate: float, first: int, last: int) -> Iterator[int]:
-    """Yield the times of a Poisson process with `rate` events a second in `[first, last)`, in microseconds."""
+    """Yield the times of a Poisson process with `rate` events per second in `[first, last)`, in microseconds."""
     at = first + int(chance.expovariate(rate) * SECOND)
     while at < last:
         yield at

@@ -1,4 +1,4 @@
-"""Write deliveries to files of JSON lines for a stream, one file for each stretch of known time."""
+"""Write deliveries to files of JSON lines for a stream, one file for each interval of known time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.model.base.time import text
 
 _MINUTE = 60 * SECOND
 _LANDED = 1_388_534_400
-"""2014-01-01 in seconds since 1970: the modification time of a file whose known time begins at 0; see `land`."""
+"""The modification time of a file whose known time begins at 0: 2014-01-01, in seconds since 1970. See `land`."""
 
 
 def land(
@@ -26,15 +26,16 @@ def land(
     instants: Sequence[str] = (),
     wait: Callable[[int], None] | None = None,
 ) -> Iterator[Path]:
-    """Write deliveries into a folder, in their order, one file for each `every` microseconds of known time.
+    """Write deliveries to files in a folder, in order, with one file for each `every` microseconds of known time.
 
-    Deliveries of several logs go into one subfolder for each log. `instants` names the columns with instants, which
-    become text. The bytes depend only on the deliveries. A file appears atomically, and is named after its stretch of
-    time. `wait` is called with the end of each stretch (in microseconds) before its files appear, so that the caller
-    can let real time pass.
+    If there are several logs, each log has its own subfolder. `instants` names the columns with instants, which are
+    written as text. The bytes depend only on the deliveries. A file appears atomically, and is named after the start of
+    its interval. `wait` is called with the end of each interval (in microseconds) before the files of that interval
+    appear, so that the caller can let real time pass.
 
-    Spark orders files by their modification times, and ignores files a week older than the newest. So without `wait`,
-    the modification times are set: they advance by one second for each minute of known time.
+    Spark orders files by their modification times, and ignores files that are a week older than the newest file.
+    Without `wait`, this function therefore sets the modification times: they advance by one second for each minute of
+    known time.
     """
     folders = {one.log: folder / (one.log or "") for one in deliveries} or {None: folder}
     for one in folders.values():
@@ -57,7 +58,7 @@ def land(
 
 
 def _line(delivery: Delivery, instants: Sequence[str]) -> str:
-    """Write a delivery as a line, with all digits of decimals, which a double might lose."""
+    """Return a delivery as a line of JSON. Decimals keep all of their digits, because a double might lose digits."""
     values = {name: text(value) if name in instants else value for name, value in delivery.record.items()}
     return "{" + ",".join(f"{json.dumps(name)}:{_json(value)}" for name, value in values.items()) + "}"
 

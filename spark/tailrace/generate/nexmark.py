@@ -1,9 +1,10 @@
-"""Make up people, auctions and bids of an auction house, in one log or three, for the Nexmark queries.
+"""Generate persons, auctions and bids of an auction house, in one log or three, for the Nexmark queries.
 
 Proportions, hot keys and prices follow the benchmark's published description (Tucker and others, "NEXMark: a benchmark
-for queries over data streams", 2002, and the queries added to it since). Of 50 records one is a person who joins, three
-are auctions that open, and the others are bids. Half of the bids go to one hot auction, three of four bids come from
-one hot bidder, and three of four auctions from one hot seller; another one becomes the hot one after a while.
+for queries over data streams", 2002, and the queries added to it since). Of every 50 records, one is a person who
+joins, three are auctions that open, and the others are bids. Half of the bids go to one hot auction. Three of four bids
+come from one hot bidder, and three of four auctions come from one hot seller. The hot auction, bidder and seller change
+from time to time.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ EVERY, AUCTIONS = 50, 3
 """Of `EVERY` records in a row, the first is a person, the next `AUCTIONS` are auctions, and the others are bids."""
 
 FIRST_ID = 1000
-"""The first id of persons, and of auctions."""
+"""The first id of a person, and of an auction."""
 
 HOT = 100
 """The number of persons, or of auctions, after which the next person, or auction, is the hot one."""
 
 OPEN, ACTIVE = 100, 1000
-"""The number of latest auctions that get bids, and of latest persons who bid and sell."""
+"""The number of latest auctions that receive bids, and the number of latest persons who bid or sell."""
 
 MOST_BEHIND = 4 * SECOND - 1
-"""The maximum time until a record becomes known, in microseconds."""
+"""The maximum time between a record's event time and the time at which it becomes known, in microseconds."""
 
 CATEGORIES = 5
 """The number of categories, which are numbered from 10."""
@@ -38,7 +39,7 @@ _CITIES = ("bend", "boise", "cheyenne", "kent", "phoenix", "portland", "redmond"
 _FIRST_NAMES = ("deiter", "john", "kate", "luke", "noah", "paul", "peter", "sarah", "saul", "vicky", "walter")
 _LAST_NAMES = ("abrams", "bartels", "jones", "noris", "shultz", "smith", "spencer", "walton", "white")
 _CHANNELS = ("Apple", "Baidu", "Facebook", "Google")
-"""The channels of half of the bids; the others come from `_OTHER_CHANNELS` more."""
+"""The channels of half of the bids. The other bids come from `_OTHER_CHANNELS` more channels."""
 
 _OTHER_CHANNELS = 10_000
 
@@ -56,7 +57,7 @@ class _House:
         self.letters = "".join(self.chance.choices("abcdefghijklmnopqrstuvwxyz", k=4096))
 
     def record(self, number: int, at: int) -> dict[str, Any]:
-        """Make up the record with this number in the log; its event time is `at`."""
+        """Generate the record at position `number` in the log, with the event time `at`."""
         place = number % EVERY
         made = self.person() if place == 0 else self.auction(at) if place <= AUCTIONS else self.bid()
         return {**made, "date_time": at}
@@ -79,7 +80,7 @@ class _House:
     def auction(self, at: int) -> dict[str, Any]:
         chance, price = self.chance, self.price()
         self.auctions += 1
-        # An auction stays open for about as long as the house takes to open `OPEN` more.
+        # On average, an auction stays open for about as long as the house takes to open `OPEN` more auctions.
         turns = OPEN * EVERY / AUCTIONS / self.rate
         return {
             "kind": "auction",
@@ -127,18 +128,18 @@ class _House:
         return FIRST_ID + self.chance.randrange(max(0, latest - ACTIVE), latest)
 
     def price(self) -> int:
-        """Draw a price in cents, log-uniformly from one dollar to a million: each decade is equally likely."""
+        """Draw a price in cents, log-uniformly from one dollar to a million dollars: each decade is equally likely."""
         return round(100 * 10 ** self.chance.uniform(0, 6))
 
     def text(self, least: int, most: int) -> str:
-        """Return `least` to `most` random letters."""
+        """Return a text of `least` to `most` random letters."""
         length = self.chance.randint(least, most)
         begin = self.chance.randrange(len(self.letters) - length)
         return self.letters[begin : begin + length]
 
 
 def nexmark_events(*, rate: float, length: int, seed: int, first: int) -> Iterator[Delivery]:
-    """Yield the records of `nexmark` in the order of event time, each with the time when it becomes known."""
+    """Yield the records of `nexmark` in the order of event time, each with the time at which it becomes known."""
     chance = Random(seed)
     house = _House(chance, rate)
     for number, at in enumerate(arrivals(chance, rate, first, first + length)):
@@ -147,19 +148,20 @@ def nexmark_events(*, rate: float, length: int, seed: int, first: int) -> Iterat
 
 
 def auctions(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Make up the records of `nexmark` as three logs: "persons", "auctions" and "bids", in order of known time."""
+    """Generate the records of `nexmark` as three logs, "persons", "auctions" and "bids", in order of known time."""
     made = nexmark(rate=rate, length=length, seed=seed, first=first)
     own = ({name: value for name, value in one.record.items() if name != "kind"} for one in made)
     return [replace(one, record=record, log=f"{one.record['kind']}s") for one, record in zip(made, own, strict=True)]
 
 
 def nexmark(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Make up about `rate` records a second for `length` microseconds from `first` on, in order of known time.
+    """Generate about `rate` records per second for `length` microseconds from `first` on, in order of known time.
 
-    `kind` is the kind of record: a "person", with `id`, `name`, `email_address`, `credit_card`, `city`, `state`; an
-    "auction", with `id`, `item_name`, `description`, `initial_bid` and `reserve` in cents, when it `expires`, its
-    `seller` and `category`; or a "bid", with its `auction`, `bidder`, `price` in cents, `channel`, `url`. Each has some
-    `extra` text and `date_time`, when it happened (the event time). A record becomes known less than 4 seconds later.
+    `kind` is the kind of record. A "person" has `id`, `name`, `email_address`, `credit_card`, `city` and `state`. An
+    "auction" has `id`, `item_name`, `description`, `initial_bid` and `reserve` in cents, the time `expires` at which it
+    ends, its `seller` and its `category`. A "bid" has its `auction`, its `bidder`, its `price` in cents, `channel` and
+    `url`. Every record also has some `extra` text and its event time, `date_time`. A record becomes known less than 4
+    seconds after its event time.
 
     >>> a, b, c = (nexmark(rate=50, length=2_000_000, seed=seed, first=0) for seed in (1, 1, 2))
     >>> a == b, a == c

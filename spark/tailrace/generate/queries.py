@@ -1,4 +1,4 @@
-"""Make up queries of a search engine, with a term that spikes and another one that dips (MillWheel, 2)."""
+"""Generate queries of a search engine, with one term that spikes and one term that dips (MillWheel, 2)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from tailrace.generate.delivery import SECOND, Delivery, Zipf, arrivals, by_know
 
 TERMS, SKEW = 20, 0.9
 SPIKE, DIP = "lottery", "term-00"
-"""The term that spikes halfway through the time, and the term that dips at three quarters of it."""
+"""The term that spikes halfway through the time range, and the term that dips at three quarters of the time range."""
 
 LASTS = 8 * SECOND
 """The length of the spike and of the dip, in microseconds."""
 
 MANY, FEW = 2.0, 0.1
-"""The spike adds `MANY` times the rate of all terms together; the dip leaves the share `FEW` of its term."""
+"""The extra rate in the spike, as a multiple of all terms' rate, and the share of queries that remains in the dip."""
 
 
 def queries(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Make up about `rate` queries a second for `length` microseconds from `first` on, in order of known time.
+    """Generate about `rate` queries per second for `length` microseconds from `first` on, in order of known time.
 
-    A record is a query: its `term`, and its event time `at`. A query becomes known about a second later.
+    A record is a query with its `term` and its event time `at`. A query becomes known about one second after its event
+    time.
 
     >>> a, b, c = (queries(rate=5, length=60_000_000, seed=seed, first=0) for seed in (1, 1, 2))
     >>> a == b, a == c

@@ -1,7 +1,7 @@
-"""Make up queries of a search engine and clicks on the ads shown with them, in two logs (Photon, 1).
+"""Generate queries of a search engine, and clicks on the ads shown with the results, in two logs (Photon, 1).
 
 Queries and clicks arrive from many places with different delays, so a click may become known before its query. Some
-queries never become known, some clicks only hours later, and a delivery may come twice.
+queries never become known, some clicks become known only hours later, and a delivery may be repeated.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from typing import Any
 from tailrace.generate.delivery import HOUR, MINUTE, SECOND, Delivery, Zipf, arrivals, by_known_time
 
 TERMS, ADS, SHOWN = 200, 80, 5
-"""The number of search terms, of ads, and of ads shown for one term."""
+"""The number of search terms, the number of ads, and the number of ads shown for one term."""
 
 CLICKED, MORE = 0.35, 0.3
-"""The shares of queries with a click, and of clicks that are followed by another one."""
+"""The share of queries with a click, and the share of clicks that are followed by another click."""
 
 SLOW, LOST, OFFLINE, AGAIN = 0.05, 0.01, 0.01, 0.02
 """The shares of queries known minutes later or never, of clicks known hours later, and of repeated deliveries."""
 
 CLICKS = CLICKED / (1 - MORE)
-"""The average number of clicks on a query."""
+"""The average number of clicks per query."""
 
 
 def searches(*, rate: float, length: int, seed: int, first: int) -> list[Delivery]:
-    """Make up about `rate` records a second: queries asked within `length` microseconds from `first` on, and clicks.
+    """Generate about `rate` records per second: queries in the `length` microseconds from `first` on, and their clicks.
 
-    A record of log "searches" is a query with its `query_id` and `term`; a record of log "clicks" has its `click_id`,
-    its query's `query_id`, and the `ad`. Logs of different times have no ids in common. `at` is the event time, and
-    `known` is when the record became known. Most clicks come within a minute of their query, a few after more than ten
-    minutes. Clicks after the end, and records known after it, are included.
+    A record of log "searches" is a query with its `query_id` and `term`. A record of log "clicks" has its `click_id`,
+    the `query_id` of its query, and the `ad`. Logs that start at different times have no ids in common. `at` is the
+    event time, and `known` is the time at which the record becomes known. Most clicks happen within a minute of their
+    query, a few after more than ten minutes. Clicks after the end of the range are included, and so are records that
+    become known after it.
 
     >>> made = searches(rate=50, length=60_000_000, seed=1, first=0)
     >>> made == searches(rate=50, length=60_000_000, seed=1, first=0)

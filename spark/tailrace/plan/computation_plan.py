@@ -21,7 +21,7 @@ from tailrace.plan.stages import (
 
 
 def computation_plan(computation: Computation, begin: Beginning) -> KindPlan:
-    """Plan a computation."""
+    """Return the plan of a computation, in a stream that begins as `begin` describes."""
     columns = tuple(
         StateColumn(name, field.type, "" if field.default is None else f"{field.default!r} before one was set")
         for name, field in computation.fields.items()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COLOURS = {Execution.DUCKDB: "green", Execution.SPARK: "green", Execution.PYTHON: "yellow", Execution.PROCESS: "cyan"}
 
 Sizes: TypeAlias = "Mapping[str, TableSize]"
-"""The sizes of the existing tables, by name."""
+"""The sizes of the existing tables, by table name."""
 
 
 def plan_page(plan: Plan, sizes: Sizes) -> RenderableType:

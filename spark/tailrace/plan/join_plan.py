@@ -16,7 +16,7 @@ from tailrace.sql.terms import Relation
 
 
 def join_plan(join: Join, begin: Beginning) -> KindPlan:
-    """Plan a join."""
+    """Return the plan of a join, in a stream that begins as `begin` describes."""
     held, gone, stay, new = (
         {side: Relation(f"{which}_{side}") for side in SIDES} for which in ("kept", "gone", "staying", "new")
     )

@@ -25,7 +25,7 @@ from tailrace.sql.terms import Relation
 
 
 def map_plan(definition: Map, begin: Beginning) -> KindPlan:
-    """Plan a map."""
+    """Return the plan of a map, in a stream that begins as `begin` describes."""
     stages = tuple(_stages(definition, begin))
     return KindPlan(stages, tuple(_queries(definition, begin)), None, definition.produced.columns)
 

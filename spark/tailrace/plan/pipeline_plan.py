@@ -41,7 +41,7 @@ from tailrace.sql.terms import Relation, Sql
 
 
 def pipeline_plan(pipeline: Pipeline, begin: Beginning) -> KindPlan:
-    """Plan a pipeline."""
+    """Return the plan of a pipeline, in a stream that begins as `begin` describes."""
     made = _PipelinePlan(pipeline, begin)
     follow = (made.follow(),) if begin.answers else ()
     return KindPlan((*made.stages(), *follow), tuple(made.queries()), made.state())
@@ -75,7 +75,7 @@ class _PipelinePlan:
         return Commit.BRANCH if self.way is Way.PYTHON else Commit.BY_SIZE
 
     def stages(self) -> Iterator[Stage]:
-        """Yield the stages of an epoch up to its commit."""
+        """Yield the stages of an epoch, up to and including its commit to the ledger."""
         pipeline, where, python = self.pipeline, self.pipeline.where, self.way is Way.PYTHON
         # The executor for the records of an epoch, and the executor for the windows.
         for_records = Execution.PYTHON if python else self.begin.sql
@@ -256,7 +256,7 @@ class _PipelinePlan:
         yield restore
 
     def state(self) -> KeptState:
-        """Describe the state of each key and window."""
+        """Describe the state that is kept for each key and window."""
         pipeline, rules = self.pipeline, Transition(self.pipeline, Sql())
         types = {name: pipeline.columns[name] for name in pipeline.key}
         columns = [StateColumn(name, type, "key", _bytes(type)) for name, type in types.items()]
@@ -295,7 +295,7 @@ _READERS = {
     "avro": "fastavro, by the schemas of a registry",
     "protobuf": "Google's Protobuf, by the schemas of a registry",
 }
-"""The reader of a topic's messages, by their format."""
+"""The reader of a topic's messages, by message format."""
 
 _HAPPENED = {
     END_OF_WINDOW: "its window's end",
@@ -414,6 +414,7 @@ def _overlapping(pipeline: Pipeline) -> int | None:
     if where.longest is None:
         return None
     every = duration(where.every) if isinstance(where, Sliding) else where.longest
-    # From the start of the oldest open window to the latest event: the window's size, its lateness, and the disorder.
+    # The time from the start of the oldest open window to the latest event: the window's size, its lateness, and the
+    # disorder.
     alive = where.longest + pipeline.lateness + duration(log.strategy.bound or timedelta(0))
     return -(-alive // every)

@@ -1,4 +1,4 @@
-"""The parts of a plan: the stages of an epoch in their order (rule T4), the state between epochs, the SQL texts."""
+"""The parts of a plan: the stages of an epoch in order (rule T4), the state between epochs, and the SQL texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Commit(Enum):
     """The way in which the rows of an epoch enter the ledger (`lake.commit.branch`)."""
 
     FILES = "files"
-    """This process writes files, and one commit adds them."""
+    """This process writes files, and one commit adds them to the table."""
     BRANCH = "branch"
     """Spark appends to the writer's branch, and then main is moved to that branch."""
     BY_SIZE = "by_size"

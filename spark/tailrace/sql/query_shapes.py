@@ -15,7 +15,7 @@ NEWEST = tuple(f"{name} DESC" for name in VERSION)
 
 
 def first_of(rows: Relation, by: Sequence[str], order: Iterable[str]) -> Query:
-    """Write the query of the first row, in an order, of each group of a relation's rows.
+    """Return the query for the first row, in the given order, of each group of a relation's rows.
 
     >>> first_of("p", [], ["n"]).removeprefix("SELECT * EXCEPT (_place) FROM ")
     '(SELECT *, ROW_NUMBER() OVER (ORDER BY n) AS _place FROM p) WHERE _place = 1'
@@ -48,10 +48,12 @@ def islands(
 
 
 def select_list(types: Mapping[str, str], values: Mapping[str, str]) -> str:
-    """Write the select list of a table's columns: the terms of `values`, cast to the columns' types, else nulls.
+    """Return the select list of a table's columns: the terms of `values`, cast to the columns' types.
 
     >>> select_list({"kind": "string", "epoch": "bigint"}, {"kind": "'pane'"})
     "CAST('pane' AS string) AS `kind`, CAST(NULL AS bigint) AS `epoch`"
+
+    A column without a term in `values` is null.
     """
     return ", ".join(f"CAST({values.get(name, 'NULL')} AS {type}) AS {quoted(name)}" for name, type in types.items())
 

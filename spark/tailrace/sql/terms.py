@@ -34,7 +34,7 @@ class Reading(str):
 
 
 class Query(Reading):
-    """A whole query of the common SQL, `SELECT …`. A text in an engine's own dialect is a plain `str`."""
+    """A complete query in the common SQL, `SELECT …`. A query in an engine's own dialect is a plain `str`."""
 
 
 class Relation(Reading):
@@ -62,7 +62,7 @@ ALWAYS = Condition("true")
 
 
 def bracketed(query: Query) -> Relation:
-    """Make a query a relation, by brackets around it.
+    """Convert a query to a relation by putting it in brackets.
 
     >>> bracketed(Query("SELECT 1 AS n"))
     '(SELECT 1 AS n)'
@@ -71,7 +71,7 @@ def bracketed(query: Query) -> Relation:
 
 
 def all_of(relation: Relation) -> Query:
-    """Write the query of all rows and columns of a relation.
+    """Return the query for all rows and columns of a relation.
 
     >>> all_of(Relation("p"))
     'SELECT * FROM p'
@@ -89,7 +89,7 @@ def quoted(name: str) -> str:
 
 
 def null(type: str) -> str:
-    """Write a null of a column type.
+    """Return a null of a column type.
 
     >>> null("bigint")
     'CAST(NULL AS bigint)'
@@ -243,7 +243,7 @@ class Sql:
         return f"(CAST({a} AS double) / CAST({b} AS double))"
 
     def periods(self, at: Term, period: int, offset: int) -> Term:
-        # Rounded down also before 1970, where DIV rounds towards zero.
+        # The result is rounded down even before 1970, where DIV rounds towards zero.
         return f"(({at} - {offset}L - PMOD({at} - {offset}L, {period}L)) DIV {period}L)"
 
     def micros(self, a: Term) -> Term:

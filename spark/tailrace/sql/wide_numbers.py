@@ -19,10 +19,12 @@ _DIGITS = 76
 
 
 def decimal(value: Decimal | int, type: str) -> str:
-    """Write a constant of a decimal type.
+    """Return the SQL for a constant of a decimal type.
 
     >>> decimal(Decimal("1.5"), "decimal(4,2)")
     "CAST('1.5' AS decimal(4,2))"
+
+    The text is exact, because the constant is cast from a string.
     """
     return f"CAST('{Decimal(value):f}' AS {type})"
 

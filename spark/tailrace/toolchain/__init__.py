@@ -1,6 +1,7 @@
-"""Provide the tools beside Python that Tailrace needs: a Java that Spark accepts, and pinned jars.
+"""The tools that Tailrace needs in addition to Python: a Java that Spark accepts, and pinned jars.
 
-`python -m tailrace.toolchain` prepares them; later `require_java` and `class_path` only find them, without the network.
+`python -m tailrace.toolchain` prepares these tools; later `require_java` and `class_path` only find them, without using
+the network.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Find Java and fetch the pinned jars, or name the missing tools: `python -m tailrace.toolchain`.
+"""Find Java and fetch the pinned jars, or report the missing tools: `python -m tailrace.toolchain`.
 
-Exit status: 0 if all tools are there, 1 if one is missing (with `--check`) or could not be fetched.
+The exit status is 0 if all tools are present, and 1 if a tool is missing (with `--check`) or could not be fetched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""List the pinned jars, check that a folder has them, and download the missing ones.
+"""The pinned jars: list the jars, check that a folder has all of them, and download missing jars.
 
-`jars.toml` lists the jars by group with the sha256 of each; a folder holds each group in a folder of its name. Checked
-jars are noted there with size and time of change, so that a start of Spark does not read 60 MB to compare sums again.
+`jars.toml` lists the jars by group, with the sha256 of each jar. In a folder of jars, each group has its own subfolder.
+The subfolder has a note with the size and modification time of each checked jar, so that Spark can start without
+reading 60 MB again to compare checksums.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Jar:
 
 @cache
 def pinned_jars(group: str) -> tuple[Jar, ...]:
-    """Return the jars of a group. Raises ToolchainError for an unknown group."""
+    """Return the pinned jars of a group. Raises ToolchainError for an unknown group."""
     groups = tomllib.loads(files(__package__).joinpath("jars.toml").read_text())
     if group not in groups:
         raise ToolchainError(f"no group of jars {group!r}; there are {', '.join(GROUPS)}")
@@ -61,7 +62,7 @@ def sha256_of(path: Path) -> str:
 
 
 def missing_jars(folder: Path, groups: Iterable[str]) -> list[Jar]:
-    """Find the jars of these groups that are missing from `folder`, or differ from the pinned ones."""
+    """Return the jars of these groups that are missing from `folder`, or whose content is not the pinned content."""
     return [jar for group in groups for jar in _missing(folder, group)]
 
 
@@ -100,9 +101,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
-    """Return the paths of the jars of these groups, checked, in the order in which they are pinned.
+    """Check the jars of these groups, and return their paths, in the order in which the jars are pinned.
 
-    Raises ToolchainError naming the jars that are missing or not the pinned ones, and the command that fetches them.
+    Raises ToolchainError if a jar is missing or is not the pinned jar. The error names all missing or wrong jars, and
+    the command that fetches the pinned jars.
     """
     if lacking := missing_jars(folder, groups):
         names = "".join(f"\n  {jar.file}" for jar in lacking)
@@ -115,10 +117,10 @@ def class_path(folder: Path, groups: Sequence[str] = ("lake",)) -> list[Path]:
 
 
 def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
-    """Fetch the missing jars of these groups into `folder`, and return them; nothing runs when none is missing.
+    """Fetch the missing jars of these groups into `folder`, and return them. Nothing is run if no jar is missing.
 
-    Ivy, which Spark brings with it, downloads them; `java` runs Ivy. A jar is put in place after its sum was compared.
-    Raises ToolchainError when a download fails or a jar is not the pinned one.
+    Ivy, which is part of Spark, downloads the jars; `java` runs Ivy. A jar is moved into place only after its checksum
+    was compared. Raises ToolchainError if a download fails or a downloaded jar is not the pinned jar.
     """
     wanted = missing_jars(folder, groups)
     if not wanted:
@@ -144,10 +146,10 @@ def fetch(folder: Path, groups: Sequence[str], java: Java) -> list[Jar]:
 
 
 def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
-    """Have Ivy download `jars` under `scratch`. Ivy itself knows the address of Maven Central."""
+    """Let Ivy download `jars` into the folder `scratch`. Ivy knows the address of Maven Central."""
     settings = scratch / "settings.xml"
-    # No POMs, because the pinned jars are the whole list. No checksums of the repository, because the pins are
-    # compared.
+    # Ivy reads no POMs, because the pinned jars are the complete list. Ivy compares no checksums of the repository,
+    # because the pinned checksums are compared.
     cache = quoteattr(str(scratch / "cache"))
     resolver = "<ibiblio name='central' m2compatible='true' usepoms='false' checksums=''/>"
     settings.write_text(
@@ -173,13 +175,13 @@ def _retrieve(jars: Sequence[Jar], scratch: Path, java: Java) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
     )
     if ran.returncode:
-        # Ivy draws progress with dots; its messages are in the other lines.
+        # Ivy prints its progress as lines of dots; its messages are in the other lines.
         messages = [line.strip() for line in ran.stdout.splitlines() if line.strip(". \t\n") and "....." not in line]
         raise ToolchainError("fetching jars failed; Ivy says:\n  " + "\n  ".join(messages[-20:]))
 
 
 def _dependency(organisation: str, name: str, revision: str, classifiers: Sequence[str]) -> str:
-    """Write a module as a dependency of Ivy's XML file, with a jar of each classifier; the plain jar has none."""
+    """Return a module as a dependency in Ivy's XML, with a jar for each classifier (empty for the plain jar)."""
     attributes = f"org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(revision)}"
     named = [f" m:classifier={quoteattr(one)}" if one else "" for one in classifiers]
     inner = "".join(f"<artifact name={quoteattr(name)} ext='jar'{one}/>" for one in named) if any(named) else ""
@@ -187,7 +189,7 @@ def _dependency(organisation: str, name: str, revision: str, classifiers: Sequen
 
 
 def _ivy() -> Path:
-    """Find Ivy among Spark's own jars. Raises ToolchainError when Spark is not installed."""
+    """Find Ivy among Spark's own jars. Raises ToolchainError if Spark is not installed."""
     spec = importlib.util.find_spec("pyspark")
     home = Path(spec.origin).parent if spec and spec.origin else None
     jars = sorted(home.glob("jars/ivy-*.jar")) if home else []

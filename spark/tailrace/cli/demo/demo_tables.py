@@ -56,7 +56,7 @@ class DemoTables:
         return sorted(panes, key=lambda pane: (pane.version, not pane.retraction, pane.window))
 
     def flights(self, span: Span) -> list[Flight]:
-        """Read the log's records of the span in the order in which they became known."""
+        """Read the log's records in the span, in the order in which they became known."""
         late = {one.source for past in self._histories(span) for one in past.late}
         at, table = self.pipeline.log.event_time, self.lake.table(self.pipeline.log.name)
         first, last = span.first.isoformat(), span.last.isoformat()
@@ -75,11 +75,11 @@ class DemoTables:
         return [(moment(at), moment(watermark)) for at, watermark in sorted(steps)]
 
     def snapshot(self) -> int:
-        """Return the snapshot of the current answers; 0 if there is none."""
+        """Return the current snapshot id of the table of answers; 0 if the table has no snapshot."""
         return self.lake.head(self.pipeline.name).snapshot or 0
 
     def answers(self, snapshot: int) -> Answers:
-        """Read the answers as of a snapshot, row by row."""
+        """Read the answers as of a snapshot, as a mapping from airport and window start to the answer."""
         rows = self.lake.table(self.pipeline.name).scan(snapshot_id=snapshot).to_arrow().to_pylist()
         return {(row["origin"], row["window_start"]): row for row in rows}
 

@@ -47,7 +47,7 @@ class StreamPart:
         self._printed = 0
 
     def run(self, folder: str) -> SparkSession:
-        """Stream the files and return the session. Ctrl-C ends the stream after the running epoch."""
+        """Stream the files and return the Spark session. After Ctrl-C, the stream ends after the current epoch."""
         progress = self.progress
         try:
             progress.show_activity("starting Spark")
@@ -97,7 +97,7 @@ class StreamPart:
             self._printed = len(panes)
 
     def _show(self, panes: Sequence[LedgerPane]) -> None:
-        """Print a line for each pane, with the retraction that came with it."""
+        """Print a line for each pane; if a retraction was committed with the pane, the line includes it."""
         back = {pane.version: pane for pane in panes if pane.retraction}
         for pane in (one for one in panes if not one.retraction):
             delay, taken = pane.values["mean_delay"], back.get(pane.version)

@@ -49,7 +49,7 @@ SHOWN = Span("EWR", datetime(2013, 3, 8, 15, tzinfo=UTC), datetime(2013, 3, 8, 1
 """The window whose panes are printed as they fire."""
 
 WIDE = Span("EWR", datetime(2013, 3, 8, 13, tzinfo=UTC), datetime(2013, 3, 8, 20, tzinfo=UTC))
-"""The windows of the picture."""
+"""The windows that the plot shows."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Tour:
 
     @property
     def cuts(self) -> list[datetime]:
-        """The instants at which a file ends."""
+        """The known times at which files end, in order."""
         low, high = self.fine
         fine = {low + self.every * number for number in range((high - low) // self.every + 1)}
         return sorted(fine.union(landing_cuts(self.first, self.last)))
 
     @property
     def landing(self) -> Path:
-        """The folder in which the files land."""
+        """The folder into which the files are written."""
         return self.folder / "landing"
 
 
@@ -121,7 +121,7 @@ class Demo:
 
     @property
     def _serve(self) -> str:
-        """The command that shows the lake in a browser."""
+        """The shell command that shows the lake in a browser."""
         return f".venv/bin/tailrace serve {_short(definition_file())}"
 
     def _definition(self) -> None:
@@ -279,7 +279,10 @@ class Demo:
 
 
 def definition_file() -> Path:
-    """Find the definition in the working directory or the checkout. Raises `UsageError` if it is in neither."""
+    """Return the path of the definition, in the working directory or the checkout.
+
+    Raises `UsageError` if neither folder has the definition.
+    """
     checkout = Path(__file__).resolve().parents[4]
     for folder in (Path(), checkout):
         if (folder / DEFINITION).is_file():
@@ -288,7 +291,7 @@ def definition_file() -> Path:
 
 
 def empty_folder(folder: Path) -> None:
-    """Create the folder, or empty it. Raises `UsageError` if the folder has files that no demo made."""
+    """Create the folder, or empty it. Raises `UsageError` if the folder has files that the demo did not make."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise UsageError(f"{folder} is not empty and no earlier demo's: pass another with --folder, or remove it")
     shutil.rmtree(folder, ignore_errors=True)

@@ -114,5 +114,5 @@ def changed_keys(old: Answers, new: Answers) -> list[tuple[str, Any]]:
 
 
 def to_a_tenth(value: float | None) -> float | None:
-    """Round to a tenth; None stays None."""
+    """Round to a tenth. Returns None for None."""
     return None if value is None else round(value, 1)

@@ -27,7 +27,7 @@ MOST = 1_000_000
 
 
 class _Last(io.StringIO):
-    """Keeps at least the last `MOST` characters written to it."""
+    """A text stream that keeps at least the last `MOST` characters written to it."""
 
     def write(self, text: str) -> int:
         super().write(text)
@@ -40,7 +40,7 @@ class _Last(io.StringIO):
 
 
 class _Both(io.StringIO):
-    """Writes to several streams."""
+    """A text stream that writes to several other streams."""
 
     def __init__(self, *to: TextIO) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    # typer returns commands of its own copy of click, which has no public name.
+    # The commands that typer returns are from typer's copy of click, which has no public name.
     from typer._click.core import Command as LoadedCommand
 
 
@@ -44,7 +44,7 @@ _typer = partial(typer.Typer, add_completion=False, rich_markup_mode="rich", pre
 
 
 def load_command(name: str) -> LoadedCommand:
-    """Load a command, with the modules that it imports."""
+    """Import the module of a command, and return the command."""
     module, _, place = COMMANDS[name].place.partition(":")
     command = getattr(import_module(f"tailrace.cli.commands.{module}"), place)
     if isinstance(command, typer.Typer):

@@ -12,7 +12,7 @@ from tailrace.cli.terminal.usage import ExitStatus
 
 
 class Stop:
-    """Remembers the first signal to stop; a second signal ends the process at once."""
+    """A signal handler that records the first signal to stop. A second signal ends the process at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -47,5 +47,5 @@ class Stop:
 
     @property
     def name(self) -> str:
-        """The signal's name for people."""
+        """The name of the signal, as shown to people."""
         return "Ctrl-C" if self.signal is signal.SIGINT else "SIGTERM"

@@ -74,7 +74,7 @@ class _Later(ModuleType):
 
 
 class _Without(MetaPathFinder):
-    """Makes imports fail as if a module were not installed."""
+    """An import finder that makes the import of one module fail, as if the module were not installed."""
 
     def __init__(self, name: str) -> None:
         self.name = name

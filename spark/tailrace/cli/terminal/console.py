@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.settings import Settings
 
 WIDTH = 100
-"""The width of text without a terminal, in characters."""
+"""The width of text output without a terminal, in characters."""
 
 
 def _console(*, stderr: bool) -> Console:
@@ -39,7 +39,7 @@ class Output:
 
     @property
     def live(self) -> bool:
-        """Whether standard error is a terminal, where news may be redrawn in place."""
+        """Whether news can be redrawn in place: standard error is a terminal, and the report is text."""
         return self.news.is_terminal and not self.json
 
     @property
@@ -61,7 +61,7 @@ class Output:
         print(text, file=self.out.file, flush=True)
 
     def text(self, *parts: RenderableType) -> None:
-        """Print a report for people."""
+        """Print the parts of a report for people."""
         for part in parts:
             if isinstance(part, Table) and any(column.no_wrap for column in part.columns):
                 _numbers_whole(part, self.out.width)
@@ -82,7 +82,7 @@ class Output:
         self.news.print(Text(text), soft_wrap=True)
 
     def error(self, text: str) -> None:
-        """Print an error."""
+        """Print an error message."""
         self.news.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
 
 
@@ -149,10 +149,10 @@ def _numbers_whole(made: Table, width: int) -> None:
 
 
 _SHORT = 5
-"""The minimum width of a folded heading of numbers, in characters."""
+"""The minimum width of a number column whose heading is folded, in characters."""
 
 _LEAST = 10
-"""The minimum width of a folded column of words, in characters."""
+"""The minimum width of a column of words that is folded, in characters."""
 
 _BETWEEN = 2
 """The space between columns, in characters."""

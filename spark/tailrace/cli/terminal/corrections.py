@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def backfill_commands(definition: str, ranges: Iterable[tuple[int, int]]) -> list[str]:
-    """Write the commands that backfill these ranges of a definition, in microseconds."""
+    """Return the commands that backfill ranges of a definition; a range is a pair of instants in microseconds."""
 
     def at(micros: int) -> str:
         # The ends of time are written as instants, too, because the options accept nothing else.

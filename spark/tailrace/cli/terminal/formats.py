@@ -85,7 +85,7 @@ def bounds(window: Window, write: Callable[[int], str] = time_text) -> str:
 
 
 def span(length: timedelta | float) -> str:
-    """Write a length of time in its two largest units; a number is in seconds.
+    """Format a length of time in its two largest units. If `length` is a number, its unit is the second.
 
     >>> span(0.42), span(75), span(timedelta(hours=26, minutes=3)), span(3600)
     ('0.42 s', '1 min 15 s', '1 d 2 h', '1 h')

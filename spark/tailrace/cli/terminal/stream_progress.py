@@ -54,7 +54,7 @@ _TEXTS: Mapping[str, Callable[[int], str]] = {
 
 @dataclass
 class Tally:
-    """The totals over the epochs of one run."""
+    """The totals over all epochs of one run of a stream."""
 
     epochs: int = 0
     recovered: int = 0
@@ -86,7 +86,7 @@ class Tally:
 
     @property
     def unread(self) -> dict[str, int]:
-        """The numbers of `changed`, `moved` and `hidden` files in all landing folders."""
+        """The numbers of `changed`, `moved` and `hidden` files, over all landing folders."""
         kinds = {kind for counts in self.folders.values() for kind in counts}
         return {kind: sum(counts.get(kind, 0) for counts in self.folders.values()) for kind in sorted(kinds)}
 
@@ -173,7 +173,7 @@ class StreamProgress:
             self.output.say("  ".join(self._line(report) + self._pace()))
 
     def close(self) -> None:
-        """Remove the live line."""
+        """Remove the live line from the terminal."""
         if self._live.is_started:
             self._live.stop()
 

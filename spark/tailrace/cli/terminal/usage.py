@@ -10,4 +10,4 @@ __all__ = ["MEANING", "ExitStatus", "LoadError", "UsageError", "status_of"]
 
 
 class UsageError(TailraceError, ValueError):
-    """A command's arguments are invalid, alone or together."""
+    """An argument of a command is invalid, or cannot be combined with another argument."""

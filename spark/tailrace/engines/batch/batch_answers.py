@@ -30,7 +30,7 @@ PLACED = {"_epoch": "bigint", "_source": "string", "_offset": "bigint"}
 
 
 class Answering:
-    """The native computation of a definition's answers."""
+    """The native computation, in SQL, of a definition's answers."""
 
     def __init__(self, session: Session, pipeline: Pipeline) -> None:
         self.session, self.pipeline = session, pipeline
@@ -49,7 +49,7 @@ class Answering:
         return self.onward(self.first.placed(log))
 
     def onward(self, rows: Query) -> Query:
-        """Write the query of the stage's records from the first stage's assigned ones."""
+        """Return the query for this stage's records with windows, from the first stage's records with windows."""
         if self.earlier is None:
             return rows
         return self.placed(self.changed(self.earlier.batch(self.earlier.onward(rows))))
@@ -118,7 +118,7 @@ class Answering:
 
 
 class AssignedAnswering(Answering):
-    """The computation by SQL of the answers of records whose windows the definition's own code has assigned."""
+    """The SQL computation of the answers, for records whose windows the definition's own code assigns."""
 
     def _prepared(self, source: Relation) -> Relation:
         pipeline, types = self.pipeline, self._types | PLACED
@@ -129,7 +129,7 @@ class AssignedAnswering(Answering):
 
 
 class PythonAnswering(Answering):
-    """The computation of a definition's answers by the model's own Python."""
+    """The computation of a definition's answers with the model's Python code."""
 
     def placed(self, source: Relation) -> Query:
         record = ",".join(f"{name}:{type}" for name, type in self._types.items())

@@ -1,1 +1,1 @@
-"""The engine inside the process: whatever fits one machine, with no JVM and no query planned by Spark."""
+"""The engine inside this process, for work that fits on one machine; it needs no JVM and no query planning by Spark."""

@@ -36,9 +36,9 @@ _EXPLAIN = re.compile(r"\s*explain(?:\s+analyze\b|\s*\((?:\s|,|analyze\b|format\
 
 
 def check(query: str, relations: Collection[str]) -> None:
-    """Check that a query is one SELECT, or asks about one, over these relations, by functions that only compute.
+    """Check that a query is one SELECT, or an EXPLAIN of one, over `relations`, and that its functions only compute.
 
-    Raises `QueryError` for anything else.
+    Raises `QueryError` otherwise.
     """
     # The parser opens files for some statements, so it gets a database that can open none.
     with duckdb.connect(config={"enable_external_access": False, "lock_configuration": True}) as connection:

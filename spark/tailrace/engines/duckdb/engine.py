@@ -51,7 +51,7 @@ class DuckEngine:
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
-        """The database, opened when it is first needed."""
+        """The database, which is opened on first use."""
         return connect(self.lake.settings)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class DuckEngine:
         return partial(self._by_spark, definition)
 
     def read(self, log: Log, after: int, until: int) -> pa.Table:
-        """Read a log's records of the epochs after one up to another."""
+        """Read a log's records of the epochs after `after`, up to and including `until`."""
         own = self.database.cursor()
         with scan_table(own, self.lake, log.name, every(above("_epoch", after), at_most("_epoch", until))) as rows:
             within = Relation(f"{rows} WHERE _epoch > {after} AND _epoch <= {until}")
@@ -98,7 +98,7 @@ class DuckEngine:
         return bundle.append_column(log.event_time, arrivals.take(epochs.indices))
 
     def held(self, bundle: pa.Table, most: int) -> pa.Table | None:
-        """Return a bundle as a table in this process; None where it has more than `most` records."""
+        """Return a bundle as a table in this process, or None if it has more than `most` records."""
         return bundle if bundle.num_rows <= most else None
 
     def follower(self, pipeline: Pipeline, owner: str) -> ProcessFollower:
@@ -109,12 +109,12 @@ class DuckEngine:
 _WindowSide: TypeAlias = Side[pa.Table, EpochState, DuckBundle, DuckResult]
 _KeySide: TypeAlias = KeySide[pa.Table, DuckKeyState, pa.Table, SteppedRows[pa.Table, DuckKeyState]]
 _RowSide: TypeAlias = Side[pa.Table, EpochState, pa.Table, SteppedRows[pa.Table, EpochState]]
-"""The sides of pipelines, of computations, and of maps and joins, by the types of their states and epochs."""
+"""The types of the sides of pipelines (`_WindowSide`), computations (`_KeySide`), and maps and joins (`_RowSide`)."""
 
 
 @singledispatch
 def duck_side(definition: Definition, engine: DuckEngine, choice: EngineChoice) -> AnySide:
-    """Open the side of a definition on DuckDB: an entry for each kind."""
+    """Open the side of a definition on DuckDB; each kind of definition registers an implementation."""
     raise KindError("side on DuckDB", definition)
 
 

@@ -38,7 +38,7 @@ class FileQuery:
     memory: str
 
     def over(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Answer the query over the rows of these files, on one thread."""
+        """Run the query over the rows of these files, on one thread."""
         with closing(_database(self.memory).cursor()) as connection, ExitStack() as held:
             if all(map(is_local, files)):
                 connection.execute(f"CREATE TEMP VIEW {self.relation} AS SELECT * FROM {parquet_relation(files)}")

@@ -49,7 +49,7 @@ class DuckKeyState(EpochState):
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight on the loop."""
+        """The number of records in flight in the feedback loop."""
         return int(self.loop.num_rows)
 
 

@@ -70,7 +70,7 @@ class DuckProducer:
 
 
 class DuckRows(DuckProducer, RowSide[pa.Table]):
-    """A map or a join of a stream on DuckDB, for small work."""
+    """A stream's map or join on DuckDB, for small work."""
 
     definition: Windowless
 
@@ -101,7 +101,7 @@ class MapExecution(Stepping):
         self, records: pa.Table, good: Relation, others: pa.Table | None, bad: Relation | None, clock: Clock,
         generation: int,
     ) -> pa.Table:  # fmt: skip
-        """Make the rows of relation `good` over a table of records, and of rejected ones in `bad` over another."""
+        """Compute the ledger rows of `good` (accepted, over `records`) and of `bad` (rejected, over `others`)."""
         made = self._queried(records, in_duckdb_once(map_rows.of_epoch(self.map, good, clock, generation)))
         if others is None or bad is None:
             return self._typed(made)

@@ -90,7 +90,7 @@ class DuckSession:
         return relation in self._relations
 
     def read_by(self, text: Query | Relation) -> frozenset[Relation]:
-        """Return the relations of this session that a text reads."""
+        """Return the relations of this session that a query reads."""
         return text.reads & self._relations.keys()
 
     def table(
@@ -215,7 +215,7 @@ class DuckSession:
             self.connection.close()
 
     def _called(self, relation: Relation, step: Any, types: dict[str, str]) -> Relation:
-        """Call a step's Python function for each record, and name the relation of its records."""
+        """Call a step's Python function for each record, and return a relation of the resulting records."""
         reader = self._read(all_of(relation))
         fields = [field for field in reader.schema if field.name != FAILED]
         schema = pa.schema([*fields, *_schema(step.gives), pa.field(FAILED, pa.string())])

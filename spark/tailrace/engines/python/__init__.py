@@ -1,1 +1,1 @@
-"""Run a definition's own Python over Arrow tables, whichever engine hands them over. Knows no engine."""
+"""Run a definition's own Python code over Arrow tables, independently of the engine that provides the tables."""

@@ -33,13 +33,13 @@ def micros(column: Column) -> list[Any]:
 
 
 def rows(columns: Iterable[Column], count: int) -> Iterator[tuple[Any, ...]]:
-    """Iterate over the `count` rows of some columns; without columns the rows are empty tuples."""
+    """Iterate over the `count` rows of the columns; without columns, the rows are empty tuples."""
     found = [values(column) for column in columns]
     return zip(*found, strict=True) if found else iter([()] * count)
 
 
 def mappings(table: pa.Table) -> list[dict[str, Any]]:
-    """Convert the rows of a table to dictionaries, a new one for each row."""
+    """Convert each row of a table to a new dictionary."""
     names = table.column_names
     return [dict(zip(names, row, strict=True)) for row in rows(table.columns, table.num_rows)]
 
@@ -75,22 +75,22 @@ def group_by_row(column: Column, elements: Iterable[Any]) -> Iterator[tuple[Any,
 
 
 def instants(microseconds: Sequence[int | None], type: pa.DataType) -> pa.Array:
-    """Make a column of instants from microseconds."""
+    """Build a column of instants from microseconds."""
     return pa.array(microseconds, pa.int64()).cast(type)
 
 
 def repeat_value(value: Any, count: int, type: pa.DataType) -> pa.Array:
-    """Make a column that repeats one value."""
+    """Build a column that repeats one value."""
     return pa.repeat(pa.scalar(value, type), count)
 
 
 def structs(columns: Sequence[pa.Array], type: pa.StructType) -> pa.Array:
-    """Make a column of structs from the columns of their fields."""
+    """Build a column of structs from the columns of the structs' fields."""
     return pa.StructArray.from_arrays(columns, fields=list(type))
 
 
 def lists(lengths: Iterable[int], of: pa.Array, type: pa.DataType) -> pa.Array:
-    """Make a column of lists of these lengths from the elements of all lists, in order."""
+    """Build a column of lists from the lists' lengths and the elements of all lists, in order."""
     ends = [0, *accumulate(lengths)]
     if pa.types.is_large_list(type):
         return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), of, type=type)

@@ -241,7 +241,7 @@ class KeyStep:
 
 
 def keys_of(computation: Computation, held: pa.Table) -> dict[Key, KeyState]:
-    """Read the states of keys from their rows."""
+    """Read the keys' states from their rows."""
     count, names = held.num_rows, list(computation.fields)
     keys = columns.rows((held[name] for name in computation.key), count)
     values = columns.rows(columns.fields(held["state"]) if names else (), count)

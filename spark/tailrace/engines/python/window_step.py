@@ -1,4 +1,4 @@
-"""Take open windows through an epoch by the reference step itself, between Arrow tables."""
+"""Advance open windows by one epoch with the reference step itself, with Arrow tables as input and output."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class WindowRows(NamedTuple):
 
 @dataclass(frozen=True)
 class PythonStep:
-    """The step of one epoch over some keys: their open windows and their records, as Arrow tables.
+    """The step of one epoch for some keys; the keys' open windows and records are Arrow tables.
 
-    `open` and `ledger` are the schemas of an open window and of a row of the ledger.
+    `open` is the schema of an open window, and `ledger` is the schema of a ledger row.
     """
 
     pipeline: Pipeline
@@ -92,7 +92,7 @@ class PythonStep:
                 yield self._place(key, window) | row | {"predecessors": self._predecessors(row)}
 
     def _partials(self, before: WindowsState, after: WindowsState) -> Iterator[Row]:
-        """Yield the partials of windows that changed and stay open, and of windows that merged away."""
+        """Yield the partials of windows that have changed and stay open, and of windows that were merged away."""
         for key in {**before.windows, **after.windows}:
             old, new = before.windows.get(key, {}), after.windows.get(key, {})
             for window, row in new.items():

@@ -22,13 +22,13 @@ QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 @dataclass(frozen=True)
 class Archive:
-    """The archive for one Java and some jars; its file may not exist yet."""
+    """The archive for one Java and one set of jars; its file need not exist."""
 
     file: Path
 
     @property
     def options(self) -> str:
-        """Java's options to start with the archive; empty where its file does not exist."""
+        """Java's options for starting with the archive; empty if the archive's file does not exist."""
         return f'"-XX:SharedArchiveFile={self.file}" {QUIET}' if self.file.is_file() else ""
 
 

@@ -60,7 +60,7 @@ class _Table(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the files."""
+        """The total size of the table's files in bytes."""
         return table_bytes(self.lake.table(self.name), self.where, self.snapshot)
 
 

@@ -39,7 +39,7 @@ LATE_HERE = 1_000_000
 
 
 class DriverSide(DuckSide):
-    """A stage on Spark whose windows are in this process, Spark's driver."""
+    """A stage on Spark whose open windows are in this process, which is Spark's driver."""
 
     direct = False
     execution: PartsExecution

@@ -51,7 +51,7 @@ class SparkEngine:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session, started when it is first needed."""
+        """The Spark session, which is started on first use."""
         return self._started()
 
     def side(self, definition: Definition, choice: EngineChoice) -> AnySide:
@@ -78,15 +78,15 @@ class SparkEngine:
         return self.side(definition, EngineChoice(Engine.SPARK, why))
 
     def session(self, choice: EngineChoice, *, small: bool) -> ClusterSession:
-        """Open the session of a run; `small` says that its results would fit this process."""
+        """Open the session of a run; `small` is True if the run's results would fit into this process."""
         return ClusterSession(self.spark, self.lake, choice, small=small)
 
     def stepped(self, definition: Ranged, bundle: pa.Table) -> pa.Table:
-        """Take the records of a bundle in this process through a definition's steps."""
+        """Run a definition's steps on the records of a bundle that is in this process."""
         return prepare(frame_of(self.spark, bundle), definition).toArrow()
 
     def read(self, log: Log, after: int, until: int) -> DataFrame:
-        """Read a log's records of the epochs after one up to another."""
+        """Read a log's records of the epochs after `after`, up to and including `until`."""
         table = self.spark.table(self.lake.identifier(log.name))
         return as_declared(self.lake, log, table).where(f"_epoch > {after} AND _epoch <= {until}")
 
@@ -105,7 +105,7 @@ class SparkEngine:
         return frame.alias("r").join(known, F.expr("r._epoch = t._epoch"), "left").selectExpr(*items)
 
     def held(self, bundle: BundleRecords, most: int) -> pa.Table | None:
-        """Return a bundle as a table in this process; None where it has more than `most` records."""
+        """Return a bundle as a table in this process, or None if it has more than `most` records."""
         frame = as_frame(self.spark, bundle)
         return frame.toArrow() if frame.limit(most + 1).count() <= most else None
 
@@ -117,7 +117,7 @@ class SparkEngine:
 _WindowSide: TypeAlias = Side[BundleRecords, OpenWindows, BundlePartials, SparkResult]
 _KeySide: TypeAlias = KeySide[BundleRecords, SparkKeyState, DataFrame, SteppedRows[DataFrame, SparkKeyState]]
 _RowSide: TypeAlias = Side[BundleRecords, EpochState, BundleRecords, SteppedRows[DataFrame, EpochState]]
-"""The sides of pipelines, of computations, and of maps and joins, by the types of their states and epochs."""
+"""The types of the sides of pipelines (`_WindowSide`), computations (`_KeySide`), and maps and joins (`_RowSide`)."""
 
 
 @singledispatch

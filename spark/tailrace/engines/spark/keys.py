@@ -71,12 +71,12 @@ class SparkKeyState:
 
     @property
     def in_flight(self) -> int:
-        """The number of records in flight on the loop."""
+        """The number of records in flight in the feedback loop."""
         return self._flying[0]
 
     @property
     def oldest(self) -> int | None:
-        """The oldest event time of the records in flight, in microseconds."""
+        """The oldest event time of the records in flight, in microseconds, or None if no record is in flight."""
         return self._flying[1]
 
     @cached_property
@@ -88,7 +88,7 @@ class SparkKeyState:
 
 
 class SparkKeys(SparkProducer):
-    """A computation on Spark, for large work. Bundles are frames, or Arrow tables that become frames."""
+    """A computation on Spark, for large work. Bundles are data frames or Arrow tables."""
 
     holds = True
 
@@ -169,7 +169,7 @@ class SparkKeys(SparkProducer):
         try:
             held = (_least(state.frame, HOLDS), state.oldest)
         except PythonException as error:
-            # The message comes with the traces of Python and of the JVM.
+            # The error text also contains the stack traces of Python and of the JVM.
             found = re.search(r"ComputationError: (.*)", str(error))
             if found is None:
                 raise

@@ -58,7 +58,7 @@ class SparkProducer:
 
 
 class SparkRows(SparkProducer, RowSide[DataFrame]):
-    """A map or a join of a stream on Spark, for large work."""
+    """A stream's map or join on Spark, for large work."""
 
     definition: Windowless
 

@@ -50,7 +50,7 @@ class SparkRelations:
         return self.spark.sql(text)
 
     def table(self, table: str, snapshot: int | None, of: Lake) -> Relation:
-        """Name a relation of a lake's table, as of a snapshot if given."""
+        """Return a relation of a lake's table, at a snapshot if given."""
         if snapshot is None:
             return self._once_read(Relation(of.spark_name(table)))
         rows = f"{of.spark_name(table)} VERSION AS OF {snapshot}"
@@ -58,11 +58,11 @@ class SparkRelations:
         return self._once_read(Relation(rows if items is None else f"(SELECT {', '.join(items)} FROM {rows})"))
 
     def log(self, log: Log, snapshot: int | None) -> Relation:
-        """Name a relation of a landed log's rows, as of a snapshot if given."""
+        """Return a relation of a landed log's rows, at a snapshot if given."""
         return self._once_read(log_relation(self.lake, log, snapshot))
 
     def relation_of(self, rows: pa.Table) -> Relation:
-        """Name a relation of rows that are in memory."""
+        """Return a relation of rows that are in memory."""
         return self.lent(new_relation(), rows)
 
     def lent(self, relation: Relation, rows: pa.Table) -> Relation:

@@ -63,7 +63,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{name}": value for name, value in properties.items()},
-        # A cached table would hide what another process committed.
+        # A cached table would hide commits of other processes.
         f"{prefix}.cache-enabled": "false",
         f"{prefix}.default-namespace": settings.namespace,
         "spark.sql.defaultCatalog": settings.catalog,
@@ -211,7 +211,7 @@ def _opened(settings: Settings, app: str, extra: Mapping[str, str], groups: Sequ
 
 
 def _require_jars(running: SparkSession, groups: Sequence[str]) -> None:
-    """Raise `ToolchainError` where the process's JVM was started without the jars of these groups."""
+    """Raise `ToolchainError` if the process's JVM was started without the jars of these groups."""
     path = running.conf.get("spark.driver.extraClassPath", None)
     if path is None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -231,7 +231,7 @@ def _build(app: str, conf: Mapping[str, str]) -> SparkSession:
         builder = builder.config(key, value)
     session = _with(builder.getOrCreate(), secret)
     session.sparkContext.setLogLevel("ERROR")
-    # pyspark prints every failed query with its whole Java stack, and then raises it.
+    # For every failed query, pyspark prints the whole Java stack trace, and then also raises the error.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return session
 

@@ -43,7 +43,7 @@ _KINDS = 2
 """The number of kinds of rows of which an epoch has many: panes and partials."""
 
 _OPEN_FILES = 24
-"""The maximum number of files that a task has open at once."""
+"""The maximum number of files that a task has open at the same time."""
 
 
 class SparkSide:

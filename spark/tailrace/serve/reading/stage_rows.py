@@ -116,7 +116,7 @@ class StageRows:
 
     def _latest_panes(self, name: str) -> str:
         by = ", ".join(map(name_of, (*self.keys, *SPAN)))
-        # A retraction shares the version of the pane that takes its place (rule V1).
+        # A retraction shares the version of the pane that replaces the retracted answer (rule V1).
         order = ", ".join([*(f"{one} DESC" for one in VERSION), "retraction"])
         place = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS _place"
         panes = f"SELECT *, {place} FROM {name} WHERE kind = '{PANE}'"

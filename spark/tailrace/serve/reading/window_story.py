@@ -182,7 +182,7 @@ def _records(
     into the session.
     """
     log, table = pipeline.log, session.lake.find(pipeline.log.name) if pipeline.log.landed else None
-    # Custom windows need not hold their records' event times.
+    # A custom window does not necessarily contain the event times of its records.
     own = isinstance(pipeline.where, OwnWindows)
     if table is None or pipeline.each or pipeline.keep is not None or own:
         return None

@@ -11,7 +11,7 @@ from tailrace.model.step.transition import Times
 from tailrace.sql.terms import Query
 
 TIMES = ["watermark_before", "watermark_after", "before", "now", "epoch", "new_generation"]
-"""The columns of the row: instants in microseconds, the epoch, and the stream's generation."""
+"""The columns of the clock's row: instants in microseconds, the epoch, and the stream's generation."""
 
 
 def clock_columns(pipeline: Pipeline) -> list[str]:
@@ -26,7 +26,7 @@ def clock_terms(pipeline: Pipeline) -> Times:
 
 
 def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> dict[str, int | bool]:
-    """Return the row of an epoch that follows the one with the clock `before`, by column."""
+    """Return the row's values by column, for an epoch with the clock `clock` that follows the clock `before`."""
     values: dict[str, int | bool] = {
         "watermark_before": before.watermark if before else BEGINNING,
         "watermark_after": clock.watermark,
@@ -40,7 +40,7 @@ def clock_values(pipeline: Pipeline, before: Clock | None, clock: Clock, generat
 
 
 def clock_row(pipeline: Pipeline, before: Clock | None, clock: Clock, generation: int) -> Query:
-    """Write the query of the row of an epoch that follows the one with the clock `before`."""
+    """Return the query for the row of an epoch with the clock `clock` that follows the clock `before`."""
     return row_of(clock_values(pipeline, before, clock, generation))
 
 

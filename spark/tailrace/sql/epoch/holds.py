@@ -58,5 +58,5 @@ def next_due(now: int, periods: Iterable[tuple[int, int]], count: int, *waits: i
 
 
 def holds_back(pipeline: Pipeline) -> bool:
-    """Tell whether open windows can hold a later stage's watermark at all (rule T3)."""
+    """Return True if open windows can hold back a later stage's watermark at all (rule T3)."""
     return pipeline.where.merges or pipeline.stamp is not None

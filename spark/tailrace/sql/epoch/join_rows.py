@@ -26,7 +26,7 @@ from tailrace.sql.records.selections import FAILED, set_aside
 from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, all_of, bracketed, quoted
 
 Entries = Mapping[str, Relation]
-"""A relation of entries for each side."""
+"""A mapping from each side to a relation with its entries."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ def remaining_entries(join: Join, side: str, held: Relation, gone: Relation) -> 
 
 
 def too_late(join: Join, watermark: int | str) -> Condition:
-    """Write the condition that an entry came too late at a watermark, a number or a term (`Join.too_late`)."""
+    """Return the condition that an entry is late at a watermark, which is a number or a SQL term (`Join.too_late`)."""
     if join.where is not None:
         return closed(join, LEFT, watermark)
     return _behind(watermark, join.lateness)
 
 
 def complete(join: Join, side: str, watermark: int | str) -> Condition:
-    """Write the condition that an entry without a partner is given (`Join.complete`)."""
+    """Return the condition that an entry without a partner is output (`Join.complete`)."""
     if join.unmatched == "tell":
         return ALWAYS
     if join.where is not None:
@@ -124,7 +124,7 @@ def complete(join: Join, side: str, watermark: int | str) -> Condition:
 
 
 def settled(join: Join, side: str, watermark: int | str) -> Condition:
-    """Write the condition that no partner of an entry can come or be taken back any more (`Join.settled`)."""
+    """Return the condition that no partner of an entry can be added or retracted any more (`Join.settled`)."""
     if join.where is not None:
         return closed(join, side, watermark)
     return _behind(watermark, join.ahead(side) + join.lateness)
@@ -178,7 +178,7 @@ def given_rows(join: Join, entries: EpochEntries, before: int, after: int) -> Qu
 
 
 def _met(join: Join, side: str, rows: Relation, partners: Relation, told: str) -> Relation:
-    """Write the query, in brackets, of a side's entries that meet a condition and one of these partners."""
+    """Return the bracketed query for a side's entries that meet a condition and match one of these partners."""
     ours, theirs = ("l", "r") if side == LEFT else ("r", "l")
     found = f"SELECT 1 FROM {partners} {theirs} WHERE {meet(join)}"
     return Relation(f"(SELECT * FROM (SELECT * FROM {rows} WHERE {told}) {ours} WHERE EXISTS ({found}))")

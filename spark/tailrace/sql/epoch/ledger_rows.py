@@ -31,7 +31,7 @@ def state_types(pipeline: Pipeline) -> dict[str, str]:
 
 
 class Rows:
-    """The SQL of the ledger rows of one definition."""
+    """Builds the SQL for the ledger rows of one definition."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -241,7 +241,7 @@ class Rows:
             yield f"{letter}_emits", pane
 
     def _is_last(self, letter: str) -> str:
-        """Write whether a pane of this phase is its window's last: the window ends, and fires in no later phase."""
+        """Return the SQL for whether a pane is its window's last: the window ends and fires in no later phase."""
         later = [after for after in phases(self.pipeline) if after > letter]
         fires = [f"{after}_emits" for after in later]
         if self.pipeline.takes_back:
@@ -249,7 +249,7 @@ class Rows:
         return " AND NOT ".join(["ends", *fires])
 
     def _taken_back(self) -> str:
-        """Write the array of the retractions of windows that merged into one that fires now (rule V3)."""
+        """Return the array of retractions for windows that were merged into a window that fires now (rule V3)."""
         emitted = any_emits(self.pipeline)
         early = "a" in phases(self.pipeline)
         watermark = "IF(a_emits, watermark_before, watermark_after)" if early else "watermark_after"
@@ -271,7 +271,7 @@ class Rows:
         return f"TRANSFORM({old}, _old -> {self._struct(values)})"
 
     def _absorbed(self) -> str:
-        """Write the array of the partials by which windows that merged away leave the state."""
+        """Return the array of partials that remove merged windows from the state."""
         values = {
             "kind": f"'{PARTIAL}'",
             **instants(*SPAN, of="_old."),

@@ -31,7 +31,7 @@ def phases(pipeline: Pipeline) -> list[str]:
 
 
 def any_emits(pipeline: Pipeline) -> Condition:
-    """Write the condition that a window fires in any phase of the epoch."""
+    """Return the condition that a window fires in any phase of the epoch."""
     return Condition("(" + " OR ".join(f"{letter}_emits" for letter in phases(pipeline)) + ")")
 
 

@@ -21,7 +21,7 @@ from tailrace.sql.terms import ALWAYS, Condition, Query, Relation, Sql, quoted
 
 
 def key_names(pipeline: Pipeline) -> list[str]:
-    """Name the key columns, quoted."""
+    """Return the names of the key columns, quoted."""
     return [quoted(name) for name in pipeline.key]
 
 

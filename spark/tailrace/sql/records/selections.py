@@ -24,7 +24,7 @@ FAILED = "_failed"
 
 
 def may_fail(pipeline: Ranged) -> bool:
-    """Tell whether a step may reject records."""
+    """Return True if a step may reject records."""
     types = pipeline.log.columns
     for one in pipeline.each:
         if one.may_fail(types):
@@ -75,7 +75,7 @@ def step_query(
 
 
 def _packed(step: Pack, types: Mapping[str, str]) -> str:
-    """Write a step's columns as one column, as a select-list item."""
+    """Return the select item that combines a step's columns into one struct column."""
     struct = f"NAMED_STRUCT({', '.join(f'{name!r}, {quoted(column)}' for name, column in step.fields.items())})"
     terms = {name: quoted(name) for name in types}
     term = struct if step.keep is None else f"IF({step.keep.holds(Sql(), terms, types)}, {struct}, NULL)"
@@ -173,5 +173,5 @@ def keeps_each(step: ElementWise) -> bool:
 
 
 def needs_spark(pipeline: Ranged) -> bool:
-    """Tell whether a step is written for Spark."""
+    """Return True if a step is written for Spark."""
     return any(isinstance(one, SparkColumns | SparkFrame) for one in pipeline.each)

@@ -35,7 +35,7 @@ def sql_alone(pipeline: Pipeline) -> bool:
 
 
 def may_reject(pipeline: Pipeline) -> bool:
-    """Tell whether a step, or custom code that windows or combines, may reject records."""
+    """Return True if a step, or a user's code for windows or combiners, may reject records."""
     return may_fail(pipeline) or way(pipeline) is not Way.SQL
 
 

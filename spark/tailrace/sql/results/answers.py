@@ -80,7 +80,7 @@ def pane_answers(pipeline: Pipeline, panes: Relation) -> Query:
 
 def latest_answers(pipeline: Pipeline, panes: Relation) -> Query:
     """Write the query of `pane_answers` for each window's last pane."""
-    # A retraction shares the version of the pane that takes its place (rule V1).
+    # A retraction has the same version as the pane that replaces the retracted pane (rule V1).
     return first_of(bracketed(pane_answers(pipeline, panes)), [*key_names(pipeline), *SPAN], [*NEWEST, "retraction"])
 
 
@@ -100,7 +100,7 @@ def reads_whole_windows(pipeline: Pipeline) -> bool:
 
 
 def _beginning(where: Windowing, at: int) -> int:
-    """Find the beginning of the window that an instant is in, in microseconds."""
+    """Return the start, in microseconds, of the window that contains an instant."""
     (window,) = where.assign(at)
     return window.start
 

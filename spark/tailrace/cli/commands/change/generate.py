@@ -72,7 +72,7 @@ def generate(
 
 
 def _passing(output: Output) -> Callable[[int], None]:
-    """Make a function that waits until an instant of the wall clock, in microseconds."""
+    """Return a function that waits until the wall clock reaches an instant, given in microseconds."""
 
     def wait(until: int) -> None:
         left = until / SECOND - time.time()

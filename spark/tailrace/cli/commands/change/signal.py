@@ -32,7 +32,7 @@ def signal(
     from tailrace.lake.catalog.lake import Lake
     from tailrace.lake.commit.signal_tables import Signals
 
-    # A definition over several logs takes the signals of each.
+    # A definition over several logs receives the signals of every log, so sending to the first log is enough.
     log = pipeline.sources[0]
     signals = Signals(Lake(Settings()), log)
     signals.send(name, note)

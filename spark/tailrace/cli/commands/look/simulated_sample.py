@@ -41,7 +41,7 @@ def sample_data(sample: Sample, rejected: Iterable[Rejected]) -> dict[str, Any]:
 
 
 def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
-    """Find the folder or file of a log in the folder of the sample."""
+    """Find the file or folder of one log in the sample's folder."""
     places = [data / log.name, *(data / f"{log.name}{suffix}" for suffix in _SUFFIXES)]
     found = next((place for place in places if place.exists()), None)
     if found is None:
@@ -53,7 +53,7 @@ def _place(log: Log, logs: Sequence[Log], data: Path) -> Path:
 
 
 def _read(log: Log, path: Path) -> Sample:
-    """Read a sample: a file, or the files of a folder in the order of their names."""
+    """Read the sample of a log from a file, or from all files of a folder in the order of their names."""
     if not path.is_dir():
         return _read_file(log, path)
     files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))

@@ -28,7 +28,7 @@ from tailrace.plots.row_simulation import RowSimulation
 from tailrace.plots.simulation import Simulation
 
 MOST = 200
-"""The maximum number of rows that a table of a report shows; JSON and the page have all of them."""
+"""The maximum number of rows in a table of a text report; JSON and the HTML page have all rows."""
 
 _MORE = ": --json has all of them, --key picks one key's"
 

@@ -121,7 +121,7 @@ def _facts(definition: Definition, own: Status, logs: Sequence[LogStatus]) -> It
 
 
 def _keys(own: Status, keys: KeptKeys) -> Iterator[tuple[str, Text | str]]:
-    """Yield the lines on kept keys, their timers and their productions."""
+    """Yield the lines on the keys that a computation keeps, their timers and their productions."""
     yield "keys", f"{keys.count:,}"
     yield "timers", _dimmed(f"{keys.timers:,}", f"the next in event time at {time_text(keys.next)}")
     yield "productions", f"{own.productions:,}" if keys.strong else "not kept"

@@ -206,7 +206,7 @@ class _Given:
 
 
 class _Run:
-    """A run of the command."""
+    """One run of the command `tailrace stream`."""
 
     def __init__(
         self, pipelines: Sequence[Definition], sources: Mapping[str, Files | Kafka], settings: Settings, output: Output,
@@ -224,7 +224,7 @@ class _Run:
         self.progress = StreamProgress(output, unit=unit)
 
     def run(self, metrics_port: int | None) -> ExitStatus:
-        """Run until the source ends, a signal comes or an error is raised; return the exit status."""
+        """Run until the source ends, a signal arrives or an error is raised; return the exit status."""
         from tailrace.lake.catalog.lake import Lake
 
         try:
@@ -258,7 +258,7 @@ class _Run:
             tailing.close()
 
     def _stream(self, lake: Lake, observed: Observation) -> None:
-        """Land the sources, and fold their records."""
+        """Land the records of the sources in the logs, and fold the records."""
         from tailrace.stream.landing_stream import Stream
 
         self.progress.show_activity("starting Spark")

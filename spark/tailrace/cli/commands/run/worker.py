@@ -60,7 +60,7 @@ class LoadedFiles:
             self.seen[file] = stamp if stamp[0] < self.started else (0, -1)
 
     def have_changed(self) -> bool:
-        """Tell whether a file may have changed since it was loaded."""
+        """Return True if a file may have changed since it was loaded."""
         self.note()
         return any(_stamp(file) != stamp for file, stamp in self.seen.items())
 
@@ -197,7 +197,7 @@ class _Asker:
 
 
 class _Run:
-    """A run in the shared session."""
+    """A run that a client requested, in the worker's Spark process."""
 
     def __init__(self, server: WorkerServer, asker: _Asker, say: Callable[..., None]) -> None:
         self.server, self.asker, self.say = server, asker, say

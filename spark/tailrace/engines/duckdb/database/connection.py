@@ -43,7 +43,7 @@ class EngineError(TailraceError, RuntimeError):
 
 
 class RoomError(EngineError):
-    """A computation did not fit the memory and the room to spill to."""
+    """The error raised if a computation fits neither into memory nor into the space to spill to."""
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def connect(settings: Settings, threads: int | None = None) -> duckdb.DuckDBPyCo
     longer than they help. The memory limit is `TAILRACE_MEMORY`, but at least `LEAST`; the folder is in
     `TAILRACE_SCRATCH`. All connections show instants in UTC.
     """
-    # DuckDB makes the folder when it first spills, and removes it with the database.
+    # DuckDB creates the folder when it first spills, and removes the folder together with the database.
     scratch = process_folder(settings.scratch) / uuid.uuid4().hex[:12]
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": f"{max(LEAST, in_bytes(settings.memory)) // 10**6}MB",

@@ -41,7 +41,7 @@ fails."""
 
 @lru_cache(maxsize=4096)
 def in_duckdb(text: Query) -> str:
-    """Write a query of the common SQL in DuckDB's dialect.
+    """Translate a query from the common SQL into DuckDB's dialect.
 
     >>> in_duckdb(Query("SELECT CAST(a AS int) + 1L AS `b` FROM t"))
     'SELECT CAST(a AS INT) + CAST(1 AS BIGINT) AS "b" FROM t'
@@ -231,7 +231,7 @@ def table_columns(types: Mapping[str, str]) -> str:
 
 
 def name_of(column: str) -> str:
-    """Write a name as DuckDB's identifier.
+    """Quote a name as an identifier in DuckDB.
 
     >>> name_of('a"b')
     '"a""b"'

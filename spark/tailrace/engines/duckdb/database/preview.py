@@ -13,7 +13,7 @@ from tailrace.model.base.time import moment
 
 
 def readable_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Convert rows to dictionaries: instants of any year to UTC datetimes, structs and lists to parsed JSON.
+    """Convert rows to dictionaries, with instants of any year as UTC datetimes, and structs and lists as parsed JSON.
 
     >>> rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC")), "of": [{"n": [1.5]}]})
     >>> readable_rows(rows)[0]["at"].year, readable_rows(rows)[0]["of"]

@@ -30,7 +30,7 @@ Scan: TypeAlias = DataScan | IncrementalAppendScan
 
 
 def bytes_read(scan: Scan) -> int:
-    """Add up the sizes of the files that a scan reads, in bytes."""
+    """Return the total size in bytes of the files that a scan reads."""
     return sum(task.file.file_size_in_bytes for task in scan.plan_files())
 
 
@@ -83,7 +83,7 @@ def scan_files(
 
 
 def _fetched(table: Table, scan: Scan, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader | pa.Table:
-    """Read the rows of files that DuckDB does not read itself, a batch at a time."""
+    """Read the rows of files that DuckDB cannot read itself, one batch at a time."""
     columns = table.schema() if has_grown(table, scan.projection()) else scan.projection()
     arrow: pa.Schema = columns.as_arrow()
     if not tasks:
@@ -100,7 +100,7 @@ def _batches(
     if found is not None:
         yield from found
         return
-    # Imported here, as it brings pandas along.
+    # Imported here because the import also loads pandas.
     from pyiceberg.io.pyarrow import ArrowScan
 
     rows = ArrowScan(scan.table_metadata, scan.io, columns, scan.row_filter).to_record_batches([task])
@@ -119,7 +119,7 @@ def is_plain(table: Table, tasks: Sequence[FileScanTask]) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Tell whether a file is on this machine."""
+    """Return True if a file is on this machine."""
     return address.startswith(("file:", "/"))
 
 

@@ -86,16 +86,16 @@ class DuckExecution(Stepping):
         raise NotImplementedError
 
     def step(self, state: EpochState, bundle: DuckBundle, clock: Clock) -> DuckResult:
-        """Take the open windows through an epoch. Raises `ClockError` if the clock goes back."""
+        """Advance the open windows by one epoch. Raises `ClockError` if the clock goes back."""
         raise NotImplementedError
 
     @property
     def holds(self) -> bool:
-        """Whether open windows can hold a later stage's watermark at all."""
+        """True if open windows can hold back a later stage's watermark at all."""
         return holds_back(self.pipeline)
 
     def onward(self, state: EpochState) -> int:
-        """Return the bound, in microseconds, of a later stage's watermark after this state's epoch (rule T3)."""
+        """Return the limit, in microseconds, for a later stage's watermark after this state's epoch (rule T3)."""
         assert state.clock is not None
         if not self.holds:
             return state.clock.watermark
@@ -114,7 +114,7 @@ class DuckExecution(Stepping):
         return next_due(now, periods, *(found.fetchone() or (0,)))
 
     def changed(self, rows: pa.Table) -> pa.Table:
-        """Turn an epoch's rows into the records that a later stage reads."""
+        """Convert an epoch's ledger rows into the records that a later stage reads."""
         self.connection.register(self._names["passed"], rows)
         try:
             return self.connection.execute(self._changes).to_arrow_table()

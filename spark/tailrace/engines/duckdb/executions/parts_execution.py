@@ -46,7 +46,7 @@ class PartsExecution(SqlExecution):
         return not self.pipeline.each and self.pipeline.finishing != "close"
 
     def adding(self, state: EpochState) -> Query:
-        """Write the query of the partials of a part of the bundle after a state."""
+        """Return the query that aggregates a part of a bundle to partials; the bundle follows `state`."""
         return self._of_part(state, clock_before(state)).partials
 
     def adding_gives(self, records: pa.Schema) -> pa.Schema:
@@ -58,7 +58,7 @@ class PartsExecution(SqlExecution):
             self.connection.unregister(self.records)
 
     def late_rows(self, state: EpochState, clock: Clock) -> Query:
-        """Write the query of the ledger's rows of the records of a part that came too late for an epoch."""
+        """Return the query for the ledger rows of a part's late records in an epoch."""
         return self._of_part(state, clock).late
 
     def _of_part(self, state: EpochState, clock: Clock) -> EpochTexts:

@@ -23,7 +23,7 @@ from tailrace.sql.terms import Relation
 Connection = duckdb.DuckDBPyConnection
 
 Steps: TypeAlias = Callable[[pa.Table], pa.Table]
-"""A function that takes records through a definition's steps, with `selections.FAILED` where one may fail."""
+"""A function that runs a definition's steps on records; it adds the column `selections.FAILED` if a step may fail."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class DuckBundle:
 
 
 class Stepping:
-    """A definition's steps on a connection, and the columns of its ledger.
+    """A definition's steps on a DuckDB connection, and the columns of the definition's ledger.
 
-    `steps` takes a bundle through the steps that DuckDB cannot do (`sql.records.selections.needs_spark`).
+    `steps` runs the steps on a bundle if DuckDB cannot (`sql.records.selections.needs_spark`).
     """
 
     def __init__(self, connection: Connection, definition: Ranged, steps: Steps | None = None) -> None:
@@ -53,7 +53,7 @@ class Stepping:
         self._names = {"bundle": Relation(f"{self._own}_bundle")}
 
     def _prepared(self, bundle: pa.Table) -> DuckBundle:
-        """Take a bundle through the definition's steps."""
+        """Run the definition's steps on a bundle."""
         table = self._steps(bundle)
         if not may_fail(self.definition):
             return DuckBundle(table, None)
@@ -94,5 +94,5 @@ class Stepping:
             self.connection.unregister(self._names["bundle"])
 
     def _typed(self, rows: pa.Table) -> pa.Table:
-        """Cast rows to just the columns and types of the ledger's table."""
+        """Select the columns of the ledger's table and cast the rows to their types."""
         return rows.select(self.schema.names).cast(self.schema)

@@ -30,7 +30,7 @@ def clock_before(state: EpochState) -> Clock:
 
 
 class SqlExecution(DuckExecution):
-    """The step as SQL."""
+    """A definition's step in SQL."""
 
     _kind = "TABLE"
 
@@ -92,7 +92,7 @@ class SqlExecution(DuckExecution):
         return self._typed(bundle.late(clock))
 
     def _placed(self, bundle: DuckBundle) -> DuckBundle:
-        """Add the windows that the definition's own windowing code assigns; a windowing in SQL adds nothing here."""
+        """Add the windows that the definition's own windowing code assigns; does nothing for a windowing in SQL."""
         return bundle
 
     @property

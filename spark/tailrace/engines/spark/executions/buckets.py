@@ -31,14 +31,15 @@ BucketCall: TypeAlias = Callable[[pa.Table, pa.Table], tuple[pa.Table, pa.Table]
 
 
 def bucket_term(key: Sequence[str]) -> str:
-    """Write the SQL of a row's bucket, by the key's columns."""
+    """Return the SQL expression for a row's bucket, computed from the key's columns."""
     return f"PMOD(HASH({', '.join(map(quoted, key))}), {BUCKETS})" if key else "0"
 
 
 def keys_of(records: DataFrame, key: Iterable[str]) -> DataFrame:
-    """Return the distinct keys of an epoch's records, computed by the first job that reads them."""
+    """Return the distinct keys of an epoch's records; the first job that reads these keys computes them."""
     keys = records.selectExpr(*map(quoted, key), f"true AS {_BROUGHT}").distinct()
-    # Checkpointed, as Spark would read a bundle that is joined with itself from the source again, cached or not.
+    # Checkpointed because Spark would otherwise read a bundle's source again when the bundle is joined with itself,
+    # cached or not.
     return keys.localCheckpoint(eager=False)
 
 
@@ -92,7 +93,7 @@ class BucketStep:
 
 
 def _as_pairs(schema: pa.Schema, state: pa.Table, ledger: pa.Table) -> pa.Table:
-    """Stack rows of the state and of the ledger in one table, as structs in a column each."""
+    """Combine rows of the state and of the ledger in one table: two struct columns, one of them null in each row."""
     parts = []
     for name, part in (("state", state), ("ledger", ledger)):
         rows = part.to_struct_array()

@@ -74,7 +74,7 @@ class SparkResult:
 
 
 class SparkExecution:
-    """A definition in a Spark session: it takes bundles and open windows through epochs."""
+    """A definition executed in a Spark session: it applies bundles to open windows, one epoch after another."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
         """Take a definition; `rest` moves its windows to files where too many are open."""
@@ -106,7 +106,7 @@ class SparkExecution:
         raise NotImplementedError
 
     def _prepared(self, bundle: DataFrame) -> PreparedBundle:
-        """Take a bundle through the definition's steps."""
+        """Run the definition's steps on a bundle."""
         frame = prepare(bundle, self.pipeline)
         if not may_fail(self.pipeline):
             return PreparedBundle(frame)
@@ -123,11 +123,11 @@ class SparkExecution:
 
     @property
     def holds(self) -> bool:
-        """Whether open windows can hold a later stage's watermark at all."""
+        """True if open windows can hold back a later stage's watermark at all."""
         return holds_back(self.pipeline)
 
     def onward(self, state: OpenWindows) -> int:
-        """Return the bound, in microseconds, of a later stage's watermark after this state's epoch (rule T3)."""
+        """Return the limit, in microseconds, for a later stage's watermark after this state's epoch (rule T3)."""
         assert state.clock is not None
         if not self.holds:
             return state.clock.watermark

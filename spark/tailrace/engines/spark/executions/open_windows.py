@@ -49,7 +49,7 @@ class OpenWindows:
 
 
 def free(frame: DataFrame) -> None:
-    """Unpersist a checkpointed frame; PySpark has no public call for it, hence `_jdf`."""
+    """Unpersist a checkpointed data frame; PySpark has no public method for this, hence `_jdf`."""
     frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 

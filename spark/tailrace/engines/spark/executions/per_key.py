@@ -31,7 +31,7 @@ FEW = 20_000
 
 
 class PerKey(SparkExecution):
-    """A definition run by the reference step in the session's Python workers."""
+    """A definition that the reference step executes in the session's Python workers."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, rest: RestingWindows) -> None:
         super().__init__(spark, pipeline, rest)

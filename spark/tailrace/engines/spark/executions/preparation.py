@@ -70,7 +70,7 @@ def _taken(frame: DataFrame, step: ElementWise, types: Mapping[str, str], place:
             lambda view: _given(step_query(step, view, types, columns, failing=FAILED in columns)),
         )
     if FAILED in frame.columns:
-        # Failed records bypass the step, which might drop them.
+        # Failed records bypass the step, because the step might drop them.
         good = _taken(frame.where(f"{FAILED} IS NULL").drop(FAILED), step, types, place)
         return good.unionByName(frame.where(f"{FAILED} IS NOT NULL"), allowMissingColumns=True)
     result = step.function(frame)
@@ -88,7 +88,7 @@ def _given(text: Text | None) -> Text:
 
 
 def _called(frame: DataFrame, step: Each, types: Mapping[str, str]) -> DataFrame:
-    """Call a Python function on the records; records that failed in an earlier step bypass it."""
+    """Call a Python function on the records, except on records that failed in an earlier step."""
     fields = [field for field in frame.schema.fields if field.name != FAILED]
     schema = StructType([*fields, *schema_of(step.gives).fields, StructField(FAILED, StringType())])
     return frame.mapInArrow(over_batches(step_calls(step, dict(types), to_arrow_schema(schema))), schema)
@@ -113,7 +113,7 @@ def view_frame(spark: SparkSession, frame: DataFrame) -> Iterator[Relation]:
 
 
 def schema_of(types: Mapping[str, str]) -> StructType:
-    """Make the Spark schema of columns with these SQL types."""
+    """Return the Spark schema for columns with these SQL types."""
     schema = StructType.fromDDL(", ".join(f"{quoted(name)} {_ddl(type)}" for name, type in types.items()))
     assert isinstance(schema, StructType)
     return schema

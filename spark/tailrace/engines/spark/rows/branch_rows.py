@@ -1,4 +1,4 @@
-"""Read a table's rows as of a snapshot, and append rows to a writer's branch in a commit with properties (X2)."""
+"""Read a table's rows at a snapshot, and append rows to a writer's branch in a commit with properties (X2)."""
 
 from __future__ import annotations
 

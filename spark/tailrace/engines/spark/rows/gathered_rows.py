@@ -20,7 +20,7 @@ BATCH = 8
 
 
 class SparkGathering:
-    """A table of the lake that collects the rows; maintenance removes the table where its writer died."""
+    """A table of the lake that collects ledger rows; if its writer dies, maintenance removes the table."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline) -> None:
         contract = ledger_contract(pipeline)
@@ -37,7 +37,7 @@ class SparkGathering:
     def settle(self) -> None:
         if not self._waiting:
             return
-        # Only the bundles were computed so far: this write folds all the waiting epochs.
+        # Only the bundles were computed so far: this write also computes the steps of all waiting epochs.
         reduce(DataFrame.unionAll, (rows for rows, _ in self._waiting)).writeTo(self.relation).append()
         for _, before in self._waiting:
             before.forget()

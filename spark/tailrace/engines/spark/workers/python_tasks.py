@@ -43,7 +43,7 @@ def over_batches(function: OverBatches) -> OverBatches:
 
 
 def over_group(function: Callable[..., pa.Table], *tables: pa.Table) -> pa.Table:
-    """Call a function on the tables of a group, and let the next task begin sooner."""
+    """Call a function on the tables of a group, and then let the next task start sooner."""
     try:
         return function(*tables)
     finally:

@@ -70,7 +70,7 @@ class LogFiles:
 
     @property
     def worth(self) -> bool:
-        """Whether the files are enough for the executors' Python."""
+        """True if the files are large enough to be worth starting Python on the executors."""
         return sum(self.sizes) >= WORTH
 
     def answer(self, spark: SparkSession, text: Query, relation: Relation, schema: pa.Schema) -> DataFrame:
